@@ -1,0 +1,294 @@
+"""Every error that Frazil raises on purpose, drawn as one tree.
+
+    IcechunkError                 message, kind
+    ├── ConflictError             somebody else was first: look again, then retry or rebase
+    │   └── RebaseFailedError     the conflicts that no solver took
+    ├── NotFoundError             (also KeyError)
+    │   ├── NodeNotFoundError
+    │   ├── SnapshotNotFoundError
+    │   ├── RefNotFoundError
+    │   └── RepositoryNotFoundError
+    ├── AlreadyExistsError
+    ├── ReadOnlyError
+    ├── InvalidInputError         (also ValueError): the caller's arguments
+    ├── SessionStateError         right call, wrong moment
+    ├── StorageError              the storage answered with an error, or not at all
+    ├── FormatError               bytes in storage are not what the specification says
+    └── InternalError             a defect in Frazil
+
+Classes say what a handler would do next; ``kind`` says exactly what happened. Kinds are stable and
+only ever appended. This module imports nothing of Frazil, so that every room may raise from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+
+class ErrorKind(StrEnum):
+    """Stable code of an error. The names are those of the reference, plus a few of Frazil's own."""
+
+    # conflicts
+    COMMIT_CONFLICT = "commit-conflict"
+    BRANCH_UPDATE_CONFLICT = "branch-update-conflict"
+    REBASE_FAILED = "rebase-failed"
+    CONFIG_UPDATED = "config-updated"
+    REPO_INFO_UPDATED = "repo-info-updated"
+    UPDATE_ATTEMPTS_EXHAUSTED = "update-attempts-exhausted"
+    GC_DELETES_FAILING = "gc-deletes-failing"
+
+    # not found
+    NODE_NOT_FOUND = "node-not-found"
+    ANCESTOR_NODE_NOT_FOUND = "ancestor-node-not-found"
+    CHUNK_NOT_FOUND = "chunk-not-found"
+    KEY_NOT_FOUND = "key-not-found"
+    SNAPSHOT_NOT_FOUND = "snapshot-not-found"
+    NO_SNAPSHOT_AT_TIME = "no-snapshot-at-time"
+    REF_NOT_FOUND = "ref-not-found"
+    BRANCH_NOT_FOUND = "branch-not-found"
+    TAG_NOT_FOUND = "tag-not-found"
+    REPOSITORY_NOT_FOUND = "repository-not-found"
+    MANIFEST_INFO_NOT_FOUND = "manifest-info-not-found"
+
+    # already exists
+    NODE_ALREADY_EXISTS = "node-already-exists"
+    BRANCH_ALREADY_EXISTS = "branch-already-exists"
+    TAG_ALREADY_EXISTS = "tag-already-exists"
+    TAG_PREVIOUSLY_DELETED = "tag-previously-deleted"
+    MOVE_WONT_OVERWRITE = "move-wont-overwrite"
+
+    # read only
+    READ_ONLY_SESSION = "read-only-session"
+    READ_ONLY_STORE = "read-only-store"
+    READ_ONLY_STORAGE = "read-only-storage"
+    READ_ONLY_REPOSITORY = "read-only-repository"
+
+    # invalid input
+    INVALID_KEY = "invalid-key"
+    INVALID_CHUNK_INDEX = "invalid-chunk-index"
+    ZERO_LENGTH_CHUNK = "zero-length-chunk"
+    INVALID_MANIFEST_SPLIT_INDEX = "invalid-manifest-split-index"
+    INVALID_REF_TYPE = "invalid-ref-type"
+    INVALID_REF_NAME = "invalid-ref-name"
+    INVALID_SNAPSHOT_ID = "invalid-snapshot-id"
+    INVALID_PATH = "invalid-path"
+    BAD_KEY_PREFIX = "bad-key-prefix"
+    BAD_METADATA = "bad-metadata"
+    BAD_PREFIX = "bad-prefix"
+    NOT_AN_ARRAY = "not-an-array"
+    NOT_A_GROUP = "not-a-group"
+    INVALID_BYTE_RANGE = "invalid-byte-range"
+    INVALID_COMMIT_CONFIGURATION = "invalid-commit-configuration"
+    INVALID_ARRAY_METADATA = "invalid-array-metadata"
+    INVALID_FEATURE_FLAG = "invalid-feature-flag"
+    INVALID_VIRTUAL_REF = "invalid-virtual-ref"
+    INVALID_CREDENTIALS = "invalid-credentials"
+    NO_CONTAINER_FOR_VIRTUAL_CHUNK = "no-container-for-virtual-chunk"
+    UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER = "unauthorized-virtual-chunk-container"
+    EMPTY_PREFIX_CREATION = "empty-prefix-creation"
+    PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
+    BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
+
+    # session and repository state
+    COMMIT_NOT_ALLOWED = "commit-not-allowed"
+    MERGE_NOT_ALLOWED = "merge-not-allowed"
+    CANNOT_FORK_READ_ONLY_SESSION = "cannot-fork-read-only-session"
+    REARRANGE_SESSION_ONLY = "rearrange-session-only"
+    NON_REARRANGE_SESSION = "non-rearrange-session"
+    MOVE_INTO_SELF_OR_DESCENDANT = "move-into-self-or-descendant"
+    MOVE_DESTINATION_PARENT_MISSING = "move-destination-parent-missing"
+    MOVE_DESTINATION_PARENT_NOT_GROUP = "move-destination-parent-not-group"
+    NO_CHANGES_TO_COMMIT = "no-changes-to-commit"
+    NO_AMEND_FOR_INITIAL_COMMIT = "no-amend-for-initial-commit"
+    NOT_ON_BRANCH = "not-on-branch"
+    NO_SNAPSHOT = "no-snapshot"
+    CANNOT_DELETE_MAIN = "cannot-delete-main"
+    UNCOMMITTED_CHANGES = "uncommitted-changes"
+    MERGE_FAILED = "merge-failed"
+    NOT_ALLOWED = "not-allowed"
+    UNIMPLEMENTED = "unimplemented"
+    REBASE_TX_LOG_PRUNED = "rebase-tx-log-pruned"
+    FEATURE_FLAG_DISABLED = "feature-flag-disabled"
+    TAG_ERROR = "tag-error"
+    INVALID_REPOSITORY_MIGRATION = "invalid-repository-migration"
+    SESSION_EXPIRED = "session-expired"  # Frazil only
+
+    # storage and environment
+    OBJECT_NOT_FOUND = "object-not-found"
+    OBJECT_STORE = "object-store"
+    IO = "io"
+    STORAGE_CONFIG = "storage-config"
+    CANNOT_PARSE_URL = "cannot-parse-url"
+    BAD_REDIRECT = "bad-redirect"
+    SEMAPHORE_ACQUIRE = "semaphore-acquire"
+    THROTTLED = "throttled"
+    STORAGE_OTHER = "storage-other"
+    VIRTUAL_CHUNK_FETCH = "virtual-chunk-fetch"
+    VIRTUAL_CHUNK_MODIFIED = "virtual-chunk-modified"
+    INVALID_OBJECT_SIZE = "invalid-object-size"
+    CONDITIONS_NOT_SUPPORTED = "conditions-not-supported"  # Frazil only
+    FORKED_PROCESS = "forked-process"  # Frazil only
+
+    # format
+    SERIALIZATION = "serialization"
+    DESERIALIZATION = "deserialization"
+    CONFIG_DESERIALIZATION = "config-deserialization"
+    INVALID_FILE_FORMAT = "invalid-file-format"
+    UNSUPPORTED_SPEC_VERSION = "unsupported-spec-version"
+    UNSUPPORTED_OPERATION_FOR_VERSION = "unsupported-operation-for-version"
+    SNAPSHOT_TIMESTAMP = "snapshot-timestamp"
+    DUPLICATE_SNAPSHOT_ID = "duplicate-snapshot-id"
+
+    # internal
+    CONCURRENCY = "concurrency"
+    FLUSH = "flush"
+    PARTIAL_VALUES_PANIC = "partial-values-panic"
+    CONFLICTING_PATH_NOT_FOUND = "conflicting-path-not-found"
+    INCONSISTENT_MANIFESTS = "inconsistent-manifests"
+    POISON_LOCK = "poison-lock"
+    PICKLE = "pickle"
+    UNKNOWN = "unknown"
+
+
+class IcechunkError(Exception):
+    """Base of all errors.
+
+    >>> try:
+    ...     raise NotFoundError("branch `dev` not found", ErrorKind.BRANCH_NOT_FOUND)
+    ... except IcechunkError as error:
+    ...     print(error.kind)
+    branch-not-found
+    """
+
+    default_kind = ErrorKind.UNKNOWN
+
+    def __init__(self, message: str, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind: str | None = kind if kind is not None else self.default_kind
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.kind))
+
+
+class ConflictError(IcechunkError):
+    """Another writer moved the branch first. Nothing was written to it.
+
+    ``expected_parent`` is the snapshot this session started from, ``actual_parent`` the one the
+    branch points to now; either may be None when there is none.
+    """
+
+    default_kind = ErrorKind.COMMIT_CONFLICT
+
+    def __init__(
+        self,
+        expected_parent: str | None = None,
+        actual_parent: str | None = None,
+        message: str | None = None,
+        kind: str | None = None,
+    ) -> None:
+        text = message or (
+            "the branch was updated by another writer: "
+            f"expected parent {expected_parent}, found {actual_parent}"
+        )
+        super().__init__(text, kind)
+        self.args = (expected_parent, actual_parent)
+        self.expected_parent = expected_parent
+        self.actual_parent = actual_parent
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.expected_parent, self.actual_parent, self.message, self.kind))
+
+
+class RebaseFailedError(ConflictError):
+    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve."""
+
+    default_kind = ErrorKind.REBASE_FAILED
+
+    def __init__(self, snapshot: str, conflicts: Sequence[Any] = ()) -> None:
+        super().__init__(
+            message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found"
+        )
+        self.args = (snapshot, list(conflicts))
+        self.snapshot = snapshot
+        self.conflicts = list(conflicts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.snapshot, self.conflicts))
+
+
+class NotFoundError(IcechunkError, KeyError):
+    """Something that was asked for by name is not there."""
+
+    default_kind = ErrorKind.KEY_NOT_FOUND
+
+
+class NodeNotFoundError(NotFoundError):
+    """No group or array at this path."""
+
+    default_kind = ErrorKind.NODE_NOT_FOUND
+
+
+class SnapshotNotFoundError(NotFoundError):
+    """No snapshot with this id, or none at this time."""
+
+    default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
+
+
+class RefNotFoundError(NotFoundError):
+    """No branch or tag with this name."""
+
+    default_kind = ErrorKind.REF_NOT_FOUND
+
+
+class RepositoryNotFoundError(NotFoundError):
+    """There is no repository in this storage."""
+
+    default_kind = ErrorKind.REPOSITORY_NOT_FOUND
+
+
+class AlreadyExistsError(IcechunkError):
+    """Something with this name is there already."""
+
+    default_kind = ErrorKind.NODE_ALREADY_EXISTS
+
+
+class ReadOnlyError(IcechunkError):
+    """A write to a session, store, storage or repository that only reads."""
+
+    default_kind = ErrorKind.READ_ONLY_SESSION
+
+
+class InvalidInputError(IcechunkError, ValueError):
+    """An argument is not what it has to be; the message says what was expected and found."""
+
+    default_kind = ErrorKind.INVALID_KEY
+
+
+class SessionStateError(IcechunkError):
+    """The call does not fit the state of the session or repository."""
+
+    default_kind = ErrorKind.NOT_ALLOWED
+
+
+class StorageError(IcechunkError):
+    """The storage failed; whether the call took effect may be unknown."""
+
+    default_kind = ErrorKind.OBJECT_STORE
+
+
+class FormatError(IcechunkError):
+    """Bytes are not what the specification says. The message names the file."""
+
+    default_kind = ErrorKind.DESERIALIZATION
+
+
+class InternalError(IcechunkError):
+    """A defect in Frazil itself: please report it."""
+
+    default_kind = ErrorKind.UNKNOWN

@@ -1,0 +1,150 @@
+"""The contract of a storage: bytes under keys. One page; every implementation keeps all of it.
+
+*Keys* are relative paths with ``/``, as the specification lays them out (``repo``,
+``chunks/1CECHNKREP0F1RSTCMT0``). No empty, ``.`` or ``..`` segments; anything else is an
+``InvalidInputError``.
+
+*Reading.* A read after an acknowledged write sees it. A missing object is a ``StorageError`` of kind
+``object-not-found``, never None and never empty bytes. A range past the end is clamped; a range
+that starts at or past the end gives a ``StorageError``. A short read is an error, not a result.
+
+*Writing.* An object appears whole or not at all, also when the process dies in between. A write
+without a condition (``Always``) is only for keys that nobody else writes (they carry a random id).
+``IfAbsent`` and ``IfVersion`` are atomic against every other writer of that key, in any process.
+When ``put`` returns ``Stored``, the object is durable. ``Refused`` says that the server answered "the
+condition does not hold", which is *no proof that this call wrote nothing*: the client may have retried
+after a lost answer and met its own write. An exception proves even less. Whoever writes with a condition must be able to
+recognise his own bytes and look for them (``repository.update`` does).
+
+*Versions* are opaque. Two writes of different bytes never have the same version; two of the same
+bytes may.
+
+*Deleting* a missing object is no error. *Listing* is recursive, in no promised order, and shows
+only whole objects.
+
+*Threads.* Every method may be called from many threads. A storage can be pickled (but for memory,
+which says so), and must not be used in a child made by ``os.fork()`` after use in the parent: it
+notices and raises ``StorageError`` of kind ``forked-process``.
+
+The core is synchronous; the two ``*_async`` methods exist for zarr's event loop, where hundreds of
+chunk requests wait at once. For a storage with ``is_local`` they are never needed: its plain reads
+return at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Buffer, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from frazil.storage.settings import StorageSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which write of an object this is. Opaque: compare, pickle, hand back in ``IfVersion``."""
+
+    etag: str | None = None
+    generation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Write whatever is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfAbsent:
+    """Write only if there is no object under the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class IfVersion:
+    """Write only if the object is still the one that was read as ``version``."""
+
+    version: Version
+
+
+Condition = Always | IfAbsent | IfVersion
+ALWAYS: Final = Always()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The write took effect; this is its version."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The condition did not hold, says the server. See the contract for what this proves."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object of a listing."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+class Storage(ABC):
+    """See the module's docstring: the contract."""
+
+    #: Reads and writes cost microseconds and never wait for a network.
+    is_local: bool = False
+    #: Every write raises ``ReadOnlyError`` of kind ``read-only-storage``.
+    is_read_only: bool = False
+
+    @abstractmethod
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        """The bytes ``start <= i < stop`` of an object, to its end if ``stop`` is None."""
+
+    @abstractmethod
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        """The whole object and its version, from one answer."""
+
+    @abstractmethod
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        """Write a whole object; durable on return."""
+
+    @abstractmethod
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        """Make ``to`` an object with the bytes ``data``, which were read from ``key`` as ``version``.
+
+        A storage may copy or link on its own side, if it makes sure that the bytes are of that version;
+        or simply write ``data``.
+        """
+
+    @abstractmethod
+    def head(self, key: str) -> ObjectInfo | None:
+        """Size and time of an object; None if there is none."""
+
+    @abstractmethod
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object whose key starts with the path ``prefix`` (whole segments; '' is everything)."""
+
+    @abstractmethod
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones are no error."""
+
+    @abstractmethod
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        """``get`` for an event loop."""
+
+    @abstractmethod
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        """``put(key, data, ALWAYS)`` for an event loop."""
+
+    @abstractmethod
+    def default_settings(self) -> StorageSettings:
+        """What this kind of storage does where the user's settings say nothing."""
+
+    @abstractmethod
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        """The same storage with other settings (timeouts, retries, storage classes)."""
