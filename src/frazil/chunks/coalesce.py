@@ -92,6 +92,8 @@ def plan_reads(
 
 def _running_maximum(values: NDArray[np.int64], restart: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Running maximum of non-negative values that begins anew wherever ``restart``."""
+    if np.all((values[1:] >= values[:-1]) | restart[1:]):  # as for the chunks of a pack
+        return values
     # Sorting by (group, value) is not needed: lifting each group above all earlier ones makes one running
     # maximum serve all. Values are ranked first, so that the lift cannot overflow.
     distinct, rank = np.unique(values, return_inverse=True)

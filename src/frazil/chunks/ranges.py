@@ -77,11 +77,15 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """The bounds of ``plan_reads``, in bytes."""
+    """The bounds of ``plan_reads``, in bytes.
+
+    4 MiB keeps a connection busy for several times the latency of a request, still lets a large read use many
+    connections, and is the size up to which a local read reuses memory that is warm.
+    """
 
     max_gap: int = 64 << 10
     max_waste: int = 1 << 20
-    max_size: int = 16 << 20
+    max_size: int = 4 << 20
 
 
 class Job:

@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.chunks.batching import LoopReads
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 Request = tuple[ChunkRef, int, int | None]
 
 MAX_REQUESTS: Final = 64
+#: A pack is asked for again and again.
+_name_of = lru_cache(4096)(chunk_key)
+
 _LARGEST_OBJECT: Final = (1 << 63) - 1
 
 
@@ -135,7 +139,7 @@ class ChunkReader:
                 data = self._writer.pending(ref.chunk_id, first, last)
                 if data is not None:
                     return data
-            found = ByteRange(StoredObject(chunk_key(ref.chunk_id), self._storage), first, last)
+            found = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
         else:
             found = ByteRange(self._virtual.locate(ref), first, last)
         if last > _LARGEST_OBJECT:

@@ -289,7 +289,7 @@ def _file_url(location: str, rest: str) -> str:
 
 
 #: Characters of a path segment that stay as they are in a ``file:`` URL; what is quoted already stays so.
-_UNQUOTED: Final = "!$&'()*+,;=:@~[]|%"
+_UNQUOTED: Final = "!$&'()*+,;=:@~[]|^%"
 _PATH: Final = re.compile(r"(?://([^/\\?#]*))?([^?#]*)(.*)", re.DOTALL)
 _HIDDEN: Final = re.compile(r"\0|%00|%2f", re.IGNORECASE)
 
