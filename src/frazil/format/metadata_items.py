@@ -84,7 +84,9 @@ def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2)
     return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
 
 
-def write_metadata(writer: Writer, records: Any, layout: Layout, slot: int, positions: Any, column: MetadataColumn) -> None:
+def write_metadata(
+    writer: Writer, records: Any, layout: Layout, slot: int, positions: Any, column: MetadataColumn
+) -> None:
     """Lay out the items and let the slot of n tables lead to them."""
     vectors = OffsetVectors(writer, column.rows.lengths)
     link(records, layout, slot, positions, vectors.positions)

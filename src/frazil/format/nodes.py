@@ -248,9 +248,7 @@ class NodeTable:
         counts = self.num_chunks.take(rows)
         right = Ragged.from_lengths(
             np.fromiter(
-                chain.from_iterable(
-                    map(_num_chunks, documents, _tuples(lengths), _tuples(counts))
-                ),
+                chain.from_iterable(map(_num_chunks, documents, _tuples(lengths), _tuples(counts))),
                 np.uint32,
                 counts.total(),
             ),

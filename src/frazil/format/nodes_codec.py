@@ -1,10 +1,10 @@
 """The vector of NodeSnapshot tables in a snapshot file, read and written by columns.
 
-    NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
-    ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2
-    DimensionShapeV2   0 array_length  1 num_chunks
-    DimensionName      0 name
-    ManifestRef        0 object_id  1 extents
+NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
+ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2
+DimensionShapeV2   0 array_length  1 num_chunks
+DimensionName      0 name
+ManifestRef        0 object_id  1 extents
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ def _reserve_arrays(
     return layout, records, places, rows
 
 
-def _write_arrays(writer: Writer, table: NodeTable, layout: Layout, records: Any, places: I64, rows: I64) -> None:
+def _write_arrays(
+    writer: Writer, table: NodeTable, layout: Layout, records: Any, places: I64, rows: I64
+) -> None:
     lengths = table.array_length.take(rows).compact()
     shapes = OffsetVectors(writer, lengths.lengths)
     link(records, layout, 3, places, shapes.positions)

@@ -274,7 +274,9 @@ def read_statuses(tables: Tables) -> Statuses:
     """Statuses of n tables; ``FormatError`` on an availability that is not known."""
     availability = tables.scalars(0, np.uint8)
     if (availability > max(Availability)).any():
-        raise FormatError(f"repository availability {int(availability.max())}, expected 0 to {max(Availability):d}")
+        raise FormatError(
+            f"repository availability {int(availability.max())}, expected 0 to {max(Availability):d}"
+        )
     return Statuses(availability, tables.scalars(1, "<u8"), tables.vectors(2), tables.present(2))
 
 
@@ -344,7 +346,11 @@ def _read_field(log: OpsLog, field: str, slot: int, rows: I64, tables: Tables) -
         case _:
             inner, there = tables.tables(slot)
             read, to, own = read_statuses(inner), log.statuses, rows[there]
-            to.availability[own], to.set_at[own], to.has_reason[own] = read.availability, read.set_at, read.has_reason
+            to.availability[own], to.set_at[own], to.has_reason[own] = (
+                read.availability,
+                read.set_at,
+                read.has_reason,
+            )
             to.reasons.starts[own], to.reasons.lengths[own] = read.reasons.starts, read.reasons.lengths
 
 

@@ -87,13 +87,15 @@ def ascending(rows: Ragged) -> bool:
     windows = sliding_window_view(rows.values, _WORD)
 
     def words(starts: I64, left: I64) -> NDArray[np.uint64]:
-        # Behind the row's end come zeros. A word that would leave the buffer is read earlier and shifted.
-        places = np.clip(starts, 0, size - _WORD)
+        places = np.minimum(starts, size - _WORD)
         read = windows[places].view(">u8")[:, 0].astype(np.uint64)
-        unwanted = (np.clip(_WORD - left, 0, _WORD) * 8).astype(np.uint64)
-        read <<= ((starts - places).clip(0, _WORD) * 8).astype(np.uint64)
-        kept = np.where(unwanted < 64, (read >> unwanted) << unwanted, 0)
-        return kept.astype(np.uint64)
+        # Behind the row's end come zeros. A word that would leave the buffer was read earlier: shift it.
+        rows = np.flatnonzero((left < _WORD) | (starts != places))
+        if len(rows):
+            shifted = read[rows] << (8 * np.minimum(starts[rows] - places[rows], 7)).astype(np.uint64)
+            unwanted = (8 * np.clip(_WORD - left[rows], 0, 7)).astype(np.uint64)
+            read[rows] = np.where(left[rows] > 0, (shifted >> unwanted) << unwanted, 0)
+        return read
 
     first = words(rows.starts, rows.lengths)
     a, b = first[:-1], first[1:]

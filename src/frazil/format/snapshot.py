@@ -32,7 +32,12 @@ _LAYOUT: Final = Layout(
 _FILE_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u8", 2: "u4"}, slots=3)
 #: ManifestFileInfo of version 1, a struct.
 _FILE_STRUCT: Final = np.dtype(
-    {"names": ["id", "size", "refs"], "formats": ["V12", "<u8", "<u4"], "offsets": [0, 16, 24], "itemsize": 32}
+    {
+        "names": ["id", "size", "refs"],
+        "formats": ["V12", "<u8", "<u4"],
+        "offsets": [0, 16, 24],
+        "itemsize": 32,
+    }
 )
 
 
