@@ -1,7 +1,7 @@
 """Metadata of snapshots and of the repository: JSON-like values by name.
 
-A value is encoded by itself: FlexBuffers in files of spec version 2, MessagePack in version 1. A column keeps the
-bytes, and decodes those of one row when they are asked for.
+A value is encoded by itself: FlexBuffers in files of spec version 2, MessagePack in version 1. A column
+keeps the bytes, and decodes those of one row when they are asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _LOADERS: Final = {1: msgpack.loads, 2: flexbuffer.loads}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MetadataColumn:
-    """Metadata of n rows. ``rows`` holds numbers of items; an item is a row of ``names`` and of ``values`` (encoded).
+    """Metadata of n rows.
+
+    ``rows`` holds numbers of items; an item is a row of ``names`` and of ``values`` (encoded).
 
     >>> column = MetadataColumn.of([{"b": 1, "a": [True]}, {}])
     >>> column.load(0)

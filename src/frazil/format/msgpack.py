@@ -1,6 +1,7 @@
 """MessagePack, reading only: metadata values of snapshots of spec version 1.
 
-One value fills the whole buffer. Extension types do not occur in JSON-like values and are refused. Map keys are text.
+One value fills the whole buffer. Extension types do not occur in JSON-like values and are refused. Map
+keys are text.
 """
 
 from __future__ import annotations

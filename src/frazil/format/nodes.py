@@ -1,7 +1,8 @@
 """Nodes: the groups and arrays of a snapshot, as columns sorted by the raw bytes of their paths.
 
-Byte order puts everything below a group side by side (``/a/`` up to ``/a0``, since ``0`` follows ``/``), and in UTF-8 it is
-also the order of Python's ``str``. A few lookups search the column; after that a dictionary answers.
+Byte order puts everything below a group side by side (``/a/`` up to ``/a0``, since ``0`` follows ``/``),
+and in UTF-8 it is also the order of Python's ``str``. A few lookups search the column; after that a
+dictionary answers.
 """
 
 from __future__ import annotations
@@ -92,12 +93,12 @@ class NodeTable:
     is_array       bool (n,)
     array_length   uint64 rows, one number a dimension; no rows for groups
     num_chunks     uint32 rows, one number a dimension
-    guessed        bool (n,)   num_chunks comes from a version 1 file, where only the zarr metadata is right
+    guessed        bool (n,)   num_chunks is from a version 1 file: only the zarr metadata is right
     named          bool (n,)   whether the node has dimension names at all
     dim_rows       int64 rows: for each dimension of a named node its row of dim_names, -1 where it has no name
     dim_names      text
     manifests      'V12' rows, one a ManifestRef
-    extents        uint32 rows: ndim pairs (from, to) for each ManifestRef, one after the other
+    extents        uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
 
     >>> group = Node(bytes(8), "/", b"{}", None)
     >>> array = Node(bytes(8), "/t", b"{}", ArrayData((10,), (2,), ("time",)))
@@ -239,7 +240,7 @@ class NodeTable:
         return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
     def exact(self) -> NodeTable:
-        """With num_chunks right in every row (see ``guessed``). Reads the zarr metadata of the rows that were guessed."""
+        """With num_chunks right in every row: reads the zarr metadata of those that were ``guessed``."""
         rows = np.flatnonzero(self.guessed)
         if not len(rows):
             return self

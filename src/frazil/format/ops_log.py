@@ -33,7 +33,7 @@ class Availability(IntEnum):
 
 
 class UpdateKind(IntEnum):
-    """Union members of UpdateType, in the order of the schema (1 = RepoInitializedUpdate ... 16 = RepoStatusChangedUpdate)."""
+    """Members of the union UpdateType, in the order of the schema, from 1 on."""
 
     REPO_INITIALIZED = 1
     REPO_MIGRATED = 2

@@ -1,7 +1,7 @@
 """Repo info: the one file that changes. Refs, all snapshots, configuration, status and the ops log.
 
-Snapshots and ops log are columns; the methods that change something return a new value. Everything here is pure: times,
-ids and names of backups come in as arguments.
+Snapshots and ops log are columns; the methods that change something return a new value. Everything here
+is pure: times, ids and names of backups come in as arguments.
 
     Repo   0 spec_version  1 tags  2 branches  3 deleted_tags  4 snapshots  5 status  6 metadata
            7 latest_updates  8 repo_before_updates  9 config  10 enabled_feature_flags
@@ -58,9 +58,10 @@ class RepoInfo:
     repo_before_updates             backup that holds the ops log's next older entry
 
     >>> info = new_repo_info(1_700_000_000_000_000)
-    >>> later = info.recorded(OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009), backup="repo.1.A", keep=1000)
-    >>> len(later.ops), later.ops.entry(0).backup_path, later.ops.entry(1).backup_path
-    (2, None, 'repo.1.A')
+    >>> entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009)
+    >>> later = info.recorded(entry, backup="repo.1.A", keep=1000)
+    >>> [later.ops.entry(row).backup_path for row in range(2)]
+    [None, 'repo.1.A']
     """
 
     spec_version: int
@@ -79,10 +80,10 @@ class RepoInfo:
     def recorded(self, entry: OpsEntry, *, backup: str, keep: int) -> RepoInfo:
         """With one more ops log entry on top.
 
-        The entry that was newest until now gets ``backup`` as its backup_path (the backup holds the state right
-        after it); only the ``keep`` newest entries stay, and ``repo_before_updates`` then names the backup whose
-        newest entry is the first one that was dropped. Entries that a migration made up have no backup: when such a one
-        is dropped, ``backup`` is named, which still has it.
+        The entry that was newest until now gets ``backup`` as its backup_path (the backup holds the state
+        right after it); only the ``keep`` newest entries stay, and ``repo_before_updates`` then names the
+        backup whose newest entry is the first one that was dropped. Entries that a migration made up have no
+        backup: when such a one is dropped, ``backup`` is named, which still has it.
 
         ``InternalError`` if the entry is not newer than the newest one, or ``keep`` is less than 1.
         """
@@ -104,8 +105,8 @@ def new_repo_info(
 ) -> RepoInfo:
     """Branch main on the initial snapshot, ops log with RepoInitialized.
 
-    ``now`` (microseconds) is the initial snapshot's ``flushed_at``; the update comes one microsecond later, since
-    updates are later than the snapshots that they are about.
+    ``now`` (microseconds) is the initial snapshot's ``flushed_at``; the update comes one microsecond later,
+    since updates are later than the snapshots that they are about.
     """
     first = SnapshotEntry(INITIAL_SNAPSHOT_ID, None, now, INITIAL_MESSAGE, dict(INITIAL_METADATA))
     return RepoInfo(

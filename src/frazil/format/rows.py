@@ -1,7 +1,8 @@
 """Rows within rows: what snapshots and the repo info need besides ``columns`` and ``flatbuffer``.
 
-A list that each of n rows has (metadata items of snapshots, dimension names of arrays) is a ``Ragged`` of row numbers
-into the columns of the list's elements. So taking and joining rows moves numbers, never elements.
+A list that each of n rows has (metadata items of snapshots, dimension names of arrays) is a ``Ragged`` of
+row numbers into the columns of the list's elements. So taking and joining rows moves numbers, never
+elements.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def concat_numbered(parts: Sequence[Ragged], sizes: Sequence[int]) -> Ragged:
 def ascending(rows: Ragged) -> bool:
     """Whether rows of bytes are strictly ascending.
 
-    Neighbours are compared eight bytes at a time, and only those that were equal so far go on: the work is bounded
-    by the bytes there are.
+    Neighbours are compared eight bytes at a time, and only those that were equal so far go on: the work is
+    bounded by the bytes there are.
 
     >>> ascending(Ragged.of_text(["/a", "/a-b", "/a/b"])), ascending(Ragged.of_text(["/a", "/a"]))
     (True, False)

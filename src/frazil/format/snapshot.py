@@ -1,8 +1,9 @@
 """Snapshots: every array and group of one version of a repository.
 
 The nodes are columns (``NodeTable``), sorted by the raw bytes of their paths, as readers search for
-them. Old writers sorted by path component; so when reading no order is trusted. Files are written as spec version 2;
-those of version 1 are read, also inside migrated repositories: each file's header says which it is.
+them. Old writers sorted by path component; so when reading no order is trusted. Files are written as spec
+version 2; those of version 1 are read, also inside migrated repositories: each file's header says which
+it is.
 
     Snapshot   0 id  1 parent_id  2 nodes  3 flushed_at  4 message  5 metadata  6 manifest_files
                7 manifest_files_v2  8 extra
@@ -43,7 +44,12 @@ _FILE_STRUCT: Final = np.dtype(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ManifestFiles:
-    """The manifest files of a snapshot, sorted by id: ids uint8 (m, 12), size_bytes uint64 (m,), num_chunk_refs uint32 (m,)."""
+    """The manifest files of a snapshot, m rows, sorted by id.
+
+    ids             uint8 (m, 12)
+    size_bytes      uint64 (m,)   size of the whole file; readers fetch exactly so much
+    num_chunk_refs  uint32 (m,)
+    """
 
     ids: U8
     size_bytes: NDArray[np.uint64]
@@ -63,7 +69,10 @@ class ManifestFiles:
         return row if row < len(keys) and self.ids[row].tobytes() == id_ else -1
 
     def size_of(self, id_: bytes) -> int:
-        """Size in bytes of a manifest's file; ``FormatError`` (``manifest-info-not-found``) if it is not listed."""
+        """Size in bytes of a manifest's file.
+
+        ``FormatError`` (``manifest-info-not-found``) if it is not listed.
+        """
         row = self.find(id_)
         if row < 0:
             raise FormatError(
@@ -79,7 +88,9 @@ class ManifestFiles:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """A snapshot file. ``flushed_at`` is microseconds since 1970; ``metadata`` maps names to JSON-like values.
+    """A snapshot file.
+
+    ``flushed_at`` is microseconds since 1970; ``metadata`` maps names to JSON-like values.
 
     ``parent_id`` is only in files of spec version 1; in version 2 the repo info knows the parents.
     """
@@ -156,7 +167,10 @@ def _read_files_v2(root: Tables) -> ManifestFiles:
 
 
 def initial_snapshot(flushed_at: int) -> Snapshot:
-    """What a new repository starts from: no nodes, well-known id, metadata {"__icechunk": {"is_root": True}}."""
+    """What a new repository starts from.
+
+    No nodes, the well-known id, metadata ``{"__icechunk": {"is_root": True}}``.
+    """
     return Snapshot(
         INITIAL_SNAPSHOT_ID,
         flushed_at,

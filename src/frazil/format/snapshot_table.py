@@ -1,7 +1,7 @@
 """The snapshots that a repo info knows, as columns sorted by id bytes.
 
-A parent is a row number, so whoever inserts or drops rows renumbers them. Messages and metadata are decoded when
-asked for.
+A parent is a row number, so whoever inserts or drops rows renumbers them. Messages and metadata are
+decoded when asked for.
 
     SnapshotInfo   0 id  1 parent_offset  2 flushed_at  3 message  4 metadata  5 pruned_ancestor_tx_logs
 """
@@ -135,8 +135,8 @@ class SnapshotTable:
     def chain(self, row: int) -> NDArray[np.int64]:
         """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle.
 
-        Pointer jumping: when the first k rows are known, and the k-th ancestor of every row is, the next k rows are one
-        gather away. So a walk costs as many gathers as its length has binary digits.
+        Pointer jumping: when the first k rows are known, and the k-th ancestor of every row is, the next k
+        rows are one gather away. So a walk costs as many gathers as its length has binary digits.
         """
         count = len(self)
         # The parent of the root, and its parent, is a row behind the table.
