@@ -6,6 +6,7 @@ Fixtures of one room belong in that room's own conftest.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator
 
 import pytest
@@ -38,6 +39,7 @@ _LOOPBACK = {
     "no_proxy": "127.0.0.1,localhost",
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_LOCAL_HOSTNAME": "localhost",
+    "PYSPARK_PYTHON": sys.executable,  # else its workers run whatever python3 is on PATH
 }
 for _name, _value in _LOOPBACK.items():
     os.environ.setdefault(_name, _value)
