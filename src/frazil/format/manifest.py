@@ -32,6 +32,36 @@ class ChunkKind(IntEnum):
     INLINE = 3
 
 
+@dataclass(frozen=True, slots=True)
+class NativeRef:
+    """Bytes in a chunk file of the repository."""
+
+    chunk_id: bytes
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualRef:
+    """Bytes in somebody else's object; ``modified`` in seconds since 1970."""
+
+    location: str
+    offset: int
+    length: int
+    etag: str | None = None
+    modified: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRef:
+    """The bytes themselves."""
+
+    data: bytes
+
+
+ChunkRef = NativeRef | VirtualRef | InlineRef
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ForeignObjects:
     """The distinct objects that virtual references point to, with what is known of their state.
