@@ -19,7 +19,7 @@ from frazil.changes.manifests import distribute, plan
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
-from frazil.format.manifest import ChunkTable, Manifest, encode_manifest
+from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
@@ -120,9 +120,9 @@ def write_manifests(context: Context, parent: Snapshot, changes: ChangeSet) -> t
     for node in arrays:
         assert node.array is not None
         edits = changes.chunks[node.id].table() if node.id in changes.chunks else ChunkTable.empty(len(node.array.shape))
-        split = context.settings.split_sizes(node.path, node.array.dimension_names, node.array.num_chunks)
+        split = context.settings.split_sizes_for(node.path, node.array.dimension_names, node.array.num_chunks)
         rewrite = plan(node.array, edits, split)
-        old = context.assets.manifests([ref.id for ref in rewrite.read], context.settings.manifest_fetches)
+        old = context.assets.manifests([ref.id for ref in rewrite.read], context.settings.concurrent_manifest_fetches)
         known = [manifest.arrays[node.id] for manifest in old if node.id in manifest.arrays]
         kept[node.id] = rewrite.kept
         tables += [(node.id, table) for table in distribute(node.array, known, edits, split)]
@@ -155,7 +155,13 @@ def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
 
 def _put_manifests(context: Context, tables: list[tuple[bytes, ChunkTable]]) -> list[Written]:
     level = context.settings.compression_level
-    locations = context.settings.location_compression
+    settings = context.settings
+    locations = LocationCompression(
+        settings.location_compression_min_chunks,
+        settings.location_dictionary_samples,
+        settings.location_dictionary_bytes,
+        settings.location_compression_level,
+    )
     ids = [new_object_id() for _ in tables]
 
     def encoder(id_: bytes, node_id: bytes, table: ChunkTable) -> Callable[[], bytes]:

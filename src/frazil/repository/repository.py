@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from frazil.changes.change_set import ChangeSet
-from frazil.chunks.virtual import VirtualSources
+from frazil.chunks.virtual import Container, VirtualSources
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -22,10 +22,11 @@ from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository import mutations
-from frazil.repository.assets import Assets
+from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.config import RepositoryConfig
+from frazil.repository.config import RepositoryConfig, opened_with
+from frazil.repository.config_document import from_document, to_document
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, flag_named, is_enabled, setting_of
@@ -46,6 +47,7 @@ from frazil.repository.values import (
 from frazil.repository.workspace import Workspace
 from frazil.storage.base import IfAbsent, Refused, Storage
 from frazil.storage.credentials import AnyCredential
+from frazil.storage.foreign import open_foreign
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -108,8 +110,8 @@ class Repository:
                 f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
-        document = None if config is None else config.to_document_unless_default()
-        context = _context(storage, config or RepositoryConfig(), authorize_virtual_chunk_access)
+        document = None if config is None or config == RepositoryConfig() else to_document(config)
+        context = _context(storage, config, None, authorize_virtual_chunk_access)
         storage = context.storage
         probe_conditions(storage)
         level = context.settings.compression_level
@@ -147,8 +149,8 @@ class Repository:
         """
         _refuse_old_versions(storage)
         info, _, _ = read_repo_info(storage)
-        saved = RepositoryConfig.from_document(info.config) if info.config else RepositoryConfig()
-        return cls(_context(storage, (config or RepositoryConfig()).over(saved), authorize_virtual_chunk_access))
+        saved = None if info.config is None else from_document(info.config)
+        return cls(_context(storage, config, saved, authorize_virtual_chunk_access))
 
     @classmethod
     def open_or_create(
@@ -181,7 +183,7 @@ class Repository:
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
         """The configuration that the repository has saved; None if it has none."""
         info, _, _ = read_repo_info(storage)
-        return None if info.config is None else RepositoryConfig.from_document(info.config)
+        return None if info.config is None else from_document(info.config)
 
     @staticmethod
     def fetch_spec_version(
@@ -202,8 +204,7 @@ class Repository:
         """Another handle on this repository, with another configuration."""
         context = self._context
         credentials = context.virtual.credentials if authorize_virtual_chunk_access is None else authorize_virtual_chunk_access
-        merged = context.config if config is None else config.over(context.config)
-        return type(self)(_context(context.storage, merged, credentials), self._default_metadata)
+        return type(self)(_context(context.storage, config, context.config, credentials), self._default_metadata)
 
     # What it is
 
@@ -225,8 +226,7 @@ class Repository:
 
     def save_config(self) -> None:
         """Save the configuration in the repository: it is what others open it with."""
-        saved = self.config.with_storage_defaults(self.storage.default_settings())
-        self._context.update(mutations.save_config(saved.to_document()))
+        self._context.update(mutations.save_config(to_document(self.config)))
 
     def get_metadata(self) -> dict[str, Any]:
         """Metadata of the repository as a whole."""
@@ -405,7 +405,7 @@ class Repository:
         info = self._info()
         mutations.require_online(info)
         tip = mutations.branch_tip(info, branch)
-        expires_at = now_us() + self._context.settings.session_lifetime_us
+        expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         return Session(
             State(
                 Workspace(self._context, tip, None, ChangeSet()),
@@ -456,14 +456,27 @@ class Repository:
     reopen_async = awaitable(reopen)
 
 
+_MICROSECOND = timedelta(microseconds=1)
 _V1_MAIN = "refs/branch.main/ref.json"
 
 
-def _context(storage: Storage, config: RepositoryConfig, credentials: Authorized | None) -> Context:
-    settings = Effective.of(config, storage.default_settings())
+def _context(
+    storage: Storage,
+    user: RepositoryConfig | None,
+    saved: RepositoryConfig | None,
+    credentials: Authorized | None,
+) -> Context:
+    config = opened_with(user, saved, storage.default_settings())
+    config.validate()
+    settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
-    virtual = VirtualSources(config.containers(), dict(credentials or {}))
-    return Context(storage, config, settings, Assets(storage, settings.caches), virtual)
+    containers = [
+        Container(container.name, container.url_prefix, container.store)
+        for container in settings.virtual_chunk_containers.values()
+    ]
+    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=open_foreign)
+    limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
+    return Context(storage, config, settings, Assets(storage, limits), virtual)
 
 
 def _require_version_2(version: SpecVersion | int | None) -> None:

@@ -152,7 +152,7 @@ class Workspace:
             assert array is not None
             assert node.array is not None
             ids = [ref.id for ref in node.array.manifests]
-            manifests = self.context.assets.manifests(ids, self.context.settings.manifest_fetches)
+            manifests = self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
             tables += [edits.table() for edits in reversed(array.edits)]
         if not tables:
@@ -208,7 +208,7 @@ class Workspace:
 
     def _inline(self, data: Buffer) -> InlineRef | None:
         size = memoryview(data).nbytes
-        return InlineRef(bytes(data)) if 0 < size <= self.context.settings.inline_threshold else None
+        return InlineRef(bytes(data)) if 0 < size <= self.context.settings.inline_chunk_threshold_bytes else None
 
     def _array(self, path: str) -> _Array | None:
         array = self._arrays.get(path)
