@@ -8,7 +8,7 @@ anywhere in the values, overlap, or be the same: a column read from a file simpl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,8 +166,8 @@ def decode_text(data: bytes) -> str:
         raise FormatError(f"text that is not UTF-8: {error}") from error
 
 
-def intern(texts: Sequence[str]) -> tuple[list[str], NDArray[np.uint32]]:
-    """The distinct texts, in order of first appearance, and for each row its number among them.
+def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
+    """The distinct values, in order of first appearance, and for each row its number among them.
 
     >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
     >>> distinct, codes.tolist()
