@@ -148,11 +148,11 @@ class ChunkWriter:
         """
         self._enter()
         with self._lock:
+            for pack in self._sealed.values():
+                if pack.put is not None and _failure(pack.put) is not None:
+                    self._submit(pack)
             if self._open is not None:
                 self._seal(self._open)
-            for pack in self._sealed.values():
-                if pack.put is None or _failure(pack.put) is not None:
-                    self._submit(pack)
             puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
         wait(puts)
         for put in puts:

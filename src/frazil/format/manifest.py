@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +33,14 @@ from frazil.format.chunk_table import (
     VirtualRef,
     stack,
 )
-from frazil.format.columns import I64, U8, U32, U64, Ragged, number, ranges
+from frazil.format.columns import I64, U8, U32, U64, Ragged, number
+from frazil.format.coordinates import (
+    by_rank,
+    coordinates_layout,
+    joined,
+    put_coordinates,
+    read_coordinates,
+)
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
 from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
 
@@ -87,7 +93,7 @@ _MANIFEST: Final = Layout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
 _MANIFEST_WITH_DICTIONARY: Final = Layout({_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}, 5)
 _ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
 
-_RANGE: Final = {_INDEX: "u4", _OFFSET: "u8", _LENGTH: "u8"}
+_RANGE: Final = {_OFFSET: "u8", _LENGTH: "u8"}
 #: The shapes of a ChunkRef: kind, and for virtual ones the checksum (1 etag, 2 time) in the higher bits.
 _WITH_ETAG, _WITH_MODIFIED = 4, 8
 _SHAPES: Final[dict[int, dict[int, str]]] = {
@@ -95,16 +101,15 @@ _SHAPES: Final[dict[int, dict[int, str]]] = {
     ChunkKind.VIRTUAL: {**_RANGE, _LOCATION: "u4"},
     ChunkKind.VIRTUAL | _WITH_ETAG: {**_RANGE, _LOCATION: "u4", _ETAG: "u4"},
     ChunkKind.VIRTUAL | _WITH_MODIFIED: {**_RANGE, _LOCATION: "u4", _MODIFIED: "u4"},
-    ChunkKind.INLINE: {_INDEX: "u4", _INLINE: "u4"},
+    ChunkKind.INLINE: {_INLINE: "u4"},
 }
 
 
-@cache
 def _layout(shape: int, ndim: int, compressed: bool) -> Layout:
     fields = dict(_SHAPES[shape])
     if compressed and _LOCATION in fields:
         fields[_COMPRESSED] = fields.pop(_LOCATION)
-    return Layout(fields, 10, np.dtype([("count", "<u4"), ("at", "<u4", (ndim,))]))
+    return coordinates_layout(tuple(fields.items()), 10, _INDEX, ndim)
 
 
 def encode_manifest(
@@ -184,13 +189,8 @@ def _write_refs(
         return
     shapes = _shapes(whole)
     ndims = np.fromiter((table.ndim for table in arrays), np.int64, len(arrays))
-    starts = np.cumsum(counts) - counts
-    for ndim in np.unique(ndims).tolist():
-        members = np.flatnonzero(ndims == ndim)
-        index = _stacked([arrays[member].index for member in members.tolist()])
-        rows: I64 | slice = slice(None)
-        if len(members) < len(arrays):
-            rows = ranges(starts[members], counts[members])
+    for ndim, members, rows in by_rank(ndims, counts):
+        index = joined([arrays[member].index for member in members])
         own = shapes if isinstance(shapes, int) or isinstance(rows, slice) else shapes[rows]
         present = [own] if isinstance(own, int) else np.unique(own).tolist()
         for shape in present:
@@ -201,9 +201,7 @@ def _write_refs(
             layout = _layout(shape, ndim, compressed)
             coords = index[part]
             records, positions = writer.tables(layout, len(coords))
-            records[f"f{_INDEX}"] = layout.tail_offset - layout.place(_INDEX)
-            records["tail"]["count"] = ndim
-            records["tail"]["at"] = coords
+            put_coordinates(records, layout, _INDEX, coords)
             source = whole.source[chosen]
             if _OFFSET in layout.offsets:
                 records[f"f{_OFFSET}"] = whole.offset[chosen]
@@ -213,10 +211,6 @@ def _write_refs(
             if _MODIFIED in layout.offsets:
                 records[f"f{_MODIFIED}"] = whole.foreign.modified[source]
             yield _Group(chosen, source, layout, records, positions)
-
-
-def _stacked(parts: Sequence[U32]) -> U32:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _shapes(whole: ChunkTable) -> int | U8:
@@ -359,7 +353,7 @@ def decode_manifest(data: Any, name: str) -> Manifest:
         rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
         if len(rows) != len(arrays):
             raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
-        coords, ndims, coord_starts = _read_index(refs, counts)
+        coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
         kind, source, ids, foreign, inline = _read_sources(root, refs)
         offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
         is_inline = kind == ChunkKind.INLINE
@@ -374,22 +368,6 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             rows, starts, counts, ndims, coords, coord_starts, kind, source, offset, length, ids, foreign, inline
         )
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
-
-
-def _read_index(refs: Tables, counts: I64) -> tuple[U32, I64, I64]:
-    """All coordinates, number of dimensions of each array, where each array's coordinates start."""
-    if not refs.present(_INDEX).all():
-        raise FormatError("a chunk reference without coordinates")
-    index = refs.numbers(_INDEX, "<u4")
-    starts = np.cumsum(counts) - counts
-    ndims = np.zeros(len(counts), np.int64)
-    filled = counts > 0
-    ndims[filled] = index.lengths[starts[filled]]
-    wrong = np.flatnonzero(np.repeat(ndims, counts) != index.lengths)
-    if len(wrong):
-        raise FormatError(f"chunk coordinates of different rank in one array, at reference {wrong[0]}")
-    sizes = ndims * counts
-    return index.values, ndims, np.cumsum(sizes) - sizes
 
 
 def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:
