@@ -95,7 +95,7 @@ type Shown = str | Record | Mapping[str, Record]
 
 def _block(name: str, value: Shown) -> list[str]:
     if isinstance(value, str):
-        return [f"{name}: {value}"]
+        return [f"{name}:", indent(value, "    ")] if "\n" in value else [f"{name}: {value}"]
     if isinstance(value, Record):
         return [f"{name}:", indent(str(value).rstrip("\n"), "    ")]
     lines = [line for key, record in value.items() for line in _block(key, record)]
