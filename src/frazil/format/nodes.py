@@ -95,7 +95,7 @@ class NodeTable:
     num_chunks     uint32 rows, one number a dimension
     guessed        bool (n,)   num_chunks is from a version 1 file: only the zarr metadata is right
     named          bool (n,)   whether the node has dimension names at all
-    dim_rows       int64 rows: for each dimension of a named node its row of dim_names, -1 where it has no name
+    dim_rows       int64 rows: rows of dim_names, one a dimension of a named node, -1 for no name
     dim_names      text
     manifests      'V12' rows, one a ManifestRef
     extents        uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row

@@ -89,10 +89,9 @@ class RepoInfo:
         """
         if keep < 1:
             raise InternalError(f"an ops log of {keep} entries, at least 1 expected")
-        if len(self.ops) and entry.updated_at <= int(self.ops.updated_at[0]):
-            raise InternalError(
-                f"update at {entry.updated_at}, expected later than the last one at {int(self.ops.updated_at[0])}"
-            )
+        last = int(self.ops.updated_at[0]) if len(self.ops) else -1
+        if entry.updated_at <= last:
+            raise InternalError(f"update at {entry.updated_at}, expected later than the last one at {last}")
         ops = self.ops.pushed(replace(entry, backup_path=None), backup)
         if len(ops) <= keep:
             return replace(self, ops=ops)

@@ -127,7 +127,7 @@ def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:
 class OffsetVectors:
     """n vectors of offsets, laid out now and filled when their targets are.
 
-    ``positions`` are those of the vectors; ``fill`` takes the targets of all of them, one vector after the other.
+    ``positions`` are those of the vectors; ``fill`` takes all targets, one vector after the other.
     """
 
     __slots__ = ("_elements", "_start", "_words", "positions")
