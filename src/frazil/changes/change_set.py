@@ -156,7 +156,9 @@ class ChangeSet:
     def apply(self, base: NodeTable) -> NodeTable:
         """The base's nodes with these changes; references are not part of it."""
         rows = np.fromiter(map(base.find, self.nodes), np.int64, len(self.nodes))
-        return base.edit(rows[rows >= 0], NodeTable.from_nodes([node for node in self.nodes.values() if node]))
+        return base.edit(
+            rows[rows >= 0], NodeTable.from_nodes([node for node in self.nodes.values() if node])
+        )
 
 
 def in_grid(node: Node, coords: Coords) -> bool:

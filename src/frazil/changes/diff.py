@@ -58,7 +58,9 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
         updated_arrays=named(new, *of("updated_arrays")) - named(new, *of("new_arrays")),
         updated_chunks={new[id_]: _union(coords) for id_, coords in chunks.items() if id_ in new},
         moved=tuple(
-            sorted((old[id_], new[id_]) for id_ in moved if id_ in old and id_ in new and old[id_] != new[id_])
+            sorted(
+                (old[id_], new[id_]) for id_ in moved if id_ in old and id_ in new and old[id_] != new[id_]
+            )
         ),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-
 from frazil.changes.change_set import ChangeSet
 from frazil.format.columns import U8
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -35,5 +34,3 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
 
 def _sorted(ids: Iterable[bytes]) -> U8:
     return id_matrix(sorted(ids), NODE_ID_BYTES)
-
-

@@ -51,14 +51,19 @@ def plan(array: ArrayData, edits: ChunkTable, split: tuple[int, ...]) -> Rewrite
 
 
 def _meet(
-    low: NDArray[np.int64], high: NDArray[np.int64], other_low: NDArray[np.int64], other_high: NDArray[np.int64]
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    other_low: NDArray[np.int64],
+    other_high: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Which of the boxes low..high (inclusive) meet one of the others."""
     out = np.zeros(len(low), bool)
     for start in range(0, len(other_low), 4096):
         part = slice(start, start + 4096)
         out |= (
-            ((low[:, None] <= other_high[None, part]) & (other_low[None, part] <= high[:, None])).all(axis=2).any(axis=1)
+            ((low[:, None] <= other_high[None, part]) & (other_low[None, part] <= high[:, None]))
+            .all(axis=2)
+            .any(axis=1)
         )
     return out
 

@@ -15,7 +15,9 @@ from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
 
-def merge_forks(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], before: list[ChangeSet]) -> ChangeSet:
+def merge_forks(
+    base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], before: list[ChangeSet]
+) -> ChangeSet:
     """``mine`` with everything that the forks did.
 
     ``base`` has the nodes of ``mine``'s snapshot. ``before`` are change sets merged earlier, after these forks were made: the forks did not

@@ -68,7 +68,9 @@ def _edges(grid: Any, ndim: int) -> list[int | list[int]]:
     else:
         shapes = configuration.get("chunk_shapes")
         if configuration.get("kind") != "inline" or not isinstance(shapes, list):
-            raise _bad(f"expected a rectilinear grid of kind 'inline' with chunk_shapes, found {configuration!r}")
+            raise _bad(
+                f"expected a rectilinear grid of kind 'inline' with chunk_shapes, found {configuration!r}"
+            )
         edges = [_rectilinear(axis) for axis in shapes]
     if len(edges) != ndim:
         raise _bad(f"a chunk grid of {ndim} dimensions expected, found {len(edges)}")

@@ -112,17 +112,25 @@ def put_all(context: Context, files: Iterable[tuple[str, Callable[[], bytes]]]) 
         return list(pool.map(put, files))
 
 
-def write_manifests(context: Context, parent: Snapshot, changes: ChangeSet) -> tuple[NodeTable, list[Written]]:
+def write_manifests(
+    context: Context, parent: Snapshot, changes: ChangeSet
+) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written."""
     arrays = _arrays_to_write(parent, changes)
     tables: list[tuple[bytes, ChunkTable]] = []
     kept: dict[bytes, tuple[ManifestRef, ...]] = {}
     for node in arrays:
         assert node.array is not None
-        edits = changes.chunks[node.id].table() if node.id in changes.chunks else ChunkTable.empty(len(node.array.shape))
+        edits = (
+            changes.chunks[node.id].table()
+            if node.id in changes.chunks
+            else ChunkTable.empty(len(node.array.shape))
+        )
         split = context.settings.split_sizes_for(node.path, node.array.dimension_names, node.array.num_chunks)
         rewrite = plan(node.array, edits, split)
-        old = context.assets.manifests([ref.id for ref in rewrite.read], context.settings.concurrent_manifest_fetches)
+        old = context.assets.manifests(
+            [ref.id for ref in rewrite.read], context.settings.concurrent_manifest_fetches
+        )
         known = [manifest.arrays[node.id] for manifest in old if node.id in manifest.arrays]
         kept[node.id] = rewrite.kept
         tables += [(node.id, table) for table in distribute(node.array, known, edits, split)]
@@ -148,7 +156,10 @@ def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
         for path, node in changes.nodes.items()
         if node is not None
         and node.array is not None
-        and any((ref.extents[:, 1] > np.array(node.array.num_chunks, np.int64)).any() for ref in node.array.manifests)
+        and any(
+            (ref.extents[:, 1] > np.array(node.array.num_chunks, np.int64)).any()
+            for ref in node.array.manifests
+        )
     }
     return [changes.array(parent.nodes, path) for path in sorted(edited | resized, key=str.encode)]
 
@@ -192,5 +203,3 @@ def manifest_files(before: ManifestFiles, nodes: NodeTable, written: list[Writte
     order = np.argsort(keys)
     used = order[np.isin(keys[order], id_keys(nodes.manifest_ids()))]
     return ManifestFiles(ids[used], sizes[used], counts[used])
-
-

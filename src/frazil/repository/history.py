@@ -1,4 +1,4 @@
-"""Looking back: ancestors of a snapshot, the ops log, differences, the picture of the history."""
+"""Looking back: ancestors of a snapshot, the ops log, differences."""
 
 from __future__ import annotations
 
@@ -58,47 +58,3 @@ def difference(assets: Assets, info: RepoInfo, before: bytes, after: bytes) -> C
     ids = map(info.snapshots.id_of, reversed(rows[: rows.index(start)]))
     logs = [assets.transaction_log(id_) for id_ in ids]
     return compose(logs, assets.snapshot(before).nodes, assets.snapshot(after).nodes)
-
-
-
-
-def graph_lines(info: RepoInfo, tips: dict[str, bytes]) -> list[str]:
-    """The history of several refs as text: newest first, a lane for each line of descent.
-
-    Lanes that come from the same snapshot meet there.
-    """
-    table = info.snapshots
-    parents = table.parents()
-    names: dict[int, list[str]] = {}
-    reached: set[int] = set()
-    for name, id_ in tips.items():
-        row = require_snapshot(info, id_)
-        names.setdefault(row, []).append(name)
-        reached.update(table.chain(row).tolist())
-    times = table.flushed_at()
-    lanes: list[int] = []  # the snapshot that each lane waits for
-    lines: list[str] = []
-    for row in sorted(reached, key=lambda row: -int(times[row])):
-        mine = [lane for lane, waits in enumerate(lanes) if waits == row]
-        if not mine:
-            lanes.append(row)
-            mine = [len(lanes) - 1]
-        lane, merged = mine[0], mine[1:]
-        if merged:
-            cells = ["│" if i not in merged else "╯" for i in range(len(lanes))]
-            cells[lane] = "├"
-            dashed = [("─" if lane <= i < merged[-1] else " ") for i in range(len(lanes))]
-            lines.append("".join(map("".join, zip(cells, dashed, strict=True))).rstrip())
-            for gone in reversed(merged):
-                del lanes[gone]
-        entry = table.entry(row)
-        labels = f" ({', '.join(sorted(names[row]))})" if row in names else ""
-        marks = " ".join("●" if i == lane else "│" for i in range(len(lanes)))
-        lines.append(f"{marks} {id_to_text(entry.id)[:8]}{labels} {entry.message}")
-        parent = int(parents[row])
-        if parent < 0:
-            del lanes[lane]
-        else:
-            lanes[lane] = parent
-            lines.append(" ".join("│" for _ in lanes))
-    return lines

@@ -78,7 +78,9 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
 
 def _require_name(name: str) -> None:
     if not name:
-        raise InvalidInputError("a branch or tag needs a name, found an empty one", ErrorKind.INVALID_REF_NAME)
+        raise InvalidInputError(
+            "a branch or tag needs a name, found an empty one", ErrorKind.INVALID_REF_NAME
+        )
 
 
 def _require_flag(info: RepoInfo, flag: Flag) -> None:
@@ -110,9 +112,7 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
         tip = branch_tip(info, name)
         require_snapshot(info, snapshot)
         if expected is not None and tip != expected:
-            raise ConflictError(
-                id_to_text(expected), id_to_text(tip), kind=ErrorKind.BRANCH_UPDATE_CONFLICT
-            )
+            raise ConflictError(id_to_text(expected), id_to_text(tip), kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
         after = replace(info, branches={**info.branches, name: snapshot})
         return Changed(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
@@ -189,9 +189,7 @@ def set_flag(flag: Flag, setting: bool | None) -> Change:
             disabled |= {flag.id}
         return replace(info, enabled_flags=enabled, disabled_flags=disabled)
 
-    return _change(
-        UpdateKind.FEATURE_FLAG_CHANGED, make, flag=(flag.id, bool(setting), setting is not None)
-    )
+    return _change(UpdateKind.FEATURE_FLAG_CHANGED, make, flag=(flag.id, bool(setting), setting is not None))
 
 
 def set_status(availability: Availability, reason: str | None) -> Change:

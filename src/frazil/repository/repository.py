@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
+from frazil.storage.foreign import open_foreign
+from frazil.storage.probe import probe_conditions
+
 from frazil.changes.change_set import ChangeSet
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.errors import (
@@ -21,7 +24,7 @@ from frazil.format.keys import REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
-from frazil.repository import mutations
+from frazil.repository import mutations, present
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime, now_us
@@ -29,12 +32,13 @@ from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
-from frazil.repository.feature_flags import FLAGS, flag_named, is_enabled, setting_of
-from frazil.repository.history import ancestry, at_time, difference, graph_lines, ops_log
+from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.graph import AncestryGraph, ancestry_graph
+from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.session import Session, State
 from frazil.repository.update import read_repo_info
+from frazil.repository.updates import Update
 from frazil.repository.values import (
-    AncestryGraph,
     Diff,
     FeatureFlag,
     ManifestFileInfo,
@@ -42,13 +46,10 @@ from frazil.repository.values import (
     SessionMode,
     SnapshotInfo,
     SpecVersion,
-    Update,
 )
 from frazil.repository.workspace import Workspace
 from frazil.storage.base import IfAbsent, Refused, Storage
 from frazil.storage.credentials import AnyCredential
-from frazil.storage.foreign import open_foreign
-from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -116,9 +117,7 @@ class Repository:
         probe_conditions(storage)
         level = context.settings.compression_level
         now = now_us()
-        storage.put(
-            snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level)
-        )
+        storage.put(snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level))
         storage.put(
             transaction_key(INITIAL_SNAPSHOT_ID),
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
@@ -203,8 +202,14 @@ class Repository:
     ) -> Self:
         """Another handle on this repository, with another configuration."""
         context = self._context
-        credentials = context.virtual.credentials if authorize_virtual_chunk_access is None else authorize_virtual_chunk_access
-        return type(self)(_context(context.storage, config, context.config, credentials), self._default_metadata)
+        credentials = (
+            context.virtual.credentials
+            if authorize_virtual_chunk_access is None
+            else authorize_virtual_chunk_access
+        )
+        return type(self)(
+            _context(context.storage, config, context.config, credentials), self._default_metadata
+        )
 
     # What it is
 
@@ -247,7 +252,7 @@ class Repository:
 
     def get_status(self) -> RepoStatus:
         """Whether the repository takes changes."""
-        return RepoStatus.of(self._info().status)
+        return present.repo_status(self._info().status)
 
     @property
     def status(self) -> RepoStatus:
@@ -256,15 +261,16 @@ class Repository:
     def set_status(self, status: RepoStatus) -> None:
         """Open the repository for changes, or close it; a closed one can still be read, and opened again."""
         self._context.update(
-            mutations.set_status(status.availability.stored, status.limited_availability_reason)
+            mutations.set_status(
+                present.stored_availability(status.availability), status.limited_availability_reason
+            )
         )
 
     def feature_flags(self) -> list[FeatureFlag]:
         """All features that can be turned off."""
         info = self._info()
         return [
-            FeatureFlag(flag.id, flag.name, flag.default_enabled, setting_of(info, flag), is_enabled(info, flag))
-            for flag in FLAGS
+            FeatureFlag(flag.id, flag.name, flag.default_enabled, setting_of(info, flag)) for flag in FLAGS
         ]
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
@@ -329,14 +335,14 @@ class Repository:
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         info = self._info()
         row = mutations.require_snapshot(info, id_from_text(snapshot_id))
-        return SnapshotInfo.of(info.snapshots.entry(row))
+        return present.snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> Iterator[SnapshotInfo]:
         """A snapshot and all before it, newest first. One of the three arguments says which."""
         info = self._info()
-        return map(SnapshotInfo.of, ancestry(info, _one(info, branch, tag, snapshot_id)))
+        return map(present.snapshot_info, ancestry(info, _one(info, branch, tag, snapshot_id)))
 
     def ancestry_graph(
         self,
@@ -351,11 +357,11 @@ class Repository:
         tips = dict(info.branches)
         if (branch, tag, snapshot_id) != (None, None, None):
             tips = {branch or tag or snapshot_id or "": _one(info, branch, tag, snapshot_id)}
-        return AncestryGraph(tuple(graph_lines(info, tips)), plain)
+        return ancestry_graph(info, tips, plain=plain)
 
     def ops_log(self) -> Iterator[Update]:
         """Everything that was ever done to the repository, newest first."""
-        return map(Update.of, ops_log(self.storage, self._info()))
+        return map(present.update, ops_log(self.storage, self._info()))
 
     def diff(
         self,
@@ -371,7 +377,7 @@ class Repository:
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return Diff.of(difference(self._context.assets, info, before, after))
+        return present.diff(difference(self._context.assets, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
@@ -398,7 +404,7 @@ class Repository:
         id_ = _one(info, branch, tag, snapshot_id)
         if as_of is not None:
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
-        return Session(State(Workspace(self._context, id_), None, SessionMode.READONLY, 0))
+        return Session(State(Workspace(self._context, id_), None, SessionMode.readonly, 0))
 
     def writable_session(self, branch: str) -> Session:
         """A session that changes the tip of a branch."""
@@ -410,7 +416,7 @@ class Repository:
             State(
                 Workspace(self._context, tip, None, ChangeSet()),
                 branch,
-                SessionMode.WRITABLE,
+                SessionMode.writable,
                 expires_at,
                 dict(self._default_metadata),
             )

@@ -16,12 +16,13 @@ from frazil.changes.merge import merge_forks
 from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.commit import commit_changes
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
-from frazil.repository.values import ChunkType, Diff, SessionMode, diff_of
+from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Session:
 
     @property
     def read_only(self) -> bool:
-        return self._state.mode is SessionMode.READONLY
+        return self._state.mode is SessionMode.readonly
 
     @property
     def mode(self) -> SessionMode:
@@ -151,7 +152,7 @@ class Session:
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
         log = transaction_log(workspace.changes, bytes(12))
-        return diff_of(compose([log], workspace.base, workspace.nodes_table()))
+        return present.diff(compose([log], workspace.base, workspace.nodes_table()))
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
@@ -175,7 +176,7 @@ class Session:
         After it the session reads the new snapshot.
         """
         state = self._state
-        if state.branch is None or state.mode is SessionMode.READONLY:
+        if state.branch is None or state.mode is SessionMode.readonly:
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
@@ -191,9 +192,11 @@ class Session:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
         workspace.writer.flush()
         told = {**state.default_metadata, **(metadata or {})}
-        id_ = commit_changes(workspace.context, state.branch, workspace.snapshot, workspace.changes, message, told)
+        id_ = commit_changes(
+            workspace.context, state.branch, workspace.snapshot, workspace.changes, message, told
+        )
         state.workspace = workspace.moved_to(id_)
-        state.mode = SessionMode.READONLY
+        state.mode = SessionMode.readonly
         state.merged.clear()
         return id_to_text(id_)
 
@@ -216,9 +219,7 @@ class Session:
             base = workspace.snapshot.nodes
             inherited = merge_forks(base, inherited, [workspace.changes], [])
         forked = Workspace(workspace.context, workspace.snapshot_id, inherited)
-        return ForkSession(
-            State(forked, None, state.mode, state.expires_at, generation=state.generation)
-        )
+        return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
@@ -254,13 +255,15 @@ class Session:
         return id_to_text(self._state.workspace.require(absolute(path)).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
-        """Where a chunk's bytes are: native, virtual, inline, or nowhere (``UNINITIALIZED``)."""
+        """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         if workspace.require(path).array is None:
             raise NodeNotFoundError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
-        return ChunkType.of(workspace.ref(path, tuple(chunk_coordinates)))
+        return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
-    async def chunk_coordinates(self, array_path: str, batch_size: int = 1000) -> AsyncIterator[tuple[int, ...]]:
+    async def chunk_coordinates(
+        self, array_path: str, batch_size: int = 1000
+    ) -> AsyncIterator[tuple[int, ...]]:
         """Coordinates of all chunks of an array that are there."""
         table = self._state.workspace.table(absolute(array_path))
         for start in range(0, len(table), batch_size):
@@ -302,4 +305,6 @@ class ForkSession(Session):
         return (type(self), (self._state,))
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
-        raise IcechunkError("a fork cannot be flushed: merge it into the session it came from", ErrorKind.UNKNOWN)
+        raise IcechunkError(
+            "a fork cannot be flushed: merge it into the session it came from", ErrorKind.UNKNOWN
+        )

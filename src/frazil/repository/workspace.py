@@ -42,7 +42,11 @@ class Workspace:
     """See the module. Threads may share it."""
 
     def __init__(
-        self, context: Context, snapshot_id: bytes, inherited: ChangeSet | None = None, changes: ChangeSet | None = None
+        self,
+        context: Context,
+        snapshot_id: bytes,
+        inherited: ChangeSet | None = None,
+        changes: ChangeSet | None = None,
     ) -> None:
         self.context = context
         self.snapshot_id = snapshot_id
@@ -184,7 +188,9 @@ class Workspace:
         ref = self.ref(path, coords)
         return None if ref is None else self.reader.read(ref, start, stop)
 
-    async def read_async(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
+    async def read_async(
+        self, path: str, coords: Coords, start: int = 0, stop: int | None = None
+    ) -> Buffer | None:
         ref = self.ref(path, coords)
         return None if ref is None else await self.reader.read_async(ref, start, stop)
 
@@ -208,7 +214,9 @@ class Workspace:
 
     def _inline(self, data: Buffer) -> InlineRef | None:
         size = memoryview(data).nbytes
-        return InlineRef(bytes(data)) if 0 < size <= self.context.settings.inline_chunk_threshold_bytes else None
+        return (
+            InlineRef(bytes(data)) if 0 < size <= self.context.settings.inline_chunk_threshold_bytes else None
+        )
 
     def _array(self, path: str) -> _Array | None:
         array = self._arrays.get(path)
@@ -241,4 +249,6 @@ class Workspace:
 
     def require_clean(self, what: str) -> None:
         if self.changes:
-            raise SessionStateError(f"{what}: commit or discard the changes first", ErrorKind.UNCOMMITTED_CHANGES)
+            raise SessionStateError(
+                f"{what}: commit or discard the changes first", ErrorKind.UNCOMMITTED_CHANGES
+            )
