@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.zarr_metadata import parse_node
@@ -60,7 +61,8 @@ class ChangeSet:
     def set_node(self, base: NodeTable, path: str, document: bytes, new_id: Callable[[], bytes]) -> None:
         """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
 
-        An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is committed.
+        An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
+        committed.
         """
         array = parse_node(document)
         known = self.node(base, path)
@@ -176,8 +178,10 @@ def covered(node: Node, coords: Coords) -> bool:
     return any(manifest_covers(ref.extents, coords) for ref in node.array.manifests)
 
 
-def manifest_covers(extents: np.ndarray, coords: Coords) -> bool:
-    """Whether a box, half-open, of shape (ndim, 2), contains the coordinates. A box without dimensions contains all."""
+def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:
+    """Whether a box, half-open, of shape (ndim, 2), contains the coordinates. A box without dimensions
+    contains all.
+    """
     return all(low <= coord < high for coord, (low, high) in zip(coords, extents.tolist(), strict=False))
 
 

@@ -15,7 +15,8 @@ from frazil.format.transaction_log import TransactionLog
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """By path: sets of nodes, and for each array the coordinates (uint32, (k, ndim)) of references set or deleted.
+    """By path: sets of nodes, and for each array the coordinates (uint32, (k, ndim)) of references set or
+    deleted.
 
     Nodes are named as in the later version, deleted ones as in the earlier.
     """

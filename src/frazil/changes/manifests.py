@@ -1,9 +1,9 @@
 """Which manifests a commit has to write, and what goes into them.
 
-The chunk grid of an array is cut into boxes of ``split`` chunks along each dimension; references of a box share a manifest.
-A manifest is kept as it is when nothing in its box changed. One that a commit has to read, because its box was touched or because
-it crosses the boxes of an older configuration, takes all boxes that it reaches with it: so the manifests
-of an array never overlap.
+The chunk grid of an array is cut into boxes of ``split`` chunks along each dimension; references of a box
+share a manifest. A manifest is kept as it is when nothing in its box changed. One that a commit has to
+read, because its box was touched or because it crosses the boxes of an older configuration, takes all boxes
+that it reaches with it: so the manifests of an array never overlap.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ def merge_forks(
 ) -> ChangeSet:
     """``mine`` with everything that the forks did.
 
-    ``base`` has the nodes of ``mine``'s snapshot. ``before`` are change sets merged earlier, after these forks were made: the forks did not
-    see them, so they may not touch the same things.
+    ``base`` has the nodes of ``mine``'s snapshot. ``before`` are change sets merged earlier, after these
+    forks were made: the forks did not see them, so they may not touch the same things.
 
-    Raises ``SessionStateError`` (``merge-failed``) and changes nothing if two forks set or deleted the same chunk, wrote different metadata
-    to one node, or one deleted what another wrote to.
+    Raises ``SessionStateError`` (``merge-failed``) and changes nothing if two forks set or deleted the same
+    chunk, wrote different metadata to one node, or one deleted what another wrote to.
     """
     siblings = [*before, *forks]
     _check_nodes(siblings)
@@ -85,8 +85,8 @@ def _check_chunks(siblings: list[ChangeSet]) -> None:
             twice = ChunkTable.duplicates([edit.table() for edit in edits])
             if len(twice):
                 raise _failed(
-                    f"{len(twice)} chunk(s) of `{edits[0].path}` were written by more than one fork, the first is "
-                    f"{tuple(twice[0].tolist())}: align the work of forks with the chunk grid"
+                    f"{len(twice)} chunk(s) of `{edits[0].path}` were written by more than one fork, "
+                    f"the first is {tuple(twice[0].tolist())}: align the work of forks with the chunk grid"
                 )
 
 

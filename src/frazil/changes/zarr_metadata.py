@@ -1,8 +1,8 @@
 """What a ``zarr.json`` document means to Icechunk: group or array, shape, chunk grid, dimension names.
 
 The document itself is stored verbatim; this is what the snapshot keeps beside it. Chunk grids:
-``regular``, and ``rectilinear`` with its three ways to write the edges of a dimension: a list of lengths, runs
-``[length, count]`` inside that list, or one integer that repeats.
+``regular``, and ``rectilinear`` with its three ways to write the edges of a dimension: a list of lengths,
+runs ``[length, count]`` inside that list, or one integer that repeats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Turning a change set into a new version: manifests, transaction log, snapshot; then the one conditional write.
+"""Turning a change set into a new version: manifests, transaction log, snapshot; then the one conditional
+write.
 
-Nothing is visible before that write, and all it refers to is durable by then. A commit that is refused leaves files
-that nobody refers to.
+Nothing is visible before that write, and all it refers to is durable by then. A commit that is refused
+leaves files that nobody refers to.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def commit_changes(
 ) -> bytes:
     """Commit ``changes``, made on ``parent``, to ``branch``; the new snapshot's id.
 
-    The chunks of the changes have to be durable. Raises ``ConflictError`` with both parents if the branch has moved, and then wrote
-    nothing that anybody sees.
+    The chunks of the changes have to be durable. Raises ``ConflictError`` with both parents if the branch
+    has moved, and then wrote nothing that anybody sees.
     """
     info, _, _ = read_repo_info(context.storage)
     require_online(info)

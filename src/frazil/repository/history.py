@@ -46,7 +46,8 @@ def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
 def difference(assets: Assets, info: RepoInfo, before: bytes, after: bytes) -> Changes:
     """What the commits after ``before``, up to ``after``, changed.
 
-    Raises ``InvalidInputError`` (``bad-snapshot-chain-for-diff``) unless ``before`` is a strict ancestor of ``after``.
+    Raises ``InvalidInputError`` (``bad-snapshot-chain-for-diff``) unless ``before`` is a strict ancestor of
+    ``after``.
     """
     start, end = require_snapshot(info, before), require_snapshot(info, after)
     rows = info.snapshots.chain(end).tolist()

@@ -1,7 +1,7 @@
 """Every change of a repository, as a pure function for the loop in ``update``.
 
-Each returns a ``Change``: it gets the current repo info and the time, and gives the next one with its ops log entry, or
-raises because the change is not possible any more.
+Each returns a ``Change``: it gets the current repo info and the time, and gives the next one with its ops
+log entry, or raises because the change is not possible any more.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ Authorized = Mapping[str, AnyCredential | None]
 class Repository:
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
-    Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches: many of
-    them, in many processes, may work on one repository.
+    Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
+    many of them, in many processes, may work on one repository.
 
     >>> import frazil, zarr
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -96,9 +96,9 @@ class Repository:
     ) -> Self:
         """A new repository, with a branch ``main`` on an empty snapshot.
 
-        Raises ``InvalidInputError`` if there is something already (``parent-directory-not-clean``), or in a bucket without
-        a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``) if the storage does not keep the
-        conditions that make commits safe.
+        Raises ``InvalidInputError`` if there is something already (``parent-directory-not-clean``), or in a
+        bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
+        if the storage does not keep the conditions that make commits safe.
         """
         _require_version_2(spec_version)
         if storage.is_whole_bucket:
@@ -306,7 +306,8 @@ class Repository:
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
         """Let a branch point to another snapshot.
 
-        ``from_snapshot_id``: only if it points there now, else ``ConflictError`` (``branch-update-conflict``).
+        ``from_snapshot_id``: only if it points there now, else ``ConflictError``
+        (``branch-update-conflict``).
         """
         expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
         self._context.update(mutations.reset_branch(branch, id_from_text(snapshot_id), expected))
@@ -319,7 +320,9 @@ class Repository:
         return set(self._info().tags)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """A name for a snapshot, for good. Raises ``AlreadyExistsError``, also for the name of a deleted tag."""
+        """A name for a snapshot, for good. Raises ``AlreadyExistsError``, also for the name of a deleted
+        tag.
+        """
         self._context.update(mutations.create_tag(tag, id_from_text(snapshot_id)))
 
     def lookup_tag(self, tag: str) -> str:
@@ -397,7 +400,9 @@ class Repository:
         snapshot_id: str | None = None,
         as_of: datetime | None = None,
     ) -> Session:
-        """A session that reads one version: a branch's tip, a tag, a snapshot, or a branch as it was at a time."""
+        """A session that reads one version: a branch's tip, a tag, a snapshot, or a branch as it was at a
+        time.
+        """
         info = self._info()
         if as_of is not None and branch is None:
             raise ValueError("as_of needs a branch")

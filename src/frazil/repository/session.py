@@ -53,8 +53,8 @@ class State:
 class Session:
     """One version of a repository, with the changes made to it and not yet committed.
 
-    Made by ``Repository.readonly_session``, ``writable_session`` and ``fork``; not by its constructor. A writable
-    session ends: after its lifetime (24 hours unless configured) a commit is refused, so that
+    Made by ``Repository.readonly_session``, ``writable_session`` and ``fork``; not by its constructor. A
+    writable session ends: after its lifetime (24 hours unless configured) a commit is refused, so that
     garbage collection knows how old an uncommitted chunk can be.
 
     >>> import frazil
@@ -169,9 +169,10 @@ class Session:
     ) -> str:
         """Make the changes the new tip of the branch; the id of the snapshot.
 
-        Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came first: nothing
-        is lost, the session keeps its changes. Raises ``SessionStateError`` without changes (``no-changes-to-commit``, unless ``allow_empty``), on
-        a session that cannot commit (``commit-not-allowed``) or has expired (``session-expired``).
+        Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
+        first: nothing is lost, the session keeps its changes. Raises ``SessionStateError`` without changes
+        (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
+        (``commit-not-allowed``) or has expired (``session-expired``).
 
         After it the session reads the new snapshot.
         """
@@ -183,8 +184,8 @@ class Session:
             )
         if now_us() >= state.expires_at:
             raise SessionStateError(
-                f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed its chunks. "
-                "Open a new session, or configure a longer session_lifetime",
+                f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
+                "its chunks. Open a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
         workspace = state.workspace
@@ -224,7 +225,8 @@ class Session:
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
 
-        Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then nothing is merged.
+        Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
+        nothing is merged.
         """
         state = self._state
         self.require_writable()
@@ -233,7 +235,7 @@ class Session:
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
-                    f"cannot merge a fork of snapshot {other.snapshot_id} into a session on {self.snapshot_id}",
+                    f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
         forks = [other._state.workspace for other in others if other._state.workspace.changes]
@@ -296,7 +298,8 @@ class Session:
 
 
 class ForkSession(Session):
-    """A part of a session's work, for another process: pickle it, change something, bring it back to ``merge``.
+    """A part of a session's work, for another process: pickle it, change something, bring it back to
+    ``merge``.
 
     It can be pickled at any time (its chunks are made durable first), forked again, and never committed.
     """

@@ -7,11 +7,12 @@ Every change is a pure function from one repo info to the next. The loop
 3. saves the bytes it read under ``overwritten/``,
 4. writes the new ``repo`` if it is still at that version, or starts again.
 
-*Was it written?* Neither "condition not met" nor an error proves that it was not: the client may have met its own first
-attempt, or lost an answer. Every attempt carries a name that nobody else has: the random name of the backup, which the new
-``repo`` quotes. After anything but a plain success the loop reads ``repo`` again and looks for the names of all its attempts, in
-the ops log and, where that has moved on, in the backups behind it. A late write cannot slip in after that: it is
-conditional on a version that is gone once any other write succeeded, the next attempt's included.
+*Was it written?* Neither "condition not met" nor an error proves that it was not: the client may have met
+its own first attempt, or lost an answer. Every attempt carries a name that nobody else has: the random name
+of the backup, which the new ``repo`` quotes. After anything but a plain success the loop reads ``repo``
+again and looks for the names of all its attempts, in the ops log and, where that has moved on, in the
+backups behind it. A late write cannot slip in after that: it is conditional on a version that is gone once
+any other write succeeded, the next attempt's included.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ def update_repo_info(
 ) -> RepoInfo:
     """Run the loop; ``keep`` is the length of the ops log in ``repo``, ``level`` that of the compression.
 
-    Raises what ``change`` raises, ``ConflictError`` (``update-attempts-exhausted``) when others were always first,
-    and ``StorageError`` when the storage fails for good.
+    Raises what ``change`` raises, ``ConflictError`` (``update-attempts-exhausted``) when others were always
+    first, and ``StorageError`` when the storage fails for good.
     """
     attempts: dict[str, RepoInfo] = {}
     refused: list[str] = []
@@ -117,13 +118,15 @@ def update_repo_info(
                 raise
         time.sleep(policy.pause(attempt))
     raise ConflictError(
-        message=f"the repository could not be updated in {policy.tries} attempts: other writers were always first",
+        message=f"other writers were always first, in {policy.tries} attempts to update the repository",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
 
 
 def _written(storage: Storage, info: RepoInfo, names: Iterable[str], since: int) -> str | None:
-    """Which of our backups' names the repository quotes, in ``info`` or in the backups behind it back to the time ``since``."""
+    """Which of our backups' names the repository quotes, in ``info`` or in the backups behind it back to the
+    time ``since``.
+    """
     wanted = set(names)
     while wanted:
         entries = [info.ops.entry(row) for row in range(len(info.ops))]
