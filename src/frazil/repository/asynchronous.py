@@ -17,10 +17,10 @@ def awaitable[S, **P, R](
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
     """``commit_async = awaitable(commit)``"""
 
-    @functools.wraps(method)
     async def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, self, *args, **kwargs)
 
+    functools.update_wrapper(twin, method)
     twin.__name__ = f"{method.__name__}_async"
     twin.__qualname__ = f"{method.__qualname__}_async"
     twin.__doc__ = f"``{method.__name__}``, to be awaited."
