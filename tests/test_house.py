@@ -183,7 +183,7 @@ def test_no_import_cycles() -> None:
     ("source", "expected"),
     [
         ("import frazil.format.ids", {("frazil.format.ids", False)}),
-        ("from ..format import a_name", {("frazil.format", False)}),
+        ("from ..format import A_NAME", {("frazil.format", False)}),
         ("from . import base", {("frazil.storage.base", False)}),
         ("from frazil.storage.base import Storage, Version", {("frazil.storage.base", False)}),
         ("if TYPE_CHECKING:\n import zarr", set()),
