@@ -148,7 +148,7 @@ class ChangeSet:
         assert node.array is not None
         edits = self.chunks.get(node.id)
         if edits is None:
-            edits = self.chunks[node.id] = ChunkEdits(len(node.array.shape))
+            edits = self.chunks[node.id] = ChunkEdits(node.path, len(node.array.shape))
         return edits
 
     # As a whole

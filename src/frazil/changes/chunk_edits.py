@@ -28,9 +28,10 @@ Coords = tuple[int, ...]
 class ChunkEdits:
     """Edits of one array, newest last. ``None`` as a reference is a deletion."""
 
-    __slots__ = ("_single", "_tables", "ndim")
+    __slots__ = ("_single", "_tables", "ndim", "path")
 
-    def __init__(self, ndim: int, tables: tuple[ChunkTable, ...] = ()) -> None:
+    def __init__(self, path: str, ndim: int, tables: tuple[ChunkTable, ...] = ()) -> None:
+        self.path = path
         self.ndim = ndim
         self._tables = list(tables)
         self._single: dict[Coords, ChunkRef | None] = {}
@@ -70,10 +71,10 @@ class ChunkEdits:
         return self._tables[0]
 
     def copy(self) -> ChunkEdits:
-        return ChunkEdits(self.ndim, (self.table(),))
+        return ChunkEdits(self.path, self.ndim, (self.table(),))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ChunkEdits, (self.ndim, (self.table().prune(),)))
+        return (ChunkEdits, (self.path, self.ndim, (self.table().prune(),)))
 
     def _columns(self) -> None:
         if self._single:

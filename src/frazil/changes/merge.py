@@ -15,7 +15,7 @@ from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
 
-def merge(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], before: list[ChangeSet]) -> ChangeSet:
+def merge_forks(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], before: list[ChangeSet]) -> ChangeSet:
     """``mine`` with everything that the forks did.
 
     ``base`` has the nodes of ``mine``'s snapshot. ``before`` are change sets merged earlier, after these forks were made: the forks did not
@@ -50,7 +50,7 @@ def merge(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], before: list
         if edits:
             known = [out.chunks[id_].table()] if id_ in out.chunks else []
             tables = [*known, *(edit.table() for edit in edits)]
-            out.chunks[id_] = ChunkEdits(edits[0].ndim, (ChunkTable.merge(tables),))
+            out.chunks[id_] = ChunkEdits(edits[0].path, edits[0].ndim, (ChunkTable.merge(tables),))
     return out
 
 
@@ -77,15 +77,13 @@ def _same(one: Node | None, other: Node | None) -> bool:
 
 
 def _check_chunks(siblings: list[ChangeSet]) -> None:
-    paths = {node.id: path for changes in siblings for path, node in changes.nodes.items() if node}
     for id_ in set(chain.from_iterable(changes.chunks for changes in siblings)):
-        tables = [changes.chunks[id_].table() for changes in siblings if changes.chunks.get(id_)]
-        if len(tables) > 1:
-            twice = ChunkTable.duplicates(tables)
+        edits = [changes.chunks[id_] for changes in siblings if changes.chunks.get(id_)]
+        if len(edits) > 1:
+            twice = ChunkTable.duplicates([edit.table() for edit in edits])
             if len(twice):
-                where = paths.get(id_, f"node id {id_.hex()}")
                 raise _failed(
-                    f"{len(twice)} chunk(s) of `{where}` were written by more than one fork, the first is "
+                    f"{len(twice)} chunk(s) of `{edits[0].path}` were written by more than one fork, the first is "
                     f"{tuple(twice[0].tolist())}: align the work of forks with the chunk grid"
                 )
 

@@ -20,6 +20,8 @@ from frazil.errors import FormatError
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
 
 #: No column read from a file grows beyond this when its rows are copied out (2 GiB, the bound that
 #: the format's readers put on a whole file).
@@ -174,6 +176,29 @@ def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]
     distinct = list(dict.fromkeys(texts))
     number = dict(zip(distinct, range(len(distinct)), strict=True))
     return distinct, np.fromiter(map(number.__getitem__, texts), np.uint32, len(texts))
+
+
+def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
+    """The distinct values, ascending, and for each row its number among them. Values must not be negative.
+
+    >>> distinct, codes = number(np.array([40, 8, 40]))
+    >>> distinct.tolist(), codes.tolist()
+    ([8, 40], [1, 0, 1])
+    """
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 64 * len(values) + (1 << 16):
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return distinct, inverse.astype(np.uint32)
+    # Values that lie close together are marked on a line, which is faster than to sort them.
+    marks = np.zeros(span, np.bool_)
+    marks[values - low] = True
+    distinct = np.flatnonzero(marks)
+    codes = np.empty(span, np.uint32)
+    codes[distinct] = np.arange(len(distinct), dtype=np.uint32)
+    return distinct + low, codes[values - low]
 
 
 def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:

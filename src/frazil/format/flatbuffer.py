@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U8, Ragged, copy_rows, ranges
+from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges
 
 FILE_IDENTIFIER: Final = b"Ichk"
 
@@ -301,6 +301,22 @@ class Writer:
         part, position = self._vector_part(targets, 4 * targets, 4)
         elements: NDArray[np.uint32] = part[4:].view(_U4)
         return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
+
+    def offset_vectors(self, counts: I64) -> tuple[U32, I64 | slice, I64, I64]:
+        """Several vectors of offsets yet to be filled, one behind the other.
+
+        The words of all of them; which of these are elements (the others are the counts); the position of each
+        element; the position of each vector.
+        """
+        part, start = self.reserve(4 * int(counts.sum() + len(counts)))
+        words: U32 = part.view(_U4)
+        firsts = np.cumsum(counts + 1) - counts - 1
+        words[firsts] = counts
+        vectors = start + 4 * firsts
+        if len(counts) == 1:
+            return words, slice(1, None), start + 4 * np.arange(1, len(words)), vectors
+        elements = ranges(firsts + 1, counts)
+        return words, elements, start + 4 * elements, vectors
 
     def strings(self, rows: Ragged) -> I64:
         """Strings, with the NUL behind each that some readers insist on."""

@@ -101,6 +101,9 @@ class Storage(ABC):
     #: Every write raises ``ReadOnlyError`` of kind ``read-only-storage``.
     is_read_only: bool = False
 
+    #: A bucket without a prefix: everything in it would be the repository.
+    is_whole_bucket: bool = False
+
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         """The bytes ``start <= i < stop`` of an object, to its end if ``stop`` is None."""
