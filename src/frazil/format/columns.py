@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
@@ -29,6 +28,7 @@ MAX_COPIED_BYTES = 1 << 31
 
 _FEW_LENGTHS = 256
 _BLOCK = 1 << 22
+_STEP = 1 << 16
 
 
 def ranges(starts: I64, lengths: I64) -> I64:
@@ -43,21 +43,35 @@ def ranges(starts: I64, lengths: I64) -> I64:
     return shift + np.arange(total, dtype=np.int64)
 
 
+def windows(data: U8, width: int) -> NDArray[Any]:
+    """Every stretch of ``width`` bytes as one item, overlapping and without a copy."""
+    return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, 0, data.strides)
+
+
 def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     """Copy row by row, bytes, without a Python loop over rows.
 
-    Rows of equal length are moved together as windows; where lengths are too many for that, by index in blocks.
+    Rows of equal length are moved together; where there are too many different lengths for that, bytes are
+    moved by their index, in blocks.
     """
-    rows = np.argsort(lengths, kind="stable")
-    ordered = lengths[rows]
-    cuts = np.flatnonzero(np.diff(ordered)) + 1
-    if len(cuts) < _FEW_LENGTHS:
-        for group in np.split(rows, cuts):
-            width = int(lengths[group[0]]) if len(group) else 0
-            if width:
-                window = sliding_window_view(src, width)
-                sliding_window_view(dst, width, writeable=True)[dst_starts[group]] = window[src_starts[group]]
+    if not len(lengths):
         return
+    if (lengths == lengths[0]).all():
+        groups: list[Any] = [slice(None)]
+    else:
+        rows = np.argsort(lengths, kind="stable")
+        cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
+        if len(cuts) >= _FEW_LENGTHS:
+            _copy_bytes(dst, dst_starts, src, src_starts, lengths)
+            return
+        groups = np.split(rows, cuts)
+    for group in groups:
+        width = int(lengths[group][0])
+        if width:
+            windows(dst, width)[dst_starts[group]] = windows(src, width)[src_starts[group]]
+
+
+def _copy_bytes(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     block = (np.cumsum(lengths) - 1) // _BLOCK
     for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1):
         dst[ranges(dst_starts[part], lengths[part])] = src[ranges(src_starts[part], lengths[part])]
@@ -187,18 +201,23 @@ def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
     """
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    steps = np.diff(values)
+    if (steps >= 0).all():
+        new = np.concatenate(([True], steps > 0))
+        return values[new], np.cumsum(new, dtype=np.uint32) - np.uint32(1)
     low = int(values.min())
     span = int(values.max()) - low + 1
-    if span > 64 * len(values) + (1 << 16):
+    if span > 8 * len(values) + _STEP:
         distinct, inverse = np.unique(values, return_inverse=True)
         return distinct, inverse.astype(np.uint32)
     # Values that lie close together are marked on a line, which is faster than to sort them.
+    places = values - low
     marks = np.zeros(span, np.bool_)
-    marks[values - low] = True
+    marks[places] = True
     distinct = np.flatnonzero(marks)
     codes = np.empty(span, np.uint32)
     codes[distinct] = np.arange(len(distinct), dtype=np.uint32)
-    return distinct + low, codes[values - low]
+    return distinct + low, codes[places]
 
 
 def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:

@@ -25,13 +25,17 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges
+from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges, windows
 
 FILE_IDENTIFIER: Final = b"Ichk"
 
 _U2: Final = np.dtype("<u2")
 _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
+
+_FEW_NUMBERS: Final = 8
+#: Vectors that tables share may be copied out up to this size, however small the file.
+_SMALL: Final = 1 << 24
 
 
 class Buffer:
@@ -59,9 +63,7 @@ class Buffer:
         if width == 1 << shift and width <= 8 and not np.any(positions & (width - 1)):
             whole: NDArray[Any] = self.bytes[: self.size >> shift << shift].view(kind)
             return whole[positions >> shift]
-        rows = np.lib.stride_tricks.sliding_window_view(self.bytes, width)[positions]
-        picked: NDArray[Any] = np.ascontiguousarray(rows).view(kind)
-        return picked.reshape(n)
+        return windows(self.bytes, width)[positions].view(kind)
 
     def follow(self, positions: I64) -> I64:
         """Where the forward offsets at these positions lead."""
@@ -117,7 +119,9 @@ class Tables:
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
         """A struct of bytes (an id), shape (n, width), zeros where absent."""
-        rows = self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
+        rows = (
+            self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
+        )
         return rows.view(np.uint8).reshape(len(self), width)
 
     def _some_structs(self, slot: int, width: int) -> NDArray[Any]:
@@ -140,10 +144,20 @@ class Tables:
         kind = np.dtype(dtype)
         starts, counts = self._vectors(slot, kind.itemsize)
         self._check_expansion(counts, kind.itemsize)
+        few = int(counts[0]) if len(counts) else 0
+        if few <= _FEW_NUMBERS and (counts == few).all():
+            matrix = np.empty((len(counts), few), kind)
+            for place in range(few):
+                matrix[:, place] = self.buffer.gather(starts + place * kind.itemsize, kind)
+            return Ragged(matrix.reshape(-1), np.arange(len(counts)) * few, counts)
         values = np.empty(int(counts.sum()), kind)
         ends = np.cumsum(counts)
         copy_rows(
-            values.view(np.uint8), (ends - counts) * kind.itemsize, self.buffer.bytes, starts, counts * kind.itemsize
+            values.view(np.uint8),
+            (ends - counts) * kind.itemsize,
+            self.buffer.bytes,
+            starts,
+            counts * kind.itemsize,
         )
         return Ragged(values, ends - counts, counts)
 
@@ -180,6 +194,8 @@ class Tables:
         known = self._vtable_sizes >= place + 2
         distances = np.zeros(len(self._vtables), np.int64)
         distances[known] = self.buffer.gather(self._vtables[known] + place, _U2)
+        if distances.all():
+            return self.positions + distances
         return np.where(distances > 0, self.positions + distances, 0)
 
     def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
@@ -190,15 +206,17 @@ class Tables:
 
     def _check_expansion(self, counts: I64, width: int) -> None:
         # Vectors may be shared, but not so often that a small file becomes a huge column.
-        if int(counts.sum()) * width > 4 * self.buffer.size:
+        if int(counts.sum()) * width > max(_SMALL, 4 * self.buffer.size):
             raise FormatError(f"vectors of {int(counts.sum())} elements in all in {self.buffer.size} bytes")
 
 
 def ranges_by(starts: I64, counts: I64, step: int) -> I64:
     """``ranges`` with a step: positions of the elements of vectors with elements of ``step`` bytes."""
-    firsts = np.repeat(starts, counts)
-    within = ranges(np.zeros(len(counts), np.int64), counts)
-    return firsts + within * step
+    ends = np.cumsum(counts)
+    positions = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    positions *= step
+    positions += np.repeat(starts - (ends - counts) * step, counts)
+    return positions
 
 
 class Layout:
@@ -215,15 +233,16 @@ class Layout:
         kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
         widths = {slot: 1 if kind.kind == "V" else kind.itemsize for slot, kind in kinds.items()}
         names, formats, offsets = ["vtable"], [_I4], [0]
-        end, alignment = 4, 4
-        for slot in sorted(kinds, key=lambda slot: -widths[slot]):
-            alignment = max(alignment, widths[slot])
+        end, alignment = 4, max([4, *widths.values()])
+        for slot in _packed(widths):
             start = -(-end // widths[slot]) * widths[slot]
             names.append(f"f{slot}")
             formats.append(kinds[slot])
             offsets.append(start)
             end = start + kinds[slot].itemsize
-        self.offsets: Final = {int(name[1:]): offset for name, offset in zip(names[1:], offsets[1:], strict=True)}
+        self.offsets: Final = {
+            int(name[1:]): offset for name, offset in zip(names[1:], offsets[1:], strict=True)
+        }
         table_end = end
         self.tail_offset: Final = -(-end // 4) * 4
         if tail is not None:
@@ -242,6 +261,43 @@ class Layout:
     def place(self, slot: int) -> int:
         """Distance of a slot from the table's start."""
         return self.offsets[slot]
+
+
+def _packed(widths: Mapping[int, int]) -> list[int]:
+    """Slots from wide to narrow; if some have 8 bytes, one of 4 in the gap between them and the vtable's i32."""
+    slots = sorted(widths, key=lambda slot: -widths[slot])
+    if slots and widths[slots[0]] == 8:
+        gap = [slot for slot in slots if widths[slot] == 4][:1]
+        return gap + [slot for slot in slots if slot not in gap]
+    return slots
+
+
+class OffsetVectors:
+    """Vectors of offsets, one behind the other, whose elements are yet to be filled."""
+
+    __slots__ = ("_elements", "_start", "_words", "positions")
+
+    def __init__(self, words: U32, start: int, counts: I64) -> None:
+        firsts = np.cumsum(counts + 1) - counts - 1
+        words[firsts] = counts
+        self._words = words
+        self._start = start
+        self._elements = ranges(firsts + 1, counts) if len(counts) > 1 else slice(1, None)
+        #: Where each of the vectors is.
+        self.positions = start + 4 * firsts
+
+    def lead(self, rows: I64 | slice, targets: I64) -> None:
+        """Let some of the elements, numbered through all vectors, lead to ``targets``."""
+        if not isinstance(self._elements, slice):
+            places = self._elements[rows]
+        elif isinstance(rows, slice):
+            places = np.arange(1, len(self._words), dtype=np.int64)[rows]
+        else:
+            places = rows + 1
+        distances = places * -4
+        distances -= self._start
+        distances += targets
+        self._words[places] = distances
 
 
 class Writer:
@@ -296,27 +352,11 @@ class Writer:
         part[4:] = payload
         return position
 
-    def offsets(self, targets: int) -> tuple[NDArray[np.uint32], I64, int]:
-        """A vector of offsets yet to be filled: elements, the position of each, the position of the vector."""
-        part, position = self._vector_part(targets, 4 * targets, 4)
-        elements: NDArray[np.uint32] = part[4:].view(_U4)
-        return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
-
-    def offset_vectors(self, counts: I64) -> tuple[U32, I64 | slice, I64, I64]:
-        """Several vectors of offsets yet to be filled, one behind the other.
-
-        The words of all of them; which of these are elements (the others are the counts); the position of each
-        element; the position of each vector.
-        """
-        part, start = self.reserve(4 * int(counts.sum() + len(counts)))
-        words: U32 = part.view(_U4)
-        firsts = np.cumsum(counts + 1) - counts - 1
-        words[firsts] = counts
-        vectors = start + 4 * firsts
-        if len(counts) == 1:
-            return words, slice(1, None), start + 4 * np.arange(1, len(words)), vectors
-        elements = ranges(firsts + 1, counts)
-        return words, elements, start + 4 * elements, vectors
+    def offset_vectors(self, counts: ArrayLike) -> OffsetVectors:
+        """Vectors of ``counts`` offsets."""
+        sizes = np.asarray(counts, np.int64)
+        part, start = self.reserve(4 * int(sizes.sum() + len(sizes)))
+        return OffsetVectors(part.view(_U4), start, sizes)
 
     def strings(self, rows: Ragged) -> I64:
         """Strings, with the NUL behind each that some readers insist on."""
@@ -357,5 +397,6 @@ class Writer:
 
 def link(records: NDArray[Any], layout: Layout, slot: int, positions: ArrayLike, targets: ArrayLike) -> None:
     """Let an offset field of tables at ``positions`` lead to ``targets``."""
-    place = np.asarray(positions, np.int64) + layout.place(slot)
-    records[f"f{slot}"] = np.asarray(targets, np.int64) - place
+    distances = np.subtract(targets, positions, dtype=np.int64)
+    distances -= layout.place(slot)
+    records[f"f{slot}"] = distances

@@ -48,8 +48,7 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
         if id_to_text(id_) == text:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 "
-        "in upper case",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 in upper case",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 
