@@ -2,12 +2,13 @@
 
 Fixed-size columns are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
 ``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie
-anywhere in the values, overlap, or be the same: a column read from a file simply points into the file's buffer,
-``take`` moves no values, and a string that a million rows share is there once.
+anywhere in the values, overlap, or be the same: a column read from a file simply points into the
+file's buffer, ``take`` moves no values, and a string that a million rows share is there once.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,7 +120,7 @@ class Ragged:
         start = int(self.starts[i])
         return self.values[start : start + int(self.lengths[i])]
 
-    def bytes(self, i: int) -> bytes:
+    def bytes(self, i: int) -> builtins.bytes:
         return self.row(i).tobytes()
 
     def text(self, i: int) -> str:
@@ -157,7 +158,7 @@ class Ragged:
         values = np.concatenate([part.values for part in compacted])
         return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
 
-    def blobs(self) -> list[bytes]:
+    def blobs(self) -> list[builtins.bytes]:
         """Every row as bytes."""
         whole = self.compact()
         data = whole.values.tobytes()

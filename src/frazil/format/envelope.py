@@ -6,8 +6,8 @@
      1 byte   file type
      1 byte   compression    1 = zstd
 
-Specification, "Binary File Format". The table there allows compression 0 (none), but the reference refuses such files: they
-are read here, and never written.
+Specification, "Binary File Format". The table there allows compression 0 (none), but the reference
+refuses such files: they are read here, and never written.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ that counts forward from where it stands. A vector is a u32 count, then its elem
 vector of bytes with a NUL behind.
 
 *Reading.* ``Tables`` holds the positions of n tables as one array and gathers a field of all of them
-with numpy, whatever vtables the writer chose: every table may have its own. Absent fields give the schema's default. Each
-position is checked against the buffer before it is used; anything else is a ``FormatError``. What many
-tables share (one string, one vector) stays shared: rows of a ``Ragged`` may overlap.
+with numpy, whatever vtables the writer chose: every table may have its own. Absent fields give the
+schema's default. Each position is checked against the buffer before it is used; anything else is a
+``FormatError``. What many tables share (one string, one vector) stays shared: rows of a ``Ragged``
+may overlap.
 
 *Writing.* ``Layout`` is a vtable together with the numpy dtype of a table of that shape;
-``Writer.tables`` reserves n of them as one structured array, which the caller fills and links. Everything is laid out
-front to back, parents before children, since offsets count forward.
+``Writer.tables`` reserves n of them as one structured array, which the caller fills and links.
+Everything is laid out front to back, parents before children, since offsets count forward.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from frazil.errors import FormatError
+from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges, windows
 
 FILE_IDENTIFIER: Final = b"Ichk"
+#: Readers accept no larger buffer.
+MAX_BYTES: Final = 1 << 31
 
 _U2: Final = np.dtype("<u2")
 _I4: Final = np.dtype("<i4")
@@ -63,14 +66,16 @@ class Buffer:
         if width == 1 << shift and width <= 8 and not np.any(positions & (width - 1)):
             whole: NDArray[Any] = self.bytes[: self.size >> shift << shift].view(kind)
             return whole[positions >> shift]
-        return windows(self.bytes, width)[positions].view(kind)
+        picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
+        return picked
 
     def follow(self, positions: I64) -> I64:
         """Where the forward offsets at these positions lead."""
-        return positions + self.gather(positions, _U4)
+        targets: I64 = positions + self.gather(positions, _U4)
+        return targets
 
     def vectors(self, positions: I64, width: int) -> tuple[I64, I64]:
-        """Starts of the elements and counts of the vectors at these positions; elements have ``width`` bytes."""
+        """Of vectors at these positions: starts of the elements, of ``width`` bytes each, and their counts."""
         counts = self.gather(positions, _U4).astype(np.int64)
         starts = positions + 4
         if len(starts) and int((starts + counts * width).max()) > self.size:
@@ -131,9 +136,9 @@ class Tables:
         return out
 
     def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
-        """A vector of scalars or structs (or a string) as rows of ``dtype``, which has one byte or is a void; no rows where absent.
+        """A string, or a vector of bytes or structs, as rows of bytes; no rows where absent.
 
-        Vectors of wider scalars are read with ``numbers``.
+        ``dtype`` is that of one element, for structs a void. Vectors of numbers are read with ``numbers``.
         """
         kind = np.dtype(dtype)
         starts, counts = self._vectors(slot, kind.itemsize)
@@ -168,7 +173,7 @@ class Tables:
         return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
-        """A vector of strings: all of its strings, one parent after the other, and how many each parent has."""
+        """A vector of strings: all of them, one parent after the other, and how many each parent has."""
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
         targets = self.buffer.follow(ranges_by(starts, counts, 4))
@@ -222,9 +227,9 @@ def ranges_by(starts: I64, counts: I64, step: int) -> I64:
 class Layout:
     """The shape of a table: which slots it stores, as what, and where.
 
-    ``fields`` maps a slot to a dtype: ``"u4"`` for scalars as well as for offsets, ``"V12"`` for structs of bytes.
-    ``tail`` is stored behind the table's own fields and belongs to no slot: room for a small vector right behind
-    its table, such as a chunk's coordinates.
+    ``fields`` maps a slot to a dtype: ``"u4"`` for numbers as well as for offsets, ``"V12"`` for structs of
+    bytes. ``tail`` is stored behind the table's own fields and belongs to no slot: room for a small vector
+    right behind its table, such as a chunk's coordinates.
     """
 
     __slots__ = ("dtype", "offsets", "slots", "tail_offset", "vtable")
@@ -232,7 +237,7 @@ class Layout:
     def __init__(self, fields: Mapping[int, str], slots: int, tail: DTypeLike | None = None) -> None:
         kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
         widths = {slot: 1 if kind.kind == "V" else kind.itemsize for slot, kind in kinds.items()}
-        names, formats, offsets = ["vtable"], [_I4], [0]
+        names, formats, offsets = ["vtable"], [np.dtype(_I4)], [0]
         end, alignment = 4, max([4, *widths.values()])
         for slot in _packed(widths):
             start = -(-end // widths[slot]) * widths[slot]
@@ -264,7 +269,7 @@ class Layout:
 
 
 def _packed(widths: Mapping[int, int]) -> list[int]:
-    """Slots from wide to narrow; if some have 8 bytes, one of 4 in the gap between them and the vtable's i32."""
+    """Slots from wide to narrow; before those of 8 bytes one of 4, in the gap behind the vtable's i32."""
     slots = sorted(widths, key=lambda slot: -widths[slot])
     if slots and widths[slots[0]] == 8:
         gap = [slot for slot in slots if widths[slot] == 4][:1]
@@ -316,8 +321,16 @@ class Writer:
         self.size = 8
 
     def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:
-        """``size`` zero bytes at a position that is a multiple of ``alignment`` (a power of two from 4 on)."""
+        """``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4 on).
+
+        Raises ``FormatError`` (``serialization``) where the buffer would grow beyond 2 GiB.
+        """
         gap = -self.size % alignment
+        if self.size + gap + size > MAX_BYTES:
+            raise FormatError(
+                f"a flatbuffer of {self.size + gap + size} bytes, at most {MAX_BYTES} expected",
+                ErrorKind.SERIALIZATION,
+            )
         if gap:
             self._parts.append(np.zeros(gap, np.uint8))
         position = self.size + gap
@@ -351,6 +364,12 @@ class Writer:
         part, position = self._vector_part(len(values), len(payload), alignment)
         part[4:] = payload
         return position
+
+    def offsets(self, targets: int) -> tuple[U32, I64, int]:
+        """A vector of offsets yet to be filled: elements, the position of each, the position of the vector."""
+        part, position = self._vector_part(targets, 4 * targets, 4)
+        elements: U32 = part[4:].view(_U4)
+        return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
 
     def offset_vectors(self, counts: ArrayLike) -> OffsetVectors:
         """Vectors of ``counts`` offsets."""

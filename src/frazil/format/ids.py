@@ -1,8 +1,8 @@
 """Object ids: 12 bytes for snapshots, manifests and chunks, 8 bytes for nodes.
 
-Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in file names
-and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on the
-right (specification, "Common Types").
+Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in
+file names and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on
+the right (specification, "Common Types").
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 *Layout of a written file*, front to back:
 
     Manifest ── arrays ── ArrayManifest, one an array ── refs, one vector an array
-    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its coordinates
-                in its tail
+    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its
+                coordinates in its tail
     strings     each distinct location and etag once, shared by offset; then the inline chunks
 
 *Location compression.* The format may store locations as zstd frames made with a dictionary. Stored once
@@ -117,11 +117,11 @@ def encode_manifest(
 ) -> bytes:
     """The bytes of a manifest's file.
 
-    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations are
-    compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
+    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
+    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
 
-    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as readers
-    do: what references share counts once for each of them.
+    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
+    readers do: what references share counts once for each of them.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
@@ -246,8 +246,8 @@ def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Rag
     apparent += int(whole.foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
     if apparent > MAX_PAYLOAD_BYTES:
         raise FormatError(
-            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} expected: "
-            "split the array's references over more manifests",
+            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} "
+            "expected: split the references over more manifests",
             ErrorKind.SERIALIZATION,
         )
 
@@ -262,7 +262,7 @@ def _compress_locations(
         return None
     blobs = strings.blobs()
     step = max(1, len(blobs) // config.max_training_samples)
-    samples = blobs[::step][: config.max_training_samples]
+    samples: list[Any] = blobs[::step][: config.max_training_samples]
     # Training wants several times more text than it makes a dictionary of.
     samples *= 1 + 10 * config.max_dictionary_bytes // max(1, sum(map(len, samples)))
     try:
@@ -444,7 +444,7 @@ def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]
     An absent field is an empty row. The rows do not hold on to the buffer, unless a damaged file makes them
     overlap so much that they would be larger than it.
     """
-    targets, there = tables.targets(slot)
+    targets, _ = tables.targets(slot)
     distinct, codes = number(targets)
     starts, lengths = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
     # An absent field has the target 0, where no vector can be.

@@ -69,7 +69,8 @@ class TransactionLog:
 
 def empty_log(id_: bytes) -> TransactionLog:
     """A log of nothing, as that of the initial snapshot."""
-    return TransactionLog(id_, *[np.zeros((0, NODE_ID_BYTES), np.uint8)] * len(_ID_LISTS))
+    nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
+    return TransactionLog(id_, **dict.fromkeys(_ID_LISTS.values(), nothing), updated_chunks={}, moves=())
 
 
 _LOG: Final = Layout({_ID: "V12", **dict.fromkeys((*_ID_LISTS, _UPDATED_CHUNKS, _MOVES), "u4")}, 10)
