@@ -36,7 +36,7 @@ from frazil.format.ops_log import (
     write_ops,
     write_statuses,
 )
-from frazil.format.rows import OffsetVectors, require
+from frazil.format.rows import OffsetVectors, require, unshared
 from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
 from frazil.format.snapshot_table import SnapshotEntry, SnapshotTable, read_snapshots, write_snapshots
 
@@ -193,7 +193,7 @@ def decode_repo_info(data: Any, name: str) -> RepoInfo:
             spec_version=_SPEC_VERSION,
             branches=_read_refs(root, 2, snapshots, number),
             tags=_read_refs(root, 1, snapshots, number),
-            deleted_tags=frozenset(deleted.texts()),
+            deleted_tags=frozenset(unshared(deleted, "deleted tags").texts()),
             snapshots=snapshots,
             status=read_statuses(statuses).status(0),
             metadata=read_metadata(root, 6, name).load(0),
@@ -211,7 +211,7 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     indices = refs.scalars(1, "<u4")
     if (indices >= len(snapshots)).any():
         raise FormatError(f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}")
-    names = refs.vectors(0).texts()
+    names = unshared(refs.vectors(0), "names of refs").texts()
     out = dict(zip(names, map(snapshots.id_of, number[indices].tolist()), strict=True))
     if len(out) != len(names):
         raise FormatError("two refs with one name")
