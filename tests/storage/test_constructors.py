@@ -312,7 +312,8 @@ def test_r2() -> None:
     text = repr(r2_storage(prefix="the-bucket/the/prefix", account_id="id", anonymous=True))
     assert "bucket: the-bucket\nprefix: the/prefix\nregion: auto\n" in text
     assert "endpoint_url: https://id.r2.cloudflarestorage.com\n" in text
-    for arguments in ({"bucket": "b"}, {"account_id": "id"}):
+    incomplete: list[dict[str, Any]] = [{"bucket": "b"}, {"account_id": "id"}]
+    for arguments in incomplete:
         with pytest.raises(StorageError) as caught:
             r2_storage(**arguments)
         assert caught.value.kind == ErrorKind.STORAGE_CONFIG
