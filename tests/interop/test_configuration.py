@@ -2,8 +2,8 @@
 
 ``repr``, ``str`` and HTML have the shapes of the reference's. Differences that are meant: the package's
 name; conditions print as calls that exist (``AnyArray()``, not ``any_array()``); options print as a dict, not
-as ``Some(...)``, and never a header's value; and the two settings that only Frazil has. What one implementation persists, the other opens
-with.
+as ``Some(...)``, and never a header's value; and the two settings that only Frazil has. What one
+implementation persists, the other opens with.
 """
 
 from __future__ import annotations
