@@ -72,9 +72,14 @@ def literal(value: Any) -> str:
     if isinstance(value, datetime):
         return utc(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
+        entries = [f"{literal(k)}: {literal(v)}" for k, v in value.items()]
+        if any(isinstance(v, Record) for v in value.values()):
+            return "{\n" + "".join(indent(entry, "    ") + ",\n" for entry in entries) + "}"
+        return "{" + ", ".join(entries) + "}"
+    if isinstance(value, list):
         return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(literal, value)) + ")"
     return repr(value)
 
 
@@ -82,6 +87,34 @@ def call(name: str, fields: Iterable[tuple[str, Any]]) -> str:
     """The text of a constructor call, one keyword per line."""
     lines = (f"{field}={literal(value)}" for field, value in fields)
     return f"{name}(\n" + "".join(indent(line, "    ") + ",\n" for line in lines) + ")"
+
+
+#: What a row of a record may hold: text of one line, a nested record, or named records.
+type Shown = str | Record | Mapping[str, Record]
+
+
+def _block(name: str, value: Shown) -> list[str]:
+    if isinstance(value, str):
+        return [f"{name}:", indent(value, "    ")] if "\n" in value else [f"{name}: {value}"]
+    if isinstance(value, Record):
+        return [f"{name}:", indent(str(value).rstrip("\n"), "    ")]
+    lines = [line for key, record in value.items() for line in _block(key, record)]
+    return [f"{name}:", *(indent(line, "    ") for line in lines)]
+
+
+def _html(name: str, value: Shown) -> str:
+    if isinstance(value, str):
+        return (
+            f'  <div class="frazil-field"><span class="frazil-field-name">{escape(name)}:</span> '
+            f'<span class="frazil-field-value">{escape(value, quote=False)}</span></div>'
+        )
+    if isinstance(value, Record):
+        body = value._html_body()
+    else:
+        inner = "\n".join(_html(key, record) for key, record in value.items())
+        body = f'    <div class="frazil-repr">\n{inner}\n    </div>'
+    summary = f'    <summary class="frazil-field-name">{escape(name)}</summary>'
+    return f"  <details>\n{summary}\n{body}\n  </details>"
 
 
 class Record:
@@ -92,7 +125,7 @@ class Record:
     #: Public path of the class, without the package.
     shown_as: ClassVar[str]
 
-    def _rows(self) -> Iterable[tuple[str, str | Record]]:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
         """Name and text of each field, or a nested record."""
         raise NotImplementedError
 
@@ -102,31 +135,16 @@ class Record:
     def __str__(self) -> str:
         lines = [f"<{self._title()}>"]
         for name, value in self._rows():
-            if isinstance(value, Record):
-                lines += [f"{name}:", indent(str(value).rstrip("\n"), "    ")]
-            else:
-                lines.append(f"{name}: {value}")
+            lines += _block(name, value)
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
         return str(self)
 
     def _html_body(self) -> str:
-        parts = ['<div class="frazil-repr">', f'  <div class="frazil-header">{escape(self._title())}</div>']
-        for name, value in self._rows():
-            if isinstance(value, Record):
-                parts += [
-                    "  <details>",
-                    f'    <summary class="frazil-field-name">{escape(name)}</summary>',
-                    value._html_body(),
-                    "  </details>",
-                ]
-            else:
-                parts.append(
-                    f'  <div class="frazil-field"><span class="frazil-field-name">{escape(name)}:</span> '
-                    f'<span class="frazil-field-value">{escape(value, quote=False)}</span></div>'
-                )
-        return "\n".join([*parts, "</div>"])
+        header = f'  <div class="frazil-header">{escape(self._title())}</div>'
+        rows = (_html(name, value) for name, value in self._rows())
+        return "\n".join(['<div class="frazil-repr">', header, *rows, "</div>"])
 
     def _repr_html_(self) -> str:
         """The record as HTML, for notebooks."""
@@ -196,6 +214,8 @@ class Settings(Record):
 
     _fields: ClassVar[Mapping[str, Default | None]]
     _checks: ClassVar[Mapping[str, Check]]
+    #: Merging takes it as a whole, from the one side or the other.
+    _whole: ClassVar[bool] = False
 
     def __setattr__(self, name: str, value: Any) -> None:
         check = self._checks.get(name)
@@ -203,19 +223,21 @@ class Settings(Record):
             check(name, value)
         object.__setattr__(self, name, value)
 
-    def _rows(self) -> Iterable[tuple[str, str | Record]]:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, default in self._fields.items():
             value = getattr(self, name)
             yield name, self._shown(value, default)
 
     @staticmethod
-    def _shown(value: Any, default: Default | None) -> str | Record:
+    def _shown(value: Any, default: Default | None) -> Shown:
         if value is None and default is not None:
             implied = default.value
             if isinstance(implied, Record):
                 return implied
             text = implied if isinstance(implied, str) else literal(implied)
             return f"{text} (default)"
+        if isinstance(value, dict) and any(isinstance(v, Record) for v in value.values()):
+            return value
         return value if isinstance(value, Record) else literal(value)
 
     def __repr__(self) -> str:

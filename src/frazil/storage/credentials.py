@@ -12,7 +12,7 @@ import pickle
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from frazil.display import PACKAGE, Family, Record, literal
+from frazil.display import PACKAGE, Family, Record, Shown, literal
 from frazil.errors import ErrorKind, InvalidInputError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Credential(Record):
         if expires is not None and expires.tzinfo is None:
             raise TypeError("expires_after: expected a datetime with a time zone, found a naive one")
 
-    def _rows(self) -> Iterable[tuple[str, str | Record]]:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
         for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
             yield f.name, self._masked(f.name, getattr(self, f.name))
 

@@ -16,8 +16,8 @@ from frazil.display import (
     Check,
     Default,
     Family,
-    Record,
     Settings,
+    Shown,
     instance,
     literal,
     required,
@@ -82,16 +82,17 @@ class _Variant(Settings):
     __slots__ = ()
     _fields: ClassVar[dict[str, Default | None]] = {}
     _checks: ClassVar[dict[str, Check]] = {}
+    _named: ClassVar[dict[str, str]] = {}
 
     def _values(self) -> list[tuple[str, Any]]:
         return [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]  # a dataclass
 
-    def _rows(self) -> Iterable[tuple[str, str | Record]]:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, value in self._values():
             if isinstance(value, S3Options):
                 yield from value._rows()
             else:
-                yield name, literal(value)
+                yield self._named.get(name, name), literal(value)
 
     def __repr__(self) -> str:
         return f"{PACKAGE}.{self.shown_as}({', '.join(literal(value) for _, value in self._values())})"
@@ -140,6 +141,7 @@ class ObjectStoreConfig(metaclass=Family):
 
         opts: _Options | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Gcs"
+        _named: ClassVar[dict[str, str]] = {"opts": "config"}
         _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS}
 
     @dataclass(slots=True, repr=False)
@@ -148,6 +150,7 @@ class ObjectStoreConfig(metaclass=Family):
 
         opts: _Options | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Azure"
+        _named: ClassVar[dict[str, str]] = {"opts": "config"}
         _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS}
 
     @dataclass(slots=True, repr=False)
@@ -160,7 +163,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Http(_Variant):
-        """Files on a web server; read only. ``headers`` go with every request, and are never persisted."""
+        """Files on a web server; read only. ``headers`` go with every request, and are persisted with it."""
 
         opts: _Options | None = None
         headers: _Options | None = None

@@ -24,7 +24,7 @@ def merged[T](over: T | None, under: T | None) -> T | None:
 
 
 def _overlaid(over: Any, under: Any) -> Any:
-    if not isinstance(over, Settings) or type(over) is not type(under):
+    if not isinstance(over, Settings) or over._whole or type(over) is not type(under):
         return over
     values = {name: merged(getattr(over, name), getattr(under, name)) for name in over._fields}
     return type(over)(**values)
