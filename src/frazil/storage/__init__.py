@@ -29,12 +29,31 @@ from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import (
+    AnyObjectStoreConfig,
+    ChecksumAlgorithm,
+    ObjectStoreConfig,
+    S3Options,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
 from frazil.storage.probe import probe_conditions
 from frazil.storage.redirect import RedirectStorage
+from frazil.storage.settings import (
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+)
 
 __all__ = [
     "ALWAYS",
     "Always",
+    "AnyObjectStoreConfig",
+    "ChecksumAlgorithm",
     "Condition",
     "ForeignObjects",
     "HttpStorage",
@@ -44,21 +63,32 @@ __all__ = [
     "MemoryStorage",
     "ObjectInfo",
     "ObjectStorage",
+    "ObjectStoreConfig",
     "RedirectStorage",
     "Refused",
+    "S3Options",
     "Storage",
+    "StorageConcurrencySettings",
+    "StorageRetriesSettings",
+    "StorageSettings",
+    "StorageTimeoutSettings",
     "Stored",
     "Version",
     "azure_storage",
+    "azure_store",
     "gcs_storage",
+    "gcs_store",
     "hf_storage",
     "http_storage",
+    "http_store",
     "in_memory_storage",
     "local_filesystem_storage",
+    "local_filesystem_store",
     "open_foreign",
     "probe_conditions",
     "r2_storage",
     "redirect_storage",
     "s3_storage",
+    "s3_store",
     "tigris_storage",
 ]
