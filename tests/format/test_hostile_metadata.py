@@ -1,4 +1,4 @@
-"""Any bytes are a snapshot, a repo info, or a ``FormatError`` that names the file, in bounded time and memory.
+"""Any bytes are a snapshot, a repo info, or a ``FormatError`` with the file's name; time and memory have bounds."""
 
 What is decoded lazily is asked for as well, and what could be read is written again.
 """
@@ -9,7 +9,8 @@ import contextlib
 import dataclasses
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,23 +41,20 @@ LEAST = b"\3" * 12
 def exhaust_snapshot(data: Any) -> None:
     snapshot = decode_snapshot(data, NAME)
     nodes = snapshot.nodes
-    lazily: list[Callable[[], Any]] = [lambda row=row: nodes.node(row) for row in range(len(nodes))]  # type: ignore[misc]
-    lazily += [nodes.paths_list, nodes.manifest_ids, lambda: nodes.children("/"), lambda: nodes.find("/a")]
-    each(lazily)
+    each(partial(nodes.node, row) for row in range(len(nodes)))
+    each([nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find, "/a")])
     write(lambda: encode_snapshot(snapshot))
 
 
 def exhaust_repo_info(data: Any) -> None:
     info = decode_repo_info(data, NAME)
-    lazily: list[Callable[[], Any]] = []
-    for row in range(len(info.snapshots)):
-        lazily += [lambda row=row: info.snapshots.entry(row), lambda row=row: info.snapshots.chain(row)]  # type: ignore[misc]
-    lazily += [lambda row=row: info.ops.entry(row) for row in range(len(info.ops))]  # type: ignore[misc]
-    each(lazily)
+    rows = range(len(info.snapshots))
+    each(partial(method, row) for method in (info.snapshots.entry, info.snapshots.chain) for row in rows)
+    each(partial(info.ops.entry, row) for row in range(len(info.ops)))
     write(lambda: encode_repo_info(info))
 
 
-def each(calls: list[Callable[[], Any]]) -> None:
+def each(calls: Iterable[Callable[[], Any]]) -> None:
     """Every call answers, or raises ``FormatError``."""
     for call in calls:
         with contextlib.suppress(FormatError):
