@@ -1,0 +1,383 @@
+"""FlexBuffers: the self-describing encoding of metadata values and of the persisted configuration.
+
+A value is written after everything it refers to, and refers to it by the distance back, in 1, 2, 4
+or 8 bytes: one width for all elements of a vector, the smallest that holds every one of them. Below
+the last value stand its *packed type* (type in the upper six bits, log2 of the width of what it
+refers to in the lower two) and the width of the root itself, one byte each::
+
+    6b 00           the key "k"
+    01 03           keys: one, 3 bytes back
+    01 01 01 f9 04  map: keys are 1 back and 1 wide; one value, -7; its type, INT
+    02 24 01        root: 2 back, MAP, 1 wide
+
+Bytes equal those of the reference for the values it writes as metadata: unsigned type for integers
+from zero, floats in 32 bits where that is exact, vectors of one numeric type without types (and
+without a length for 2 to 4 elements), each key stored once, keys sorted.
+
+The reader takes every type and width of the specification. It never reads outside the buffer, and
+the work it does is linear in the size of the buffer: offsets can make a value appear any number of
+times, which a budget refuses.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable
+
+# Types of the specification. Typed vectors of 2, 3, 4 elements: INT, UINT, FLOAT of each length.
+NULL, INT, UINT, FLOAT, KEY, STRING = range(6)
+INDIRECT_INT, INDIRECT_UINT, INDIRECT_FLOAT, MAP, VECTOR = range(6, 11)
+VECTOR_INT, VECTOR_UINT, VECTOR_FLOAT, VECTOR_KEY, VECTOR_STRING = range(11, 16)
+VECTOR_INT2, VECTOR_FLOAT4, BLOB, BOOL, VECTOR_BOOL = 16, 24, 25, 26, 36
+
+#: Nesting beyond this is refused, in both directions.
+MAX_DEPTH: Final = 128
+
+_CODES: Final = {
+    INT: {1: "b", 2: "h", 4: "i", 8: "q"},
+    UINT: {1: "B", 2: "H", 4: "I", 8: "Q"},
+    FLOAT: {2: "e", 4: "f", 8: "d"},
+}
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+class _Value(NamedTuple):
+    """A value on its way into a vector: written inline, or somewhere before and referred to."""
+
+    type: int
+    width: int  # log2: of the value itself if inline, of what it refers to if not
+    number: int | float  # the value, or the position of what it refers to
+    inline: bool
+
+
+def _width(number: int) -> int:
+    """log2 of the bytes that an unsigned number needs."""
+    return 0 if number < 1 << 8 else 1 if number < 1 << 16 else 2 if number < 1 << 32 else 3
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.out = bytearray()
+        self.keys: dict[str, int] = {}
+
+    def align(self, width: int) -> None:
+        self.out += bytes(-len(self.out) % (1 << width))
+
+    def put(self, number: int | float, type: int, width: int) -> None:
+        self.out += struct.pack("<" + _CODES[type][1 << width], number)
+
+    def key(self, text: str) -> int:
+        position = self.keys.get(text)
+        if position is None:
+            data = _utf8(text)
+            if b"\0" in data:
+                raise _unwritable(f"keys without NUL, found {text!r}")
+            position = self.keys[text] = len(self.out)
+            self.out += data + b"\0"
+        return position
+
+    def string(self, text: str) -> _Value:
+        data = _utf8(text)
+        width = _width(len(data))
+        self.align(width)
+        self.put(len(data), UINT, width)
+        position = len(self.out)
+        self.out += data + b"\0"
+        return _Value(STRING, width, position, inline=False)
+
+    def value(self, value: Any, depth: int) -> _Value:
+        if value is None:
+            return _Value(NULL, 0, 0, inline=True)
+        if isinstance(value, bool):
+            return _Value(BOOL, 0, int(value), inline=True)
+        if isinstance(value, int):
+            return _integer(value)
+        if isinstance(value, float):
+            return _float(value)
+        if isinstance(value, str):
+            return self.string(value)
+        if depth >= MAX_DEPTH:
+            raise _unwritable(f"at most {MAX_DEPTH} levels of nesting")
+        if isinstance(value, Mapping):
+            return self.map(value, depth)
+        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+            return self.vector([self.value(item, depth + 1) for item in value])
+        raise _unwritable(f"None, bool, int, float, str, sequence or mapping, found {type(value).__name__}")
+
+    def map(self, value: Mapping[Any, Any], depth: int) -> _Value:
+        if not all(isinstance(name, str) for name in value):
+            raise _unwritable("a mapping with str keys")
+        names = sorted(value, key=_utf8)
+        items: list[_Value] = []
+        positions: list[_Value] = []
+        for name in names:
+            positions.append(_Value(KEY, 0, self.key(name), inline=False))
+            items.append(self.value(value[name], depth + 1))
+        keys = self.elements(VECTOR_KEY, positions, typed=True)
+        return self.elements(MAP, items, keys=keys)
+
+    def vector(self, items: list[_Value]) -> _Value:
+        types = {item.type for item in items}
+        only = types.pop() if len(types) == 1 else None
+        if only == BOOL:
+            return self.elements(VECTOR_BOOL, items, typed=True)
+        if only not in (INT, UINT, FLOAT):
+            return self.elements(VECTOR, items)
+        if 2 <= len(items) <= 4:
+            fixed = VECTOR_INT2 + (len(items) - 2) * 3 + (only - INT)
+            return self.elements(fixed, items, typed=True, length=False)
+        return self.elements(VECTOR_INT + (only - INT), items, typed=True)
+
+    def elements(
+        self,
+        type: int,
+        items: list[_Value],
+        *,
+        typed: bool = False,
+        length: bool = True,
+        keys: _Value | None = None,
+    ) -> _Value:
+        """Write prefix, elements and types of a vector or map, all elements of one width."""
+        prefix = (2 if keys else 0) + (1 if length else 0)
+        width = _width(len(items)) if length else 0
+        if keys:
+            width = max(width, self.needed(keys, 0))
+        for index, item in enumerate(items):
+            width = max(width, self.needed(item, prefix + index))
+        self.align(width)
+        if keys:
+            self.element(keys, width)
+            self.put(1 << keys.width, UINT, width)
+        if length:
+            self.put(len(items), UINT, width)
+        position = len(self.out)
+        for item in items:
+            self.element(item, width)
+        if not typed:
+            self.out += bytes(_packed(item, width) for item in items)
+        return _Value(type, width, position, inline=False)
+
+    def needed(self, item: _Value, index: int) -> int:
+        """The smallest width with which ``item`` fits at ``index`` of a vector that would start here."""
+        if item.inline:
+            return item.width
+        for width in range(4):
+            start = len(self.out) + -len(self.out) % (1 << width)
+            if _width(start + (index << width) - int(item.number)) <= width:
+                return width
+        raise AssertionError("an offset within memory fits 8 bytes")
+
+    def element(self, item: _Value, width: int) -> None:
+        if item.inline:
+            self.put(item.number, item.type if item.type in (INT, FLOAT) else UINT, width)
+        else:
+            self.put(len(self.out) - int(item.number), UINT, width)
+
+
+def _packed(item: _Value, width: int) -> int:
+    return item.type << 2 | (max(item.width, width) if item.inline else item.width)
+
+
+def _integer(value: int) -> _Value:
+    if 0 <= value < 1 << 64:
+        return _Value(UINT, _width(value), value, inline=True)
+    if -(1 << 63) <= value < 0:
+        return _Value(INT, _width(2 * ~value), value, inline=True)
+    raise _unwritable(f"integers of 64 bits, found {value}")
+
+
+def _float(value: float) -> _Value:
+    if not math.isfinite(value):
+        raise _unwritable(f"finite numbers, found {value}")
+    try:
+        exact = struct.unpack("<f", struct.pack("<f", value))[0] == value
+    except OverflowError:
+        exact = False
+    return _Value(FLOAT, 2 if exact else 3, value, inline=True)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise _unwritable(f"text that UTF-8 can encode, found {text!r}") from None
+
+
+def _unwritable(expected: str) -> InvalidInputError:
+    return InvalidInputError(f"a flexbuffer holds {expected}", ErrorKind.BAD_METADATA)
+
+
+def dumps(value: Any) -> bytes:
+    """Encode a JSON-like value: None, bool, int of 64 bits, finite float, str, sequence, str mapping.
+
+    Raises ``InvalidInputError`` of kind ``bad-metadata`` for anything else.
+
+    >>> dumps({"is_root": True}).hex()
+    '69735f726f6f740001090101010168022401'
+    """
+    writer = _Writer()
+    root = writer.value(value, 0)
+    width = writer.needed(root, 0)
+    writer.align(width)
+    writer.element(root, width)
+    writer.out += bytes([_packed(root, width), 1 << width])
+    return bytes(writer.out)
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+class _Reader:
+    def __init__(self, data: Buffer, what: str) -> None:
+        self.data = bytes(data)
+        self.what = what
+        # Every value takes a byte at least, and text is read once for each position: more work than
+        # this comes from offsets that meet again and again.
+        self.budget = 4 * len(self.data) + 64
+        self.texts: dict[tuple[int, int], str] = {}
+        self.scalars: dict[int, Callable[[int, int], Any]] = {
+            NULL: lambda position, width: None,
+            INT: lambda position, width: self.number(INT, position, width),
+            UINT: lambda position, width: self.number(UINT, position, width),
+            FLOAT: lambda position, width: self.number(FLOAT, position, width),
+            BOOL: lambda position, width: self.number(UINT, position, width) != 0,
+        }
+
+    def fail(self, expected: str) -> FormatError:
+        return FormatError(f"{self.what}: damaged flexbuffer: expected {expected}")
+
+    def spend(self, amount: int) -> None:
+        self.budget -= amount
+        if self.budget < 0:
+            raise self.fail("values that do not contain each other over and over")
+
+    def number(self, type: int, position: int, width: int) -> Any:
+        code = _CODES[type].get(width)
+        if code is None:
+            raise self.fail(f"numbers of 1, 2, 4 or 8 bytes (floats from 2), found {width}")
+        if position < 0 or position + width > len(self.data):
+            raise self.fail(f"{width} bytes at {position}, found a buffer of {len(self.data)}")
+        return struct.unpack_from("<" + code, self.data, position)[0]
+
+    def target(self, position: int, width: int) -> int:
+        found: int = position - self.number(UINT, position, width)
+        if found < 0:
+            raise self.fail(f"an offset within the buffer, found one to {found}")
+        return found
+
+    def length(self, position: int, width: int) -> int:
+        """The length in front of a vector, string or blob. No more elements than there are bytes."""
+        n: int = self.number(UINT, position - width, width)
+        if n > len(self.data) - position:
+            raise self.fail(f"a length that fits the buffer, found {n} at {position}")
+        return n
+
+    def text(self, start: int, stop: int) -> str:
+        text = self.texts.get((start, stop))
+        if text is None:
+            self.spend(stop - start)
+            try:
+                text = self.texts[start, stop] = self.data[start:stop].decode()
+            except UnicodeDecodeError:
+                raise self.fail(f"UTF-8 at {start}") from None
+        return text
+
+    def key(self, position: int) -> str:
+        stop = self.data.find(b"\0", position)
+        if stop < 0:
+            raise self.fail(f"a key with its NUL at {position}")
+        return self.text(position, stop)
+
+    def value(self, position: int, width: int, packed: int, depth: int) -> Any:
+        """The value at ``position`` (``width`` bytes wide there) of this packed type."""
+        self.spend(1)
+        kind, child = packed >> 2, 1 << (packed & 3)
+        scalar = self.scalars.get(kind)
+        if scalar is not None:
+            return scalar(position, width)
+        at = self.target(position, width)
+        if kind == KEY:
+            return self.key(at)
+        if kind == STRING:
+            return self.text(at, at + self.length(at, child))
+        if kind == BLOB:
+            n = self.length(at, child)
+            self.spend(n)
+            return self.data[at : at + n]
+        if INDIRECT_INT <= kind <= INDIRECT_FLOAT:
+            return self.number(kind - INDIRECT_INT + INT, at, child)
+        if depth >= MAX_DEPTH:
+            raise self.fail(f"at most {MAX_DEPTH} levels of nesting")
+        if kind == MAP:
+            return self.map(at, child, depth)
+        return self.vector(kind, at, child, depth)
+
+    def map(self, at: int, width: int, depth: int) -> dict[str, Any]:
+        keys = self.target(at - 3 * width, width)
+        keys_width: int = self.number(UINT, at - 2 * width, width)
+        n = self.length(at, width)
+        if self.length(keys, keys_width) < n:
+            raise self.fail(f"{n} keys at {keys}")
+        self.spend(n)
+        names = [self.key(self.target(keys + i * keys_width, keys_width)) for i in range(n)]
+        return dict(zip(names, self.untyped(at, width, n, depth), strict=True))
+
+    def vector(self, type: int, at: int, width: int, depth: int) -> list[Any]:
+        if VECTOR_INT2 <= type <= VECTOR_FLOAT4:
+            n, kind = divmod(type - VECTOR_INT2, 3)
+            return self.numbers(INT + kind, at, width, n + 2)
+        n = self.length(at, width)
+        if type == VECTOR:
+            return self.untyped(at, width, n, depth)
+        if VECTOR_INT <= type <= VECTOR_FLOAT:
+            return self.numbers(type - VECTOR_INT + INT, at, width, n)
+        if type == VECTOR_BOOL:
+            return [number != 0 for number in self.numbers(UINT, at, width, n)]
+        if type in (VECTOR_KEY, VECTOR_STRING):
+            self.spend(n)
+            targets = [self.target(at + i * width, width) for i in range(n)]
+            if type == VECTOR_KEY:
+                return [self.key(target) for target in targets]
+            # Deprecated, and ambiguous: the type does not say how wide the lengths are. One byte.
+            return [self.text(target, target + self.length(target, 1)) for target in targets]
+        raise self.fail(f"a known type, found {type}")
+
+    def untyped(self, at: int, width: int, n: int, depth: int) -> list[Any]:
+        types = self.data[at + n * width : at + n * width + n]
+        if len(types) < n:
+            raise self.fail(f"{n} types after the elements at {at}")
+        return [self.value(at + i * width, width, packed, depth + 1) for i, packed in enumerate(types)]
+
+    def numbers(self, type: int, at: int, width: int, n: int) -> list[Any]:
+        code = _CODES[type].get(width)
+        if code is None or at + n * width > len(self.data):
+            raise self.fail(f"{n} numbers of {width} bytes at {at}")
+        self.spend(n)
+        return list(struct.unpack_from(f"<{n}{code}", self.data, at))
+
+
+def loads(data: Buffer, what: str = "metadata value") -> Any:
+    """Decode a flexbuffer to None, bool, int, float, str, list, dict (and bytes, for a blob).
+
+    ``what`` names the bytes in errors. Raises ``FormatError`` for anything that is not a flexbuffer.
+
+    >>> loads(bytes.fromhex("6b000103010101f904022401"))
+    {'k': -7}
+    """
+    reader = _Reader(data, what)
+    size = len(reader.data)
+    if size < 3:
+        raise reader.fail(f"at least 3 bytes, found {size}")
+    packed, width = reader.data[-2:]
+    if width not in (1, 2, 4, 8):
+        raise reader.fail(f"a root of 1, 2, 4 or 8 bytes, found {width}")
+    return reader.value(size - 2 - width, width, packed, 0)

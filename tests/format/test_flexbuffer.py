@@ -1,0 +1,227 @@
+"""FlexBuffers: bytes as the reference writes them, everything round trips, nothing hangs or crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import struct
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import FormatError, InvalidInputError
+from frazil.format.flexbuffer import MAX_DEPTH, dumps, loads
+
+# Values and bytes of metadata items, as found in files written by the reference.
+GOLDEN: list[tuple[Any, str]] = [
+    (None, "000001"),
+    (True, "016801"),
+    (0, "000801"),
+    (255, "ff0801"),
+    (256, "00010902"),
+    (2**64 - 1, "ffffffffffffffff0b08"),
+    (-1, "ff0401"),
+    (-128, "800401"),
+    (-129, "7fff0502"),
+    (-(2**63), "00000000000000800708"),
+    (1.5, "0000c03f0e04"),
+    (0.1, "9a9999999999b93f0f08"),
+    ("", "0000011401"),
+    ("é", "02c3a900031401"),
+    ("fixture", "076669787475726500081401"),
+    ([], "00002801"),
+    ({}, "00000100002401"),
+    ([1], "0101013001"),
+    ([1, 2], "0102024401"),
+    ([1, 2, 3], "010203035001"),
+    ([1, 2, 3, 4], "01020304045c01"),
+    ([1, 2, 3, 4, 5], "050102030405053001"),
+    ([1, 300, 70000, 1, 2], "05000000010000002c010000701101000100000002000000143201"),
+    ([-1, -2, -3], "fffefd034c01"),
+    ([0.5, 1.25], "0000003f0000a03f084a01"),
+    ([0.1, 0.5, 1.0], "9a9999999999b93f000000000000e03f000000000000f03f185701"),
+    ([True, False], "020100029001"),
+    ([None, None], "0200000000042801"),
+    ([1, -2], "0201fe0804042801"),
+    ([1, 2.5], "0200000001000000000020400a0e0a2a01"),
+    (["a", "b"], "0161000162000206041414042801"),
+    (["x", "x"], "0178000178000206041414042801"),
+    ([[1, 2], [3, 4]], "010203040205044444042801"),
+    ({"is_root": True}, "69735f726f6f740001090101010168022401"),
+    ({"a": "a"}, "610001610001060101010714022401"),
+    ({"z": 1, "a": 2, "é": 3, "Z": 4}, "5a0061007a00c3a900040a0908070401040402010308080808082401"),
+    ([1, "x", {"k": -7}], "0178006b000103010101f90403010d05081424062801"),
+    ([{"a": 1}, {"a": 2}], "610001030101010108010a0101010208020a042424042801"),
+    (
+        {"a": {"a": {"a": [1.5, {"a": None}]}}},
+        "610001030101010000000000020000000000c03f0d0000000e24011b0101010f2a0122010101072401290101010724022401",
+    ),
+    (
+        {"a": 70000, "b": "s", "c": 0.1},
+        (
+            "610062000173006300030a090500000006000000000000000100000000000000030000000000000070110100000000"
+            "002b000000000000009a9999999999b93f0b140f1b2701"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), GOLDEN, ids=lambda v: str(v)[:30])
+def test_bytes_are_those_of_the_reference(value: Any, expected: str) -> None:
+    assert dumps(value).hex() == expected
+    assert loads(bytes.fromhex(expected)) == value
+
+
+def test_integers_and_booleans_keep_their_type() -> None:
+    decoded = loads(dumps([True, 1, 1.0, None]))
+    assert [type(v) for v in decoded] == [bool, int, float, type(None)]
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=300)
+)
+keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+json_values = st.recursive(
+    scalars,
+    lambda v: st.lists(v, max_size=8) | st.dictionaries(keys, v, max_size=8),
+    max_leaves=40,
+)
+
+
+@settings(derandomize=True, max_examples=300, deadline=None)
+@given(json_values)
+def test_round_trip(value: Any) -> None:
+    assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize("n", [50, 300, 70_000])
+def test_wide_offsets(n: int) -> None:
+    value = {"text": ["x" * n, "y"], "numbers": list(range(n)), "map": {f"k{i}": i for i in range(n)}}
+    assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [2**64, -(2**63) - 1, math.nan, math.inf, {1: 2}, {"a\0b": 1}, object(), b"x", "\ud800", {1, 2}],
+    ids=repr,
+)
+def test_what_cannot_be_written(value: Any) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        dumps({"v": value})
+    assert error.value.kind == "bad-metadata"
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_nesting_has_a_limit_in_both_directions() -> None:
+    deepest = nested(MAX_DEPTH)
+    assert loads(dumps(deepest)) == deepest
+    with pytest.raises(InvalidInputError, match="nesting"):
+        dumps(nested(MAX_DEPTH + 1))
+    # One vector around another, each 1 byte back and 2 bytes long, deeper than the limit.
+    data = b"\x00" + b"\x01\x02\x28" * (MAX_DEPTH + 2)
+    with pytest.raises(FormatError):
+        loads(data + b"\x02\x28\x01")
+
+
+# Types that the reference never writes.
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("003e 0d 02", 1.5),  # a half float in the root
+        ("6100 02 11 01", "a"),  # KEY in the root, with a width that means nothing
+        ("f9 01 18 01", -7),  # INDIRECT_INT
+        ("f9 01 1c 01", 249),  # INDIRECT_UINT
+        ("0000c03f 04 22 01", 1.5),  # INDIRECT_FLOAT
+        ("03 616263 03 64 01", b"abc"),  # BLOB
+        ("6100 6200 02 0504 02 38 01", ["a", "b"]),  # VECTOR_KEY
+        ("016100 016200 02 0604 02 3c 01", ["a", "b"]),  # VECTOR_STRING, deprecated
+    ],
+)
+def test_types_of_other_writers(data: str, expected: Any) -> None:
+    assert loads(bytes.fromhex(data)) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "",
+        "00",
+        "0000",
+        "000003",
+        "ff2801",
+        "022801",
+        "01fc01",
+        "010c01",
+        "ff0801ff",
+        "610264 1401",
+        "c3 01 1401",
+    ],
+)
+def test_damage_is_a_format_error_that_names_the_bytes(data: str) -> None:
+    with pytest.raises(FormatError, match="config"):
+        loads(bytes.fromhex(data), "config")
+
+
+def doubled(levels: int) -> bytes:
+    """Each vector holds the one before twice, by the same offset: 2**levels values in 5*levels bytes."""
+    out = bytearray(b"\x02\x01\x01\x08\x08")
+    previous = 1
+    for _ in range(levels):
+        out.append(2)
+        at = len(out)
+        out += bytes([at - previous, at + 1 - previous, 40, 40])
+        previous = at
+    return bytes(out) + bytes([len(out) - previous, 40, 1])
+
+
+def test_shared_offsets_do_not_explode() -> None:
+    assert loads(doubled(2)) == [[[1, 1], [1, 1]], [[1, 1], [1, 1]]]
+    start = time.perf_counter()
+    with pytest.raises(FormatError, match="over and over"):
+        loads(doubled(60))
+    assert time.perf_counter() - start < 1
+
+
+def test_overlapping_texts_do_not_explode() -> None:
+    # 20,000 keys into one text of 20,000 bytes, each a byte later: 200 MB if all were decoded.
+    n = 20_000
+    keys_at = n + 1 + (-(n + 1) % 4) + 4
+    offsets = struct.pack(f"<{n}I", *(keys_at + 4 * i - i for i in range(n)))
+    data = (b"x" * n + b"\0").ljust(keys_at - 4, b"\0") + struct.pack("<I", n) + offsets
+    with pytest.raises(FormatError, match="over and over"):
+        loads(data + struct.pack("<I", len(data) - keys_at) + bytes([14 << 2 | 2, 4]))
+
+
+def attempt(data: bytes) -> None:
+    with contextlib.suppress(FormatError):
+        loads(data)
+
+
+@settings(derandomize=True, max_examples=500, deadline=2000)
+@given(st.binary(max_size=200))
+def test_random_bytes_decode_or_fail_cleanly(data: bytes) -> None:
+    attempt(data)
+
+
+def test_mutated_bytes_decode_or_fail_cleanly() -> None:
+    source = dumps({"a": [1, "x", {"b": [0.5, 1.5], "c": None}], "long": list(range(300)), "m": {"a": {}}})
+    rng = random.Random(7)
+    for _ in range(3000):
+        data = bytearray(source)
+        for _ in range(rng.randint(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        attempt(bytes(data[: rng.choice([len(data), rng.randrange(len(data))])]))
