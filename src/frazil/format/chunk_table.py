@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number, row_keys
+from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number
+from frazil.format.coordinates import ascending, box, keys
 
 
 class ChunkKind(IntEnum):
@@ -134,13 +135,15 @@ class ChunkTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         pruned = self.prune()
-        foreign, ids = pruned.foreign, np.ascontiguousarray(pruned.chunk_ids)
+        foreign = pruned.foreign
         foreign = ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified)
-        return ChunkTable, (*pruned._columns(), ids, foreign, pruned.inline.compact())
+        columns = pruned.index, pruned.kind, pruned.source, pruned.offset, pruned.length
+        return ChunkTable, (*columns, pruned.chunk_ids, foreign, pruned.inline.compact())
 
     @property
     def ndim(self) -> int:
-        return self.index.shape[1]
+        ndim: int = self.index.shape[1]
+        return ndim
 
     @classmethod
     def empty(cls, ndim: int) -> ChunkTable:
@@ -233,9 +236,9 @@ class ChunkTable:
         """Rows in the order of their coordinates, the last of those with equal coordinates."""
         if ascending(self.index):
             return self
-        keys = self._search[1]
-        order = keys.argsort(kind="stable")
-        ordered = keys[order]
+        unordered = self._search[1]
+        order = unordered.argsort(kind="stable")
+        ordered = unordered[order]
         last = np.ones(len(order), np.bool_)
         np.not_equal(ordered[:-1], ordered[1:], out=last[:-1])
         return self.take(order[last])
@@ -255,15 +258,15 @@ class ChunkTable:
     @cached_property
     def _search(self) -> tuple[list[int], NDArray[Any]]:
         """For each dimension one more than the largest coordinate; the keys of the rows."""
-        limits = _limits(self.index)
-        return limits, _keys(self.index, limits)
+        limits = box(self.index)
+        return limits, keys(self.index, limits)
 
     def find(self, coords: tuple[int, ...]) -> int:
         """Row of the reference at ``coords``, -1 if there is none. Binary search."""
-        limits, keys = self._search
-        if len(coords) != len(limits) or not len(keys):
+        limits, known = self._search
+        if len(coords) != len(limits) or not len(known):
             return -1
-        if keys.dtype.kind == "S":
+        if known.dtype.kind == "S":
             fits = all(0 <= at <= 0xFFFF_FFFF for at in coords)
             return int(self.find_many(np.array([coords], np.uint32))[0]) if fits else -1
         key = 0
@@ -271,26 +274,34 @@ class ChunkTable:
             if not 0 <= at < limit:
                 return -1
             key = key * limit + at
-        row = int(keys.searchsorted(key))
-        return row if row < len(keys) and keys[row] == key else -1
+        row = int(known.searchsorted(key))
+        return row if row < len(known) and known[row] == key else -1
 
     def find_many(self, coords: U32) -> I64:
         """``find`` for coordinates of shape (k, ndim)."""
-        limits, keys = self._search
+        limits, known = self._search
         rows = np.full(len(coords), -1, np.int64)
-        if coords.shape[1] != self.ndim or not len(keys):
+        if coords.shape[1] != self.ndim or not len(known):
             return rows
         inside = np.flatnonzero((coords < np.array(limits, np.uint64)).all(axis=1))
-        wanted = _keys(coords[inside], limits)
-        found = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
-        hit = keys[found] == wanted
+        wanted = keys(coords[inside], limits)
+        found = np.minimum(known.searchsorted(wanted), len(known) - 1)
+        hit = known[found] == wanted
         rows[inside[hit]] = found[hit]
         return rows
 
     def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
         """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
-        index, kind, source, offset, length = (column[rows] for column in self._columns())
-        return ChunkTable(index, kind, source, offset, length, self.chunk_ids, self.foreign, self.inline)
+        return ChunkTable(
+            self.index[rows],
+            self.kind[rows],
+            self.source[rows],
+            self.offset[rows],
+            self.length[rows],
+            self.chunk_ids,
+            self.foreign,
+            self.inline,
+        )
 
     def prune(self) -> ChunkTable:
         """The same references without sources that none of them uses."""
@@ -333,13 +344,14 @@ class ChunkTable:
     def duplicates(tables: Sequence[ChunkTable]) -> U32:
         """Coordinates (k, ndim), sorted, that more than one of the tables has."""
         index = np.concatenate([table.index for table in tables])
-        keys = _keys(index, _limits(index))
-        order = keys.argsort(kind="stable")
-        keys = keys[order]
-        again = keys[1:] == keys[:-1]
+        unordered = keys(index, box(index))
+        order = unordered.argsort(kind="stable")
+        ordered = unordered[order]
+        again = ordered[1:] == ordered[:-1]
         # Three tables may have the same coordinates: count them at the first repetition.
         again[1:] &= ~again[:-1]
-        return index[order[1:][again]]
+        twice: U32 = index[order[1:][again]]
+        return twice
 
     def stored(self) -> ChunkTable:
         """Without the rows that mark deletions."""
@@ -349,9 +361,6 @@ class ChunkTable:
     def bounds(self) -> U32:
         """Tight half-open box around all coordinates, shape (ndim, 2). The table must not be empty."""
         return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)
-
-    def _columns(self) -> tuple[U32, U8, U32, U64, U64]:
-        return self.index, self.kind, self.source, self.offset, self.length
 
 
 def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
@@ -392,53 +401,3 @@ def _joined(sources: list[Any]) -> tuple[list[Any], U32]:
     which = np.fromiter(map(place.__getitem__, map(id, sources)), np.int64, len(sources))
     filled = [part for part, size in zip(parts, sizes, strict=True) if size]
     return filled or parts[:1], firsts[which]
-
-
-def ascending(index: U32) -> bool:
-    """Whether rows are strictly ascending, compared number by number.
-
-    >>> ascending(np.array([[0, 5], [1, 0], [1, 1]], np.uint32))
-    True
-    """
-    if len(index) < 2:
-        return True
-    # Rows are decided from the last dimension to the first: later ones decide ties of earlier ones.
-    verdict = np.zeros(len(index) - 1, np.bool_)
-    for column in index.T[::-1]:
-        before, after = column[:-1], column[1:]
-        verdict &= before == after
-        verdict |= before < after
-    return bool(verdict.all())
-
-
-def _limits(index: U32) -> list[int]:
-    if not len(index):
-        return [0] * index.shape[1]
-    return [int(top) + 1 for top in index.max(axis=0)]
-
-
-def _keys(index: U32, limits: list[int]) -> NDArray[Any]:
-    """Keys that order rows within ``limits`` like their coordinates."""
-    room = 1
-    for limit in limits:
-        room *= limit
-    if room > 1 << 62:
-        return row_keys(index)
-    keys = np.zeros(len(index), np.int64)
-    for column, limit in zip(index.T, limits, strict=True):
-        keys *= limit
-        keys += column
-    return keys
-
-
-__all__ = [
-    "ChunkKind",
-    "ChunkRef",
-    "ChunkTable",
-    "ForeignObjects",
-    "InlineRef",
-    "NativeRef",
-    "VirtualRef",
-    "ascending",
-    "stack",
-]

@@ -3,8 +3,8 @@
 *Layout of a written file*, front to back:
 
     Manifest ── arrays ── ArrayManifest, one an array ── refs, one vector an array
-    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its coordinates
-                in its tail
+    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its
+                coordinates in its tail
     strings     each distinct location and etag once, shared by offset; then the inline chunks
 
 *Location compression.* The format may store locations as zstd frames made with a dictionary. Stored once
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -34,9 +33,16 @@ from frazil.format.chunk_table import (
     VirtualRef,
     stack,
 )
-from frazil.format.columns import I64, U8, U32, U64, Ragged, number, ranges
+from frazil.format.columns import I64, U8, U32, U64, Ragged, distinct_rows, number, some_repeat
+from frazil.format.coordinates import (
+    by_rank,
+    coordinates_layout,
+    joined,
+    put_coordinates,
+    read_coordinates,
+)
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
-from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
+from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
 
 __all__ = [
     "ArrayTables",
@@ -87,7 +93,7 @@ _MANIFEST: Final = Layout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
 _MANIFEST_WITH_DICTIONARY: Final = Layout({_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}, 5)
 _ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
 
-_RANGE: Final = {_INDEX: "u4", _OFFSET: "u8", _LENGTH: "u8"}
+_RANGE: Final = {_OFFSET: "u8", _LENGTH: "u8"}
 #: The shapes of a ChunkRef: kind, and for virtual ones the checksum (1 etag, 2 time) in the higher bits.
 _WITH_ETAG, _WITH_MODIFIED = 4, 8
 _SHAPES: Final[dict[int, dict[int, str]]] = {
@@ -95,16 +101,15 @@ _SHAPES: Final[dict[int, dict[int, str]]] = {
     ChunkKind.VIRTUAL: {**_RANGE, _LOCATION: "u4"},
     ChunkKind.VIRTUAL | _WITH_ETAG: {**_RANGE, _LOCATION: "u4", _ETAG: "u4"},
     ChunkKind.VIRTUAL | _WITH_MODIFIED: {**_RANGE, _LOCATION: "u4", _MODIFIED: "u4"},
-    ChunkKind.INLINE: {_INDEX: "u4", _INLINE: "u4"},
+    ChunkKind.INLINE: {_INLINE: "u4"},
 }
 
 
-@cache
 def _layout(shape: int, ndim: int, compressed: bool) -> Layout:
     fields = dict(_SHAPES[shape])
     if compressed and _LOCATION in fields:
         fields[_COMPRESSED] = fields.pop(_LOCATION)
-    return Layout(fields, 10, np.dtype([("count", "<u4"), ("at", "<u4", (ndim,))]))
+    return coordinates_layout(tuple(fields.items()), 10, _INDEX, ndim)
 
 
 def encode_manifest(
@@ -112,11 +117,11 @@ def encode_manifest(
 ) -> bytes:
     """The bytes of a manifest's file.
 
-    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations are
-    compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
+    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
+    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
 
-    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as readers
-    do: what references share counts once for each of them.
+    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
+    readers do: what references share counts once for each of them.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
@@ -129,7 +134,7 @@ def _layout_manifest(
     arrays = list(tables.values())
     whole = stack(arrays, np.zeros((0, 0), np.uint32)) if arrays else ChunkTable.empty(0)
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    location_of, strings = _distinct(whole.foreign.locations)
+    strings, location_of = distinct_rows(whole.foreign.locations)
     _check_size(whole, location_of, strings)
     compression = _compress_locations(strings, whole, config)
 
@@ -138,26 +143,21 @@ def _layout_manifest(
     root, root_at = writer.table(layout)
     root[f"f{_ID}"] = np.void(id_)
     root[f"f{_ALGORITHM}"] = _ZSTD_DICTIONARY if compression else 0
-    entries, entries_at, arrays_at = writer.offsets(len(arrays))
-    link(root, layout, _ARRAYS, root_at, arrays_at)
+    entries = writer.offset_vectors([len(arrays)])
+    link(root, layout, _ARRAYS, root_at, entries.positions)
     records, positions = writer.tables(_ARRAY, len(arrays))
-    entries[:] = positions - entries_at
+    entries.lead(slice(None), positions)
     records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
-    words, elements, elements_at, refs_at = writer.offset_vectors(counts)
-    link(records, _ARRAY, _REFS, positions, refs_at)
-
-    groups = list(_write_refs(writer, arrays, whole, counts, bool(compression)))
-    targets = np.empty(len(whole), np.int64)
-    for group in groups:
-        targets[group.rows] = group.positions
-    words[elements] = targets - elements_at
+    refs = writer.offset_vectors(counts)
+    link(records, _ARRAY, _REFS, positions, refs.positions)
+    groups = list(_write_refs(writer, refs, arrays, whole, bool(compression)))
     if compression:
         link(root, layout, _DICTIONARY, root_at, writer.vector(compression[0]))
-        group_strings = writer.vectors(compression[1])
+        strings_at = writer.vectors(compression[1])
     else:
-        group_strings = writer.strings(strings)
-    etag_of, etags = _distinct(whole.foreign.etags)
-    _link_sources(groups, _COMPRESSED if compression else _LOCATION, group_strings[location_of])
+        strings_at = writer.strings(strings)
+    etags, etag_of = distinct_rows(whole.foreign.etags)
+    _link_sources(groups, _COMPRESSED if compression else _LOCATION, strings_at[location_of])
     if any(_ETAG in group.layout.offsets for group in groups):
         _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
     if any(_INLINE in group.layout.offsets for group in groups):
@@ -169,7 +169,6 @@ def _layout_manifest(
 class _Group:
     """References of one shape and one number of dimensions."""
 
-    rows: I64 | slice  # among the references of all arrays
     source: U32
     layout: Layout
     records: NDArray[Any]
@@ -177,20 +176,16 @@ class _Group:
 
 
 def _write_refs(
-    writer: Writer, arrays: Sequence[ChunkTable], whole: ChunkTable, counts: I64, compressed: bool
+    writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
 ) -> Iterator[_Group]:
     """The records of all references, without what they lead to."""
     if not arrays:
         return
     shapes = _shapes(whole)
     ndims = np.fromiter((table.ndim for table in arrays), np.int64, len(arrays))
-    starts = np.cumsum(counts) - counts
-    for ndim in np.unique(ndims).tolist():
-        members = np.flatnonzero(ndims == ndim)
-        index = _stacked([arrays[member].index for member in members.tolist()])
-        rows: I64 | slice = slice(None)
-        if len(members) < len(arrays):
-            rows = ranges(starts[members], counts[members])
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    for ndim, members, rows in by_rank(ndims, counts):
+        index = joined([arrays[member].index for member in members])
         own = shapes if isinstance(shapes, int) or isinstance(rows, slice) else shapes[rows]
         present = [own] if isinstance(own, int) else np.unique(own).tolist()
         for shape in present:
@@ -201,9 +196,7 @@ def _write_refs(
             layout = _layout(shape, ndim, compressed)
             coords = index[part]
             records, positions = writer.tables(layout, len(coords))
-            records[f"f{_INDEX}"] = layout.tail_offset - layout.place(_INDEX)
-            records["tail"]["count"] = ndim
-            records["tail"]["at"] = coords
+            put_coordinates(records, layout, _INDEX, coords)
             source = whole.source[chosen]
             if _OFFSET in layout.offsets:
                 records[f"f{_OFFSET}"] = whole.offset[chosen]
@@ -212,11 +205,8 @@ def _write_refs(
                 records[f"f{_CHUNK_ID}"] = np.ascontiguousarray(whole.chunk_ids).view("V12")[:, 0][source]
             if _MODIFIED in layout.offsets:
                 records[f"f{_MODIFIED}"] = whole.foreign.modified[source]
-            yield _Group(chosen, source, layout, records, positions)
-
-
-def _stacked(parts: Sequence[U32]) -> U32:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            vectors.lead(chosen, positions)
+            yield _Group(source, layout, records, positions)
 
 
 def _shapes(whole: ChunkTable) -> int | U8:
@@ -237,17 +227,6 @@ def _link_sources(groups: Sequence[_Group], slot: int, targets: I64) -> None:
             link(group.records, group.layout, slot, group.positions, targets[group.source])
 
 
-def _distinct(rows: Ragged) -> tuple[NDArray[np.uint32], Ragged]:
-    """For each row its number among the distinct ones, and those."""
-    blobs = rows.blobs()
-    different = dict.fromkeys(blobs)
-    if len(different) == len(blobs):
-        return np.arange(len(blobs), dtype=np.uint32), rows
-    place = dict(zip(different, range(len(different)), strict=True))
-    codes = np.fromiter(map(place.__getitem__, blobs), np.uint32, len(blobs))
-    return codes, Ragged.of_bytes(list(different))
-
-
 def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
     virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
     inline = whole.source[whole.kind == ChunkKind.INLINE]
@@ -256,8 +235,8 @@ def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Rag
     apparent += int(whole.foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
     if apparent > MAX_PAYLOAD_BYTES:
         raise FormatError(
-            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} expected: "
-            "split the array's references over more manifests",
+            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} "
+            "expected: split the references over more manifests",
             ErrorKind.SERIALIZATION,
         )
 
@@ -272,7 +251,7 @@ def _compress_locations(
         return None
     blobs = strings.blobs()
     step = max(1, len(blobs) // config.max_training_samples)
-    samples = blobs[::step][: config.max_training_samples]
+    samples: list[Any] = blobs[::step][: config.max_training_samples]
     # Training wants several times more text than it makes a dictionary of.
     samples *= 1 + 10 * config.max_dictionary_bytes // max(1, sum(map(len, samples)))
     try:
@@ -359,7 +338,7 @@ def decode_manifest(data: Any, name: str) -> Manifest:
         rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
         if len(rows) != len(arrays):
             raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
-        coords, ndims, coord_starts = _read_index(refs, counts)
+        coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
         kind, source, ids, foreign, inline = _read_sources(root, refs)
         offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
         is_inline = kind == ChunkKind.INLINE
@@ -371,25 +350,21 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             length[is_inline] = sizes[source[is_inline]]
         starts = np.cumsum(counts) - counts
         tables = ArrayTables(
-            rows, starts, counts, ndims, coords, coord_starts, kind, source, offset, length, ids, foreign, inline
+            rows,
+            starts,
+            counts,
+            ndims,
+            coords,
+            coord_starts,
+            kind,
+            source,
+            offset,
+            length,
+            ids,
+            foreign,
+            inline,
         )
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
-
-
-def _read_index(refs: Tables, counts: I64) -> tuple[U32, I64, I64]:
-    """All coordinates, number of dimensions of each array, where each array's coordinates start."""
-    if not refs.present(_INDEX).all():
-        raise FormatError("a chunk reference without coordinates")
-    index = refs.numbers(_INDEX, "<u4")
-    starts = np.cumsum(counts) - counts
-    ndims = np.zeros(len(counts), np.int64)
-    filled = counts > 0
-    ndims[filled] = index.lengths[starts[filled]]
-    wrong = np.flatnonzero(np.repeat(ndims, counts) != index.lengths)
-    if len(wrong):
-        raise FormatError(f"chunk coordinates of different rank in one array, at reference {wrong[0]}")
-    sizes = ndims * counts
-    return index.values, ndims, np.cumsum(sizes) - sizes
 
 
 def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:
@@ -455,17 +430,23 @@ def _read_inline(refs: Tables) -> tuple[Ragged, NDArray[Any]]:
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
     """The distinct strings or byte vectors of a field, and for each table the number of its own.
 
-    An absent field is an empty row. The rows do not hold on to the buffer, unless a damaged file makes them
-    overlap so much that they would be larger than it.
+    An absent field is an empty row. Files of other writers may repeat a string instead of sharing it. The
+    rows do not hold on to the buffer, unless a damaged file makes them overlap so much that they would be
+    larger than it.
     """
-    targets, there = tables.targets(slot)
+    targets, _ = tables.targets(slot)
     distinct, codes = number(targets)
     starts, lengths = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
     # An absent field has the target 0, where no vector can be.
     real = distinct > 0
     starts[real], lengths[real] = tables.buffer.vectors(distinct[real], 1)
     rows = Ragged(tables.buffer.bytes, starts, lengths)
-    return (rows.compact() if rows.total() <= tables.buffer.size else rows), codes
+    if rows.total() > tables.buffer.size:
+        return rows, codes
+    if some_repeat(rows):
+        rows, places = distinct_rows(rows)
+        return rows, places[codes]
+    return rows.compact(), codes
 
 
 def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
