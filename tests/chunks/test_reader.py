@@ -308,6 +308,20 @@ def test_errors_go_to_those_who_asked() -> None:
     assert [isinstance(outcome, StorageError) for outcome in found] == [False, True, False, True]
 
 
+def test_a_foreign_object_that_is_too_short_fails_only_those_past_its_end() -> None:
+    others = foreign()
+    others.is_strict = True
+    reader = reader_on(Storage(), others)
+
+    async def main() -> list[object]:
+        refs = [VirtualRef(FOREIGN, at, 50) for at in (9_800, 9_900, 9_960, 9_950)]
+        return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in found] == [False, False, True, False]
+    assert bytes(found[3]) == PACK[9_950:]  # type: ignore[call-overload]
+
+
 def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
     storage = Storage(is_local=False)
     reader = reader_on(storage)

@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, unquote
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from frazil.chunks.ranges import ByteRange
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.foreign import open_foreign as connect
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Mapping, Sequence
@@ -51,17 +54,14 @@ class Container:
 
 
 class ForeignReader(Protocol):
-    """Objects of others under one URL prefix.
-
-    Checks ``etag`` and ``not_modified_since`` (seconds since 1970), where given, with the read itself.
-    """
+    """Objects of others under one URL prefix; a read checks what is known of their state."""
 
     def get(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: int | None
+        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
     ) -> Buffer: ...
 
     async def get_async(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: int | None
+        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
     ) -> Buffer: ...
 
 
@@ -82,21 +82,18 @@ class ForeignObject:
     reader: ForeignReader = field(compare=False)
 
     def get(self, start: int, stop: int) -> Buffer:
-        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self.modified)
+        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self._time())
 
     async def get_async(self, start: int, stop: int) -> Buffer:
         return await self.reader.get_async(
-            self.name, start, stop, etag=self.etag, not_modified_since=self.modified
+            self.name, start, stop, etag=self.etag, not_modified_since=self._time()
         )
 
     def size(self) -> int | None:
         return None
 
-
-def _not_connected(config: Any, credentials: Any, url_prefix: str, /) -> ForeignReader:
-    raise InvalidInputError(
-        f"no way to reach {url_prefix!r} was given", ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
-    )
+    def _time(self) -> datetime | None:
+        return None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
 
 
 class VirtualSources:
@@ -117,7 +114,7 @@ class VirtualSources:
         containers: Sequence[Container],
         credentials: Mapping[str, Any],
         *,
-        open_foreign: OpenForeign = _not_connected,
+        open_foreign: OpenForeign = connect,
     ) -> None:
         self._containers = tuple(containers)
         self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
@@ -128,6 +125,8 @@ class VirtualSources:
         self._by_name = {c.name: prefix for prefix, c in self._by_length if c.name is not None}
         self._readers: dict[str, ForeignReader] = {}
         self._lock = threading.Lock()
+        # Many chunks are in one object.
+        self._placed = lru_cache(1 << 16)(self._place)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self._containers, self._credentials, self._open_foreign)
@@ -173,8 +172,7 @@ class VirtualSources:
         Raises ``InvalidInputError`` of kind ``unauthorized-virtual-chunk-container`` if the user did not
         allow it.
         """
-        url = self.resolve(ref.location)
-        container = self._container(url)
+        url, container = self._placed(ref.location)
         reader = self._reader(container, url)
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
 
@@ -189,6 +187,10 @@ class VirtualSources:
     def _range(self, ref: VirtualRef, start: int, stop: int | None) -> ByteRange:
         last = ref.length if stop is None else min(stop, ref.length)
         return ByteRange(self.locate(ref), ref.offset + start, ref.offset + last)
+
+    def _place(self, location: str) -> tuple[str, Container]:
+        url = self.resolve(location)
+        return url, self._container(url)
 
     def _container(self, url: str) -> Container:
         for prefix, container in self._by_length:
