@@ -159,7 +159,7 @@ class VirtualSources:
 
     def find(self, location: str) -> Container:
         """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
-        return self._container(self.resolve(location))
+        return self._place(location)[2]
 
     def matching(self, locations: Sequence[str]) -> NDArray[np.bool_]:
         """Which of the locations are well-formed and have a container; a dictionary lookup for each."""
@@ -172,8 +172,8 @@ class VirtualSources:
         Raises ``InvalidInputError`` of kind ``unauthorized-virtual-chunk-container`` if the user did not
         allow it.
         """
-        url, container = self._placed(ref.location)
-        reader = self._reader(container, url)
+        url, prefix, container = self._placed(ref.location)
+        reader = self._readers.get(prefix) or self._opened(prefix, container, url)
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
 
     def read(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
@@ -188,25 +188,19 @@ class VirtualSources:
         last = ref.length if stop is None else min(stop, ref.length)
         return ByteRange(self.locate(ref), ref.offset + start, ref.offset + last)
 
-    def _place(self, location: str) -> tuple[str, Container]:
+    def _place(self, location: str) -> tuple[str, str, Container]:
+        """The URL of a location, and its container with the prefix that matched."""
         url = self.resolve(location)
-        return url, self._container(url)
-
-    def _container(self, url: str) -> Container:
         for prefix, container in self._by_length:
             if url.startswith(prefix):
-                return container
+                return url, prefix, container
         raise InvalidInputError(
             f"no virtual chunk container matches {url!r}: expected a location under one of "
             f"{[prefix for prefix, _ in self._by_length]}",
             ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
-    def _reader(self, container: Container, url: str) -> ForeignReader:
-        prefix = _prefix(container.url_prefix)
-        reader = self._readers.get(prefix)
-        if reader is not None:
-            return reader
+    def _opened(self, prefix: str, container: Container, url: str) -> ForeignReader:
         if prefix not in self._credentials:
             raise InvalidInputError(
                 f"{url!r} is in the virtual chunk container {container.url_prefix!r}, which is not "
