@@ -136,6 +136,11 @@ class VirtualSources:
         VirtualSources.__init__(self, containers, credentials, open_foreign=open_foreign)
 
     @property
+    def credentials(self) -> Mapping[str, Any]:
+        """By URL prefix; what is there is authorised."""
+        return dict(self._credentials)
+
+    @property
     def containers(self) -> tuple[Container, ...]:
         return self._containers
 
