@@ -15,7 +15,7 @@ the dictionary is only written where a sample shows that it helps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -295,6 +295,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     chunk_ids: U8
     foreign: ForeignObjects
     inline: Ragged
+    made: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -306,7 +307,13 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         return node_id in self.rows
 
     def __getitem__(self, node_id: bytes) -> ChunkTable:
-        row = self.rows[node_id]
+        # Kept, since a table finds its keys once.
+        table = self.made.get(node_id)
+        if table is None:
+            table = self.made[node_id] = self._make(self.rows[node_id])
+        return table
+
+    def _make(self, row: int) -> ChunkTable:
         start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
         part, first = slice(start, start + count), int(self.coord_starts[row])
         table = ChunkTable(
