@@ -163,8 +163,8 @@ def test_types_of_other_writers(data: str, expected: Any) -> None:
         "01fc01",  # a type that does not exist
         "010c01",  # a float of one byte
         *("ff2801", "022801"),  # offsets to before the buffer
-        "6100ff1101",  # and to a key there
-        "ff6100021401",  # a text longer than the buffer
+        "61" * 100 + "00ff1101",  # and to a key there
+        "c8" + "61" * 100 + "00651401",  # a text longer than the buffer
         "c30001031401",  # a text that is not UTF-8
         "0401020304042801",  # fewer types than elements
         "ff0801ff",
