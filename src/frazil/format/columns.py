@@ -1,0 +1,263 @@
+"""Columns: values of many rows held as a few numpy arrays, never as an object for each row.
+
+Fixed-size columns are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
+``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie
+anywhere in the values, overlap, or be the same: a column read from a file simply points into the
+file's buffer, ``take`` moves no values, and a string that a million rows share is there once.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError
+
+U8 = NDArray[np.uint8]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+
+#: No column read from a file grows beyond this when its rows are copied out (2 GiB, the bound that
+#: the format's readers put on a whole file).
+MAX_COPIED_BYTES = 1 << 31
+
+_FEW_LENGTHS = 256
+_BLOCK = 1 << 22
+_STEP = 1 << 16
+_SAMPLE = 4096
+
+
+def ranges(starts: I64, lengths: I64) -> I64:
+    """All of ``start .. start + length`` one after the other.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    shift = np.repeat(starts - (ends - lengths), lengths)
+    return shift + np.arange(total, dtype=np.int64)
+
+
+def windows(data: U8, width: int) -> NDArray[Any]:
+    """Every stretch of ``width`` bytes as one item, overlapping and without a copy."""
+    return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, 0, data.strides)
+
+
+def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
+    """Copy row by row, bytes, without a Python loop over rows.
+
+    Rows of equal length are moved together; where there are too many different lengths for that, bytes are
+    moved by their index, in blocks.
+    """
+    if not len(lengths):
+        return
+    if (lengths == lengths[0]).all():
+        groups: list[Any] = [slice(None)]
+    else:
+        rows = np.argsort(lengths, kind="stable")
+        cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
+        if len(cuts) >= _FEW_LENGTHS:
+            _copy_bytes(dst, dst_starts, src, src_starts, lengths)
+            return
+        groups = np.split(rows, cuts)
+    for group in groups:
+        width = int(lengths[group][0])
+        if width:
+            windows(dst, width)[dst_starts[group]] = windows(src, width)[src_starts[group]]
+
+
+def _copy_bytes(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
+    block = (np.cumsum(lengths) - 1) // _BLOCK
+    for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1):
+        dst[ranges(dst_starts[part], lengths[part])] = src[ranges(src_starts[part], lengths[part])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ragged:
+    """Rows of varying length: row i is ``values[starts[i] : starts[i] + lengths[i]]``.
+
+    ``values`` is one-dimensional of any dtype; ``starts`` and ``lengths`` are int64 of shape (n,).
+
+    >>> names = Ragged.of_text(["lat", "longitude"])
+    >>> names.take(np.array([1, 0, 1])).texts()
+    ['longitude', 'lat', 'longitude']
+    """
+
+    values: NDArray[Any]
+    starts: I64
+    lengths: I64
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def from_lengths(cls, values: NDArray[Any], lengths: NDArray[Any]) -> Ragged:
+        """Rows that lie one after the other in ``values``."""
+        lengths = np.asarray(lengths, np.int64)
+        return cls(values, np.cumsum(lengths) - lengths, lengths)
+
+    @classmethod
+    def of_bytes(cls, rows: Sequence[bytes]) -> Ragged:
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return cls.from_lengths(np.frombuffer(b"".join(rows), np.uint8), lengths)
+
+    @classmethod
+    def of_text(cls, rows: Iterable[str]) -> Ragged:
+        return cls.of_bytes(list(map(str.encode, rows)))
+
+    @classmethod
+    def empty(cls, n: int = 0, dtype: Any = np.uint8) -> Ragged:
+        """``n`` rows without values."""
+        return cls(np.zeros(0, dtype), np.zeros(n, np.int64), np.zeros(n, np.int64))
+
+    def row(self, i: int) -> NDArray[Any]:
+        start = int(self.starts[i])
+        return self.values[start : start + int(self.lengths[i])]
+
+    def bytes(self, i: int) -> builtins.bytes:
+        return self.row(i).tobytes()
+
+    def text(self, i: int) -> str:
+        return decode_text(self.bytes(i))
+
+    def take(self, rows: NDArray[Any] | slice) -> Ragged:
+        return Ragged(self.values, self.starts[rows], self.lengths[rows])
+
+    def total(self) -> int:
+        """How many values all rows have together."""
+        return int(self.lengths.sum())
+
+    def compact(self) -> Ragged:
+        """The same rows, one after the other in values of their own.
+
+        Raises ``FormatError`` where rows that overlap in a damaged file would need more than 2 GiB.
+        """
+        total = self.total()
+        size = self.values.dtype.itemsize
+        if total * size > MAX_COPIED_BYTES:
+            raise FormatError(f"rows of {total * size} bytes in all, at most {MAX_COPIED_BYTES} expected")
+        starts = np.cumsum(self.lengths) - self.lengths
+        if total == len(self.values) and np.array_equal(starts, self.starts):
+            return self
+        out = np.empty(total, self.values.dtype)
+        if total:
+            source = np.ascontiguousarray(self.values).view(np.uint8)
+            copy_rows(out.view(np.uint8), starts * size, source, self.starts * size, self.lengths * size)
+        return Ragged(out, starts, self.lengths)
+
+    @staticmethod
+    def concat(parts: Sequence[Ragged]) -> Ragged:
+        """The rows of all parts, one part after the other."""
+        compacted = [part.compact() for part in parts]
+        values = np.concatenate([part.values for part in compacted])
+        return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
+
+    def blobs(self) -> list[builtins.bytes]:
+        """Every row as bytes."""
+        whole = self.compact()
+        width = int(whole.lengths[0]) if len(whole) else 0
+        if width and (whole.lengths == width).all():
+            items: list[builtins.bytes] = whole.values.view(f"V{width}").tolist()
+            return items
+        data = whole.values.tobytes()
+        stops = whole.starts + whole.lengths
+        return list(map(data.__getitem__, map(slice, whole.starts.tolist(), stops.tolist())))
+
+    def texts(self) -> list[str]:
+        """Every row as text; ``FormatError`` if one is not UTF-8."""
+        try:
+            return list(map(bytes.decode, self.blobs()))
+        except UnicodeDecodeError as error:
+            raise FormatError(f"text that is not UTF-8: {error}") from error
+
+
+def decode_text(data: bytes) -> str:
+    """UTF-8 bytes as text; ``FormatError`` if they are not."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(f"text that is not UTF-8: {error}") from error
+
+
+def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
+    """The distinct values, in order of first appearance, and for each row its number among them.
+
+    >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
+    >>> distinct, codes.tolist()
+    (['a.nc', 'b.nc'], [0, 1, 0])
+    """
+    distinct = list(dict.fromkeys(texts))
+    number = dict(zip(distinct, range(len(distinct)), strict=True))
+    return distinct, np.fromiter(map(number.__getitem__, texts), np.uint32, len(texts))
+
+
+def distinct_rows(rows: Ragged) -> tuple[Ragged, U32]:
+    """The distinct rows of bytes, in order of first appearance, and for each row its number among them."""
+    blobs = rows.blobs()
+    different = dict.fromkeys(blobs)
+    if len(different) == len(blobs):
+        return rows.compact(), np.arange(len(blobs), dtype=np.uint32)
+    place = dict(zip(different, range(len(different)), strict=True))
+    codes = np.fromiter(map(place.__getitem__, blobs), np.uint32, len(blobs))
+    return Ragged.of_bytes(list(different)), codes
+
+
+def some_repeat(rows: Ragged) -> bool:
+    """Whether a sample of the rows has equal ones: where many do, this is true."""
+    chosen = np.arange(len(rows))
+    if len(rows) > _SAMPLE:
+        chosen = np.random.default_rng(0).integers(0, len(rows), _SAMPLE)
+        chosen = np.unique(chosen)
+    blobs = rows.take(chosen).blobs()
+    return len(set(blobs)) < len(blobs)
+
+
+def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
+    """The distinct values, ascending, and for each row its number among them. Values must not be negative.
+
+    >>> distinct, codes = number(np.array([40, 8, 40]))
+    >>> distinct.tolist(), codes.tolist()
+    ([8, 40], [1, 0, 1])
+    """
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    steps = np.diff(values)
+    if (steps >= 0).all():
+        new = np.concatenate(([True], steps > 0))
+        return values[new], np.cumsum(new, dtype=np.uint32) - np.uint32(1)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 8 * len(values) + _STEP:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return distinct, inverse.astype(np.uint32)
+    # Values that lie close together are marked on a line, which is faster than to sort them.
+    places = values - low
+    marks = np.zeros(span, np.bool_)
+    marks[places] = True
+    distinct = np.flatnonzero(marks)
+    codes = np.empty(span, np.uint32)
+    codes[distinct] = np.arange(len(distinct), dtype=np.uint32)
+    return distinct + low, codes[places]
+
+
+def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:
+    """Rows of a matrix as fixed-width byte strings that sort and compare like the rows.
+
+    Unsigned integers are made big-endian, so that byte order is numeric order.
+
+    >>> row_keys(np.array([[1, 0], [0, 300]], np.uint32)).argsort().tolist()
+    [1, 0]
+    """
+    big = np.ascontiguousarray(matrix, matrix.dtype.newbyteorder(">"))
+    rows, width = len(big), big.shape[1] * big.dtype.itemsize
+    if width == 0:
+        return np.zeros(rows, "S1")
+    keys: NDArray[np.bytes_] = big.view(np.uint8).reshape(rows, width).view(f"S{width}")[:, 0]
+    return keys

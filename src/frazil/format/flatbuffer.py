@@ -1,0 +1,423 @@
+"""FlatBuffers by columns: many tables of one vector are read, and written, at once.
+
+The binary format in short. A *table* starts with an i32 that leads back to its *vtable*; the vtable
+is u16s: its own size, the table's size, then for each field (*slot*) the field's distance from the table's
+start, 0 where absent. Scalars and structs lie in the table; strings, vectors and tables are reached by a u32
+that counts forward from where it stands. A vector is a u32 count, then its elements; a string is a
+vector of bytes with a NUL behind.
+
+*Reading.* ``Tables`` holds the positions of n tables as one array and gathers a field of all of them
+with numpy, whatever vtables the writer chose: every table may have its own. Absent fields give the
+schema's default. Each position is checked against the buffer before it is used; anything else is a
+``FormatError``. What many tables share (one string, one vector) stays shared: rows of a ``Ragged``
+may overlap.
+
+*Writing.* ``Layout`` is a vtable together with the numpy dtype of a table of that shape;
+``Writer.tables`` reserves n of them as one structured array, which the caller fills and links.
+Everything is laid out front to back, parents before children, since offsets count forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges, windows
+
+FILE_IDENTIFIER: Final = b"Ichk"
+#: Readers accept no larger buffer.
+MAX_BYTES: Final = 1 << 31
+
+_U2: Final = np.dtype("<u2")
+_I4: Final = np.dtype("<i4")
+_U4: Final = np.dtype("<u4")
+
+_FEW_NUMBERS: Final = 8
+#: Vectors that tables share may be copied out up to this size, however small the file.
+_SMALL: Final = 1 << 24
+
+
+class Buffer:
+    """A flatbuffer's bytes, read at many positions at once."""
+
+    __slots__ = ("bytes", "size")
+
+    def __init__(self, data: Any) -> None:
+        self.bytes: U8 = np.frombuffer(data, np.uint8)
+        self.size = len(self.bytes)
+
+    def gather(self, positions: I64, dtype: DTypeLike) -> NDArray[Any]:
+        """The little-endian scalar (or struct, as a void dtype) at each position."""
+        kind = np.dtype(dtype)
+        width = kind.itemsize
+        n = len(positions)
+        if n == 0:
+            return np.zeros(0, kind)
+        low, high = int(positions.min()), int(positions.max())
+        if low < 0 or high + width > self.size:
+            raise FormatError(f"position {low if low < 0 else high} is outside of {self.size} bytes")
+        if n == 1:
+            return np.frombuffer(self.bytes, kind, 1, low)
+        shift = width.bit_length() - 1
+        if width == 1 << shift and width <= 8 and not np.any(positions & (width - 1)):
+            whole: NDArray[Any] = self.bytes[: self.size >> shift << shift].view(kind)
+            aligned: NDArray[Any] = whole[positions >> shift]
+            return aligned
+        picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
+        return picked
+
+    def follow(self, positions: I64) -> I64:
+        """Where the forward offsets at these positions lead."""
+        targets: I64 = positions + self.gather(positions, _U4)
+        return targets
+
+    def vectors(self, positions: I64, width: int) -> tuple[I64, I64]:
+        """Of vectors at these positions: starts of the elements (of ``width`` bytes), and their counts."""
+        counts = self.gather(positions, _U4).astype(np.int64)
+        starts = positions + 4
+        if len(starts) and int((starts + counts * width).max()) > self.size:
+            raise FormatError(f"a vector ends behind the buffer's {self.size} bytes")
+        return starts, counts
+
+    def root(self) -> Tables:
+        """The table that the buffer is about."""
+        return Tables(self, self.follow(np.zeros(1, np.int64)))
+
+
+class Tables:
+    """n tables of one type, as their positions. A method a kind of field; ``slot`` is the field's number."""
+
+    __slots__ = ("_vtable_sizes", "_vtables", "buffer", "positions")
+
+    def __init__(self, buffer: Buffer, positions: I64) -> None:
+        self.buffer = buffer
+        self.positions = positions
+        vtables = positions - buffer.gather(positions, _I4)
+        if len(vtables) and (vtables[0] == vtables).all():
+            # The usual case: one vtable for all.
+            vtables = vtables[:1]
+        self._vtables = vtables
+        self._vtable_sizes = buffer.gather(vtables, _U2)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, rows: NDArray[Any] | slice) -> Tables:
+        return Tables(self.buffer, self.positions[rows])
+
+    def present(self, slot: int) -> NDArray[np.bool_]:
+        """Which of the tables have the field."""
+        return self._fields(slot) > 0
+
+    def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
+        """A scalar field, shape (n,), ``default`` where absent."""
+        fields = self._fields(slot)
+        there = fields > 0
+        if there.all():
+            return self.buffer.gather(fields, dtype)
+        out = np.full(len(self), default, dtype)
+        out[there] = self.buffer.gather(fields[there], dtype)
+        return out
+
+    def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
+        """A struct of bytes (an id), shape (n, width), zeros where absent."""
+        rows = (
+            self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
+        )
+        return rows.view(np.uint8).reshape(len(self), width)
+
+    def _some_structs(self, slot: int, width: int) -> NDArray[Any]:
+        fields = self._fields(slot)
+        out = np.zeros(len(self), f"V{width}")
+        out[fields > 0] = self.buffer.gather(fields[fields > 0], f"V{width}")
+        return out
+
+    def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
+        """A string, or a vector of bytes or structs, as rows of bytes; no rows where absent.
+
+        ``dtype`` is that of one element, for structs a void. Vectors of numbers are read with ``numbers``.
+        """
+        kind = np.dtype(dtype)
+        starts, counts = self._vectors(slot, kind.itemsize)
+        return Ragged(self.buffer.bytes, starts, counts * kind.itemsize)
+
+    def numbers(self, slot: int, dtype: DTypeLike) -> Ragged:
+        """A vector of scalars or structs, copied out as rows of ``dtype``; no rows where absent."""
+        kind = np.dtype(dtype)
+        starts, counts = self._vectors(slot, kind.itemsize)
+        self._check_expansion(counts, kind.itemsize)
+        few = int(counts[0]) if len(counts) else 0
+        if few <= _FEW_NUMBERS and (counts == few).all():
+            matrix = np.empty((len(counts), few), kind)
+            for place in range(few):
+                matrix[:, place] = self.buffer.gather(starts + place * kind.itemsize, kind)
+            return Ragged(matrix.reshape(-1), np.arange(len(counts)) * few, counts)
+        values = np.empty(int(counts.sum()), kind)
+        ends = np.cumsum(counts)
+        copy_rows(
+            values.view(np.uint8),
+            (ends - counts) * kind.itemsize,
+            self.buffer.bytes,
+            starts,
+            counts * kind.itemsize,
+        )
+        return Ragged(values, ends - counts, counts)
+
+    def children(self, slot: int) -> tuple[Tables, I64]:
+        """A vector of tables: all of its tables, one parent after the other, and how many each parent has."""
+        starts, counts = self._vectors(slot, 4)
+        self._check_expansion(counts, 4)
+        return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
+
+    def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
+        """A vector of strings: all of them, one parent after the other, and how many each parent has."""
+        starts, counts = self._vectors(slot, 4)
+        self._check_expansion(counts, 4)
+        targets = self.buffer.follow(ranges_by(starts, counts, 4))
+        return Ragged(self.buffer.bytes, *self.buffer.vectors(targets, 1)), counts
+
+    def tables(self, slot: int) -> tuple[Tables, NDArray[np.bool_]]:
+        """A table field (or a union's value): the tables of those that have one, and which have."""
+        fields = self._fields(slot)
+        there = fields > 0
+        return Tables(self.buffer, self.buffer.follow(fields[there])), there
+
+    def targets(self, slot: int) -> tuple[I64, NDArray[np.bool_]]:
+        """Where an offset field leads, 0 where absent, and which are present."""
+        fields = self._fields(slot)
+        there = fields > 0
+        out = np.zeros(len(self), np.int64)
+        out[there] = self.buffer.follow(fields[there])
+        return out, there
+
+    def _fields(self, slot: int) -> I64:
+        """Position of the field in each table, 0 where absent."""
+        place = 4 + 2 * slot
+        known = self._vtable_sizes >= place + 2
+        distances = np.zeros(len(self._vtables), np.int64)
+        distances[known] = self.buffer.gather(self._vtables[known] + place, _U2)
+        if distances.all():
+            return self.positions + distances
+        return np.where(distances > 0, self.positions + distances, 0)
+
+    def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
+        targets, there = self.targets(slot)
+        starts, counts = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
+        starts[there], counts[there] = self.buffer.vectors(targets[there], width)
+        return starts, counts
+
+    def _check_expansion(self, counts: I64, width: int) -> None:
+        # Vectors may be shared, but not so often that a small file becomes a huge column.
+        if int(counts.sum()) * width > max(_SMALL, 4 * self.buffer.size):
+            raise FormatError(f"vectors of {int(counts.sum())} elements in all in {self.buffer.size} bytes")
+
+
+def ranges_by(starts: I64, counts: I64, step: int) -> I64:
+    """``ranges`` with a step: positions of the elements of vectors with elements of ``step`` bytes."""
+    ends = np.cumsum(counts)
+    positions = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    positions *= step
+    positions += np.repeat(starts - (ends - counts) * step, counts)
+    return positions
+
+
+class Layout:
+    """The shape of a table: which slots it stores, as what, and where.
+
+    ``fields`` maps a slot to a dtype: ``"u4"`` for numbers as well as for offsets, ``"V12"`` for structs of
+    bytes. ``tail`` is stored behind the table's own fields and belongs to no slot: room for a small vector
+    right behind its table, such as a chunk's coordinates.
+    """
+
+    __slots__ = ("dtype", "offsets", "slots", "tail_offset", "vtable")
+
+    def __init__(self, fields: Mapping[int, str], slots: int, tail: DTypeLike | None = None) -> None:
+        kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
+        widths = {slot: 1 if kind.kind == "V" else kind.itemsize for slot, kind in kinds.items()}
+        names, offsets = ["vtable"], [0]
+        formats: list[np.dtype[Any]] = [_I4]
+        end, alignment = 4, max([4, *widths.values()])
+        for slot in _packed(widths):
+            start = -(-end // widths[slot]) * widths[slot]
+            names.append(f"f{slot}")
+            formats.append(kinds[slot])
+            offsets.append(start)
+            end = start + kinds[slot].itemsize
+        self.offsets: Final = {
+            int(name[1:]): offset for name, offset in zip(names[1:], offsets[1:], strict=True)
+        }
+        table_end = end
+        self.tail_offset: Final = -(-end // 4) * 4
+        if tail is not None:
+            names.append("tail")
+            formats.append(np.dtype(tail))
+            offsets.append(self.tail_offset)
+            end = self.tail_offset + np.dtype(tail).itemsize
+        size = -(-end // alignment) * alignment
+        self.dtype: Final = np.dtype(
+            {"names": names, "formats": formats, "offsets": offsets, "itemsize": size}
+        )
+        self.slots: Final = slots
+        places = [self.offsets.get(slot, 0) for slot in range(slots)]
+        self.vtable: Final = np.array([4 + 2 * slots, table_end, *places], _U2).tobytes()
+
+    def place(self, slot: int) -> int:
+        """Distance of a slot from the table's start."""
+        return self.offsets[slot]
+
+
+def _packed(widths: Mapping[int, int]) -> list[int]:
+    """Slots from wide to narrow; before those of 8 bytes one of 4, in the gap behind the vtable's i32."""
+    slots = sorted(widths, key=lambda slot: -widths[slot])
+    if slots and widths[slots[0]] == 8:
+        gap = [slot for slot in slots if widths[slot] == 4][:1]
+        return gap + [slot for slot in slots if slot not in gap]
+    return slots
+
+
+class OffsetVectors:
+    """Vectors of offsets, one behind the other, whose elements are yet to be filled."""
+
+    __slots__ = ("_elements", "_start", "_words", "positions")
+
+    def __init__(self, words: U32, start: int, counts: I64) -> None:
+        firsts = np.cumsum(counts + 1) - counts - 1
+        words[firsts] = counts
+        self._words = words
+        self._start = start
+        self._elements = ranges(firsts + 1, counts) if len(counts) > 1 else slice(1, None)
+        #: Where each of the vectors is.
+        self.positions = start + 4 * firsts
+
+    def lead(self, rows: I64 | slice, targets: I64) -> None:
+        """Let some of the elements, numbered through all vectors, lead to ``targets``."""
+        if not isinstance(self._elements, slice):
+            places = self._elements[rows]
+        elif isinstance(rows, slice):
+            places = np.arange(1, len(self._words), dtype=np.int64)[rows]
+        else:
+            places = rows + 1
+        distances = places * -4
+        distances -= self._start
+        distances += targets
+        self._words[places] = distances
+
+
+class Writer:
+    """Lays out a flatbuffer front to back.
+
+    Every method returns positions (int64). Parts stay writable until ``finish``.
+    """
+
+    __slots__ = ("_parts", "_root", "_vtables", "size")
+
+    def __init__(self) -> None:
+        self._root = np.zeros(2, _U4)
+        self._root[1] = int.from_bytes(FILE_IDENTIFIER, "little")
+        self._parts: list[U8] = [self._root.view(np.uint8)]
+        self._vtables: dict[bytes, int] = {}
+        self.size = 8
+
+    def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:
+        """``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4 on).
+
+        Raises ``FormatError`` (``serialization``) where the buffer would grow beyond 2 GiB.
+        """
+        gap = -self.size % alignment
+        if self.size + gap + size > MAX_BYTES:
+            raise FormatError(
+                f"a flatbuffer of {self.size + gap + size} bytes, at most {MAX_BYTES} expected",
+                ErrorKind.SERIALIZATION,
+            )
+        if gap:
+            self._parts.append(np.zeros(gap, np.uint8))
+        position = self.size + gap
+        part = np.zeros(size + (-size % 4), np.uint8)
+        self._parts.append(part)
+        self.size = position + len(part)
+        return part[:size], position
+
+    def tables(self, layout: Layout, n: int) -> tuple[NDArray[Any], I64]:
+        """n tables of one shape: their records, to be filled, and their positions."""
+        vtable = self._vtables.get(layout.vtable)
+        if vtable is None:
+            part, vtable = self.reserve(len(layout.vtable))
+            part[:] = np.frombuffer(layout.vtable, np.uint8)
+            self._vtables[layout.vtable] = vtable
+        size = layout.dtype.itemsize
+        part, start = self.reserve(n * size, 8)
+        records = part.view(layout.dtype)
+        positions = start + np.arange(n, dtype=np.int64) * size
+        records["vtable"] = positions - vtable
+        return records, positions
+
+    def table(self, layout: Layout) -> tuple[NDArray[Any], int]:
+        """One table."""
+        records, positions = self.tables(layout, 1)
+        return records, int(positions[0])
+
+    def vector(self, values: NDArray[Any], alignment: int = 4) -> int:
+        """A vector of scalars or structs; ``alignment`` 8 for elements that contain 64-bit numbers."""
+        payload = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+        part, position = self._vector_part(len(values), len(payload), alignment)
+        part[4:] = payload
+        return position
+
+    def offsets(self, targets: int) -> tuple[U32, I64, int]:
+        """A vector of offsets yet to be filled: elements, position of each, position of the vector."""
+        part, position = self._vector_part(targets, 4 * targets, 4)
+        elements: U32 = part[4:].view(_U4)
+        return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
+
+    def offset_vectors(self, counts: ArrayLike) -> OffsetVectors:
+        """Vectors of ``counts`` offsets."""
+        sizes = np.asarray(counts, np.int64)
+        part, start = self.reserve(4 * int(sizes.sum() + len(sizes)))
+        return OffsetVectors(part.view(_U4), start, sizes)
+
+    def strings(self, rows: Ragged) -> I64:
+        """Strings, with the NUL behind each that some readers insist on."""
+        return self._ragged(rows, 1)
+
+    def vectors(self, rows: Ragged) -> I64:
+        """Vectors of bytes, or of elements of 4-byte alignment."""
+        return self._ragged(rows, 0)
+
+    def string(self, text: str) -> int:
+        return int(self.strings(Ragged.of_text([text]))[0])
+
+    def finish(self, root: int) -> list[U8]:
+        """The buffer, in parts that follow one another."""
+        self._root[0] = root
+        return self._parts
+
+    def _vector_part(self, count: int, size: int, alignment: int) -> tuple[U8, int]:
+        # The elements, behind the four bytes of the count, are what has to be aligned.
+        if alignment > 4 and (self.size + 4) % alignment:
+            self.reserve(4)
+        part, position = self.reserve(4 + size)
+        part[:4] = np.array([count], _U4).view(np.uint8)
+        return part, position
+
+    def _ragged(self, rows: Ragged, terminator: int) -> I64:
+        width = rows.values.dtype.itemsize
+        sizes = rows.lengths * width
+        strides = (4 + sizes + terminator + 3) // 4 * 4
+        ends = np.cumsum(strides)
+        part, position = self.reserve(int(ends[-1]) if len(ends) else 0)
+        places = ends - strides
+        part.view(_U4)[places >> 2] = rows.lengths
+        source = np.ascontiguousarray(rows.values).view(np.uint8).reshape(-1)
+        copy_rows(part, places + 4, source, rows.starts * width, sizes)
+        return position + places
+
+
+def link(records: NDArray[Any], layout: Layout, slot: int, positions: ArrayLike, targets: ArrayLike) -> None:
+    """Let an offset field of tables at ``positions`` lead to ``targets``."""
+    distances = np.subtract(targets, positions, dtype=np.int64)
+    distances -= layout.place(slot)
+    records[f"f{slot}"] = distances

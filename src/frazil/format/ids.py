@@ -1,0 +1,79 @@
+"""Object ids: 12 bytes for snapshots, manifests and chunks, 8 bytes for nodes.
+
+Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in
+file names and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on
+the right (specification, "Common Types").
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+OBJECT_ID_BYTES: Final = 12
+NODE_ID_BYTES: Final = 8
+_TEXT_LENGTH: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
+
+_RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TO_CROCKFORD: Final = bytes.maketrans(_RFC, _CROCKFORD)
+_TO_RFC: Final = bytes.maketrans(_CROCKFORD, _RFC)
+
+
+def id_to_text(id_: bytes) -> str:
+    """Text form of an id.
+
+    >>> id_to_text(bytes.fromhex("0b1cc8d6787580f0e33a6534"))
+    '1CECHNKREP0F1RSTCMT0'
+    """
+    text = base64.b32encode(id_).rstrip(b"=").translate(_TO_CROCKFORD)
+    return text.decode()
+
+
+def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
+    """The id behind a text; ``InvalidInputError`` (``invalid-snapshot-id``) if it is none.
+
+    >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex()
+    '0b1cc8d6787580f0e33a6534'
+    """
+    raw = text.encode(errors="replace")
+    if len(raw) == _TEXT_LENGTH[size] and not raw.translate(None, _CROCKFORD):
+        padded = raw.translate(_TO_RFC) + b"=" * (-len(raw) % 8)
+        id_ = base64.b32decode(padded)
+        if id_to_text(id_) == text:
+            return id_
+    raise InvalidInputError(
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 in upper case",
+        ErrorKind.INVALID_SNAPSHOT_ID,
+    )
+
+
+def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
+    """Text forms of a matrix of ids of shape (n, size)."""
+    count, size = ids.shape
+    padded = np.zeros((count, -(-size // 5) * 5), np.uint8)
+    padded[:, :size] = ids
+    text = base64.b32encode(padded.tobytes()).translate(_TO_CROCKFORD).decode()
+    width, length = padded.shape[1] // 5 * 8, _TEXT_LENGTH[size]
+    starts = range(0, count * width, width)
+    return list(map(text.__getitem__, map(slice, starts, range(length, count * width + length, width))))
+
+
+def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8]:
+    """Ids as a matrix of shape (n, size)."""
+    return np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), size)
+
+
+def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:
+    """Ids as fixed-width byte strings that sort and search in the order of the specification."""
+    rows, size = ids.shape
+    return np.ascontiguousarray(ids).view(f"S{size}").reshape(rows)
+
+
+#: The first snapshot of every repository: ``1CECHNKREP0F1RSTCMT0``.
+INITIAL_SNAPSHOT_ID: Final = bytes.fromhex("0b1cc8d6787580f0e33a6534")

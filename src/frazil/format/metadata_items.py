@@ -1,0 +1,109 @@
+"""Metadata of snapshots and of the repository: JSON-like values by name.
+
+A value is encoded by itself: FlexBuffers in files of spec version 2, MessagePack in version 1. A column
+keeps the bytes, and decodes those of one row when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.format import flexbuffer, msgpack
+from frazil.format.columns import Ragged
+from frazil.format.envelope import reading
+from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.rows import (
+    OffsetVectors,
+    concat_numbered,
+    insert_row,
+    numbered,
+    require,
+    unshared,
+    writable,
+)
+
+_ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
+_LOADERS: Final = {1: msgpack.loads, 2: flexbuffer.loads}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetadataColumn:
+    """Metadata of n rows.
+
+    ``rows`` holds numbers of items; an item is a row of ``names`` and of ``values`` (encoded).
+
+    >>> column = MetadataColumn.of([{"b": 1, "a": [True]}, {}])
+    >>> column.load(0)
+    {'a': [True], 'b': 1}
+    """
+
+    rows: Ragged
+    names: Ragged
+    values: Ragged
+    spec_version: int = 2
+    source: str = "metadata"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, rows: list[Mapping[str, Any]]) -> MetadataColumn:
+        """Encoded values, items sorted by name."""
+        items = [item for row in rows for item in sorted(row.items())]
+        names = Ragged.of_text([name for name, _ in items])
+        values = Ragged.of_bytes([flexbuffer.dumps(value) for _, value in items])
+        return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values)
+
+    def load(self, row: int) -> dict[str, Any]:
+        """The decoded metadata of one row; ``FormatError`` if a value is not what it should be."""
+        loads = _LOADERS[self.spec_version]
+        with reading(self.source):
+            items = self.rows.row(row)
+            unshared(self.names.take(items), "names of metadata")
+            unshared(self.values.take(items), "metadata")
+            return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
+
+    def take(self, rows: Any) -> MetadataColumn:
+        return MetadataColumn(self.rows.take(rows), self.names, self.values, self.spec_version, self.source)
+
+    def inserted(self, at: int, metadata: Mapping[str, Any]) -> MetadataColumn:
+        """With the metadata of one more row before row ``at``."""
+        more = MetadataColumn.of([metadata])
+        numbers = np.arange(len(more.names)) + len(self.names)
+        names, values = (self.names, self.values)
+        if len(numbers):
+            names, values = Ragged.concat([names, more.names]), Ragged.concat([values, more.values])
+        return MetadataColumn(insert_row(self.rows, at, numbers), names, values, 2, self.source)
+
+    @staticmethod
+    def concat(parts: list[MetadataColumn]) -> MetadataColumn:
+        """The rows of all parts (all of spec version 2)."""
+        return MetadataColumn(
+            concat_numbered([part.rows for part in parts], [len(part.names) for part in parts]),
+            Ragged.concat([part.names for part in parts]),
+            Ragged.concat([part.values for part in parts]),
+        )
+
+
+def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:
+    """The vectors of MetadataItem in a slot of n tables."""
+    items, counts = tables.children(slot)
+    require(items, "metadata item", 0, 1)
+    return MetadataColumn(numbered(counts), items.vectors(0), items.vectors(1), spec_version, source)
+
+
+def write_metadata(
+    writer: Writer, records: Any, layout: Layout, slot: int, positions: Any, column: MetadataColumn
+) -> None:
+    """Lay out the items and let the slot of n tables lead to them."""
+    vectors = OffsetVectors(writer, column.rows.lengths)
+    link(records, layout, slot, positions, vectors.positions)
+    flat = column.rows.compact().values
+    items, places = writer.tables(_ITEM, len(flat))
+    vectors.fill(places)
+    link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
+    link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))

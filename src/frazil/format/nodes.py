@@ -1,0 +1,367 @@
+"""Nodes: the groups and arrays of a snapshot, as columns sorted by the raw bytes of their paths.
+
+Byte order puts everything below a group side by side (``/a/`` up to ``/a0``, since ``0`` follows ``/``),
+and in UTF-8 it is also the order of Python's ``str``. A few lookups search the column; after that a
+dictionary answers.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, compress, repeat
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError, InternalError
+from frazil.format.columns import I64, U8, Ragged, intern
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
+from frazil.format.rows import concat_numbered, unshared
+
+_MAX_U32: Final = (1 << 32) - 1
+_SEARCHES_BEFORE_INDEX: Final = 500
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManifestRef:
+    """A manifest that holds references of an array, and the box of chunk coordinates that it covers.
+
+    ``extents`` is uint32 of shape (ndim, 2), half-open; it covers everything for a scalar array.
+    """
+
+    id: bytes
+    extents: NDArray[np.uint32]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ManifestRef):
+            return NotImplemented
+        return self.id == other.id and np.array_equal(self.extents, other.extents)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.extents.tobytes()))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayData:
+    """What a snapshot knows of an array besides its zarr metadata.
+
+    shape            number of elements along each dimension
+    num_chunks       number of chunks along each dimension
+    dimension_names  a name or None for each dimension; None if the array names none
+    manifests        where its references are
+    """
+
+    shape: tuple[int, ...]
+    num_chunks: tuple[int, ...]
+    dimension_names: tuple[str | None, ...] | None
+    manifests: tuple[ManifestRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A group (``array`` is None) or an array. ``user_data`` is the content of its ``zarr.json``."""
+
+    id: bytes
+    path: str
+    user_data: bytes
+    array: ArrayData | None
+
+
+class _Memo:
+    """What a table has worked out about itself so far."""
+
+    __slots__ = ("children", "paths", "rows", "searches")
+
+    def __init__(self) -> None:
+        self.paths: list[str] | None = None
+        self.rows: dict[str, int] | None = None
+        self.children: tuple[dict[str, slice], list[str]] | None = None
+        self.searches = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTable:
+    """n nodes as columns, sorted by path bytes.
+
+    ids            uint8 (n, 8)
+    paths          text
+    user_data      bytes
+    is_array       bool (n,)
+    array_length   uint64 rows, one number a dimension; no rows for groups
+    num_chunks     uint32 rows, one number a dimension
+    guessed        bool (n,)   num_chunks is from a version 1 file: only the zarr metadata is right
+    named          bool (n,)   whether the node has dimension names at all
+    dim_rows       int64 rows: rows of dim_names, one a dimension of a named node, -1 for no name
+    dim_names      text
+    manifests      'V12' rows, one a ManifestRef
+    extents        uint32 rows: ndim pairs (from, to) for each ManifestRef, all in one row
+
+    >>> group = Node(bytes(8), "/", b"{}", None)
+    >>> array = Node(bytes(8), "/t", b"{}", ArrayData((10,), (2,), ("time",)))
+    >>> table = NodeTable.from_nodes([array, group])
+    >>> table.paths_list(), table.find("/t"), table.children("/")
+    (['/', '/t'], 1, ['t'])
+    """
+
+    ids: U8
+    paths: Ragged
+    user_data: Ragged
+    is_array: NDArray[np.bool_]
+    array_length: Ragged
+    num_chunks: Ragged
+    guessed: NDArray[np.bool_]
+    named: NDArray[np.bool_]
+    dim_rows: Ragged
+    dim_names: Ragged
+    manifests: Ragged
+    extents: Ragged
+    _memo: _Memo = field(default_factory=_Memo, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.is_array)
+
+    @classmethod
+    def from_nodes(cls, nodes: Sequence[Node]) -> NodeTable:
+        """Columns from a few nodes (those that a session changed), in any order.
+
+        ``InternalError`` if two have the same path.
+        """
+        nodes = sorted(nodes, key=lambda node: node.path)
+        arrays = [node.array for node in nodes]
+        shapes = [array.shape if array else () for array in arrays]
+        grids = [array.num_chunks if array else () for array in arrays]
+        dims = [(array.dimension_names or ()) if array else () for array in arrays]
+        refs = [array.manifests if array else () for array in arrays]
+        names = list(chain.from_iterable(dims))
+        given = np.fromiter((name is not None for name in names), bool, len(names))
+        boxes = [np.asarray(ref.extents, np.uint32).reshape(-1) for ref in chain.from_iterable(refs)]
+        ref_ids = b"".join(ref.id for ref in chain.from_iterable(refs))
+        ref_counts = np.array([len(each) for each in refs], np.int64)
+        ndim = np.array([len(shape) for shape in shapes], np.int64)
+        table = cls(
+            ids=id_matrix([node.id for node in nodes], NODE_ID_BYTES),
+            paths=Ragged.of_text([node.path for node in nodes]),
+            user_data=Ragged.of_bytes([node.user_data for node in nodes]),
+            is_array=np.array([array is not None for array in arrays], bool),
+            array_length=_numbers(shapes, np.uint64),
+            num_chunks=_numbers(grids, np.uint32),
+            guessed=np.zeros(len(nodes), bool),
+            named=np.array([bool(a and a.dimension_names is not None) for a in arrays], bool),
+            dim_rows=Ragged(
+                np.where(given, np.cumsum(given) - 1, -1),
+                *_starts(np.array([len(each) for each in dims], np.int64)),
+            ),
+            dim_names=Ragged.of_text([name for name in names if name is not None]),
+            manifests=Ragged.from_lengths(np.frombuffer(ref_ids, f"V{OBJECT_ID_BYTES}"), ref_counts),
+            extents=Ragged.from_lengths(
+                np.concatenate([np.zeros(0, np.uint32), *boxes]), 2 * ndim * ref_counts
+            ),
+        )
+        if table.extents.total() != len(table.extents.values):
+            raise InternalError("extents whose rank differs from their array's")
+        table._sorted([node.path for node in nodes])
+        return table
+
+    def find(self, path: str) -> int:
+        """Row of the node at ``path``, -1 if there is none."""
+        memo = self._memo
+        if memo.rows is None and memo.searches < _SEARCHES_BEFORE_INDEX:
+            memo.searches += 1
+            row = self._bisect(path)
+            return row if row < len(self) and self.paths.bytes(row) == _encoded(path) else -1
+        if memo.rows is None:
+            memo.rows = dict(zip(self.paths_list(), range(len(self)), strict=True))
+        return memo.rows.get(path, -1)
+
+    def node(self, row: int) -> Node:
+        """One row as a value."""
+        return Node(
+            self.ids[row].tobytes(),
+            self.paths.text(row),
+            self.user_data.bytes(row),
+            self._array(row) if self.is_array[row] else None,
+        )
+
+    def paths_list(self) -> list[str]:
+        """All paths, sorted by bytes. Cached: do not change it."""
+        if self._memo.paths is None:
+            self._memo.paths = self.paths.texts()
+        return self._memo.paths
+
+    def children(self, path: str) -> list[str]:
+        """Names of the direct children of the group ``path``, sorted by bytes."""
+        if self._memo.children is None:
+            self._memo.children = self._children()
+        where, names = self._memo.children
+        return names[where.get("" if path == "/" else path, slice(0))]
+
+    def below(self, path: str) -> slice:
+        """Rows of all nodes strictly below ``path``."""
+        if path == "/":
+            return slice(self._bisect("/\0"), len(self))
+        return slice(self._bisect(path + "/"), self._bisect(path + "0"))
+
+    def take(self, rows: NDArray[Any] | slice) -> NodeTable:
+        """Some rows (a mask, or row numbers that keep or make the order)."""
+        return NodeTable(
+            self.ids[rows],
+            self.paths.take(rows),
+            self.user_data.take(rows),
+            self.is_array[rows],
+            self.array_length.take(rows),
+            self.num_chunks.take(rows),
+            self.guessed[rows],
+            self.named[rows],
+            self.dim_rows.take(rows),
+            self.dim_names,
+            self.manifests.take(rows),
+            self.extents.take(rows),
+        )
+
+    def edit(self, removed: NDArray[np.int64], added: NodeTable) -> NodeTable:
+        """Without some rows and with others; sorted. ``InternalError`` if a path would be there twice."""
+        keep = np.ones(len(self), bool)
+        keep[removed] = False
+        paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
+        joined = _concat([self.take(keep), added])
+        # Two sorted runs: sorting by a merge is what Python's sort does with them.
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        table = joined.take(np.array(order, np.int64))
+        table._sorted(list(map(paths.__getitem__, order)))
+        return table
+
+    def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
+        """Ids of some nodes, and whether each is an array."""
+        ids = np.ascontiguousarray(self.ids[rows]).tobytes()
+        stops = range(NODE_ID_BYTES, len(ids) + 1, NODE_ID_BYTES)
+        parts = list(map(ids.__getitem__, map(slice, range(0, len(ids), NODE_ID_BYTES), stops)))
+        return parts, self.is_array[rows].tolist()
+
+    def manifest_ids(self) -> U8:
+        """Distinct ids of all manifests that the nodes refer to, (m, 12), sorted."""
+        keys = self.manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")
+        return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+
+    def exact(self) -> NodeTable:
+        """With num_chunks right in every row: reads the zarr metadata of those that were ``guessed``."""
+        rows = np.flatnonzero(self.guessed)
+        if not len(rows):
+            return self
+        documents = self.user_data.take(rows).blobs()
+        lengths = self.array_length.take(rows)
+        counts = self.num_chunks.take(rows)
+        right = Ragged.from_lengths(
+            np.fromiter(
+                chain.from_iterable(map(_num_chunks, documents, _tuples(lengths), _tuples(counts))),
+                np.uint32,
+                counts.total(),
+            ),
+            counts.lengths,
+        )
+        others = self.num_chunks.take(np.flatnonzero(~self.guessed))
+        number = np.empty(len(self), np.int64)
+        number[self.guessed] = np.arange(len(rows))
+        number[~self.guessed] = np.arange(len(rows), len(self))
+        joined = Ragged.concat([right, others]).take(number)
+        return replace(self, num_chunks=joined, guessed=np.zeros(len(self), bool))
+
+    def _array(self, row: int) -> ArrayData:
+        shape = tuple(self.array_length.row(row).tolist())
+        grid = tuple(self.num_chunks.row(row).tolist())
+        if self.guessed[row]:
+            grid = _num_chunks(self.user_data.bytes(row), shape, grid)
+        names: tuple[str | None, ...] | None = None
+        if self.named[row]:
+            numbers = self.dim_rows.row(row)
+            unshared(self.dim_names.take(numbers[numbers >= 0]), "dimension names")
+            text = self.dim_names.text
+            names = tuple([None if number < 0 else text(number) for number in numbers.tolist()])
+        ids = self.manifests.row(row)
+        boxes = self.extents.row(row).reshape(len(ids), len(shape), 2)
+        return ArrayData(shape, grid, names, tuple(map(ManifestRef, ids.tolist(), boxes)))
+
+    def _bisect(self, path: str) -> int:
+        """First row whose path is not less."""
+        if self._memo.paths is not None:
+            return bisect_left(self._memo.paths, path)
+        return bisect_left(range(len(self)), _encoded(path), key=self.paths.bytes)
+
+    def _children(self) -> tuple[dict[str, slice], list[str]]:
+        if not len(self):
+            return {}, []
+        parents, _, names = zip(*map(str.rpartition, self.paths_list(), repeat("/")), strict=True)
+        distinct, codes = intern(parents)
+        # The root is nobody's child; its name is empty.
+        real = np.fromiter(map(bool, names), bool, len(names))
+        order = np.argsort(codes[real], kind="stable")
+        counts = np.bincount(codes[real], minlength=len(distinct))
+        ends = np.cumsum(counts)
+        named = list(compress(names, real.tolist()))
+        slices = map(slice, (ends - counts).tolist(), ends.tolist())
+        return dict(zip(distinct, slices, strict=True)), list(map(named.__getitem__, order.tolist()))
+
+    def _sorted(self, paths: list[str]) -> None:
+        """Remember the paths, which the caller sorted."""
+        if len(set(paths)) != len(paths):
+            raise InternalError("two nodes at one path", ErrorKind.NODE_ALREADY_EXISTS)
+        self._memo.paths = paths
+
+
+def _concat(parts: Sequence[NodeTable]) -> NodeTable:
+    return NodeTable(
+        np.concatenate([part.ids for part in parts]),
+        Ragged.concat([part.paths for part in parts]),
+        Ragged.concat([part.user_data for part in parts]),
+        np.concatenate([part.is_array for part in parts]),
+        Ragged.concat([part.array_length for part in parts]),
+        Ragged.concat([part.num_chunks for part in parts]),
+        np.concatenate([part.guessed for part in parts]),
+        np.concatenate([part.named for part in parts]),
+        concat_numbered([part.dim_rows for part in parts], [len(part.dim_names) for part in parts]),
+        Ragged.concat([part.dim_names for part in parts]),
+        Ragged.concat([part.manifests for part in parts]),
+        Ragged.concat([part.extents for part in parts]),
+    )
+
+
+def _encoded(path: str) -> bytes:
+    # Text that is no UTF-8 is no path; looking for it must not fail.
+    return path.encode(errors="surrogatepass")
+
+
+def _starts(lengths: I64) -> tuple[I64, I64]:
+    return np.cumsum(lengths) - lengths, lengths
+
+
+def _numbers(rows: Sequence[tuple[int, ...]], dtype: Any) -> Ragged:
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return Ragged.from_lengths(np.fromiter(chain.from_iterable(rows), dtype, int(lengths.sum())), lengths)
+
+
+def _tuples(rows: Ragged) -> list[tuple[int, ...]]:
+    flat = rows.compact()
+    values = tuple(flat.values.tolist())
+    stops = flat.starts + flat.lengths
+    return list(map(values.__getitem__, map(slice, flat.starts.tolist(), stops.tolist())))
+
+
+def _num_chunks(document: bytes, shape: tuple[int, ...], guess: tuple[int, ...]) -> tuple[int, ...]:
+    """Chunks along each dimension by the array's zarr metadata, ``guess`` if that does not say it plainly."""
+    try:
+        chunks = json.loads(document)["chunk_grid"]["configuration"]["chunk_shape"]
+        pairs = list(zip(shape, chunks, strict=True))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return guess
+    if not all(isinstance(chunk, int) and chunk > 0 for chunk in chunks):
+        return guess
+    counts = tuple([-(-length // chunk) for length, chunk in pairs])
+    if max(counts, default=0) > _MAX_U32:
+        raise FormatError(f"{max(counts)} chunks along a dimension, at most {_MAX_U32} expected")
+    return counts
+
+
+__all__ = ["ArrayData", "ManifestRef", "Node", "NodeTable"]

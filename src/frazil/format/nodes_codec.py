@@ -1,0 +1,194 @@
+"""The vector of NodeSnapshot tables in a snapshot file, read and written by columns.
+
+NodeSnapshot       0 id  1 path  2 user_data  3 type of node_data  4 node_data  5 extra
+ArrayNodeData      0 shape (version 1)  1 dimension_names  2 manifests  3 shape_v2
+DimensionShapeV2   0 array_length  1 num_chunks
+DimensionName      0 name
+ManifestRef        0 object_id  1 extents
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.errors import FormatError
+from frazil.format.columns import I64, Ragged
+from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
+from frazil.format.nodes import NodeTable
+from frazil.format.rows import OffsetVectors, ascending, require, spread, structs, unshared, writable
+
+_ARRAY: Final = 1
+_GROUP: Final = 2
+_SLASH: Final = ord("/")
+_MAX_CHUNKS: Final = (1 << 32) - 1
+
+_NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
+_GROUP_LAYOUT: Final = Layout({}, slots=0)
+_ARRAY_LAYOUTS: Final = {
+    False: Layout({0: "u4", 2: "u4", 3: "u4"}, slots=4),
+    True: Layout({0: "u4", 1: "u4", 2: "u4", 3: "u4"}, slots=4),
+}
+_DIM_LAYOUT: Final = Layout({0: "u8", 1: "u4"}, slots=2)
+_NAME_LAYOUT: Final = Layout({0: "u4"}, slots=1)
+_NO_NAME_LAYOUT: Final = Layout({}, slots=0)
+_REF_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u4"}, slots=2)
+
+
+def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
+    """The nodes, sorted by path bytes whatever order the file has. ``FormatError`` if two have one path."""
+    require(nodes, "node", 0, 1, 2, 3, 4)
+    kinds = nodes.scalars(3, np.uint8)
+    is_array = kinds == _ARRAY
+    if not (is_array | (kinds == _GROUP)).all():
+        raise FormatError(f"a node of kind {int(kinds[~is_array].max())}, expected 1 (array) or 2 (group)")
+    paths = nodes.vectors(1)
+    _check_paths(paths)
+    arrays, _ = nodes.take(is_array).tables(4)
+    lengths, counts = _shapes_v1(arrays) if spec_version == 1 else _shapes_v2(arrays)
+
+    named = np.zeros(len(nodes), bool)
+    named[is_array] = arrays.present(1)
+    dims, dims_each = arrays.children(1)
+    has_name = dims.present(0)
+
+    require(arrays, "array", 2)
+    refs, refs_each = arrays.children(2)
+    require(refs, "manifest reference", 0, 1)
+    boxes = refs.numbers(1, "V8")
+    if not np.array_equal(boxes.lengths, np.repeat(lengths.lengths, refs_each)):
+        raise FormatError("extents whose rank differs from their array's")
+
+    table = NodeTable(
+        ids=nodes.structs(0, NODE_ID_BYTES),
+        paths=paths,
+        user_data=nodes.vectors(2),
+        is_array=is_array,
+        array_length=spread(lengths, is_array),
+        num_chunks=spread(counts, is_array),
+        guessed=is_array if spec_version == 1 else np.zeros(len(nodes), bool),
+        named=named,
+        dim_rows=spread(
+            Ragged.from_lengths(np.where(has_name, np.arange(len(dims)), -1), dims_each), is_array
+        ),
+        dim_names=dims.vectors(0),
+        manifests=spread(
+            Ragged.from_lengths(structs(refs.structs(0, OBJECT_ID_BYTES)), refs_each),
+            is_array,
+        ),
+        extents=spread(
+            Ragged.from_lengths(boxes.values.view("<u4"), 2 * refs_each * lengths.lengths), is_array
+        ),
+    )
+    if ascending(paths):
+        return table
+    texts = paths.texts()
+    if len(set(texts)) != len(texts):
+        raise FormatError("two nodes at one path")
+    return table.take(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+
+
+def _check_paths(paths: Ragged) -> None:
+    unshared(paths, "paths")
+    if not paths.lengths.all() or (paths.values[paths.starts] != _SLASH).any():
+        raise FormatError("a node's path does not start with `/`")
+
+
+def _shapes_v1(arrays: Tables) -> tuple[Ragged, Ragged]:
+    """Array lengths, and numbers of chunks as far as this version stores what gives them."""
+    require(arrays, "array", 0)
+    pairs = arrays.numbers(0, "V16")
+    both = pairs.values.view("<u8").reshape(-1, 2)
+    length, chunk = both[:, 0], np.maximum(both[:, 1], 1)
+    counts = length // chunk + (length % chunk > 0)
+    return (
+        Ragged(np.ascontiguousarray(length), pairs.starts, pairs.lengths),
+        Ragged(np.minimum(counts, _MAX_CHUNKS).astype(np.uint32), pairs.starts, pairs.lengths),
+    )
+
+
+def _shapes_v2(arrays: Tables) -> tuple[Ragged, Ragged]:
+    require(arrays, "array", 3)
+    dims, each = arrays.children(3)
+    lengths = Ragged.from_lengths(dims.scalars(0, "<u8"), each)
+    return lengths, Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
+
+
+def write_nodes(writer: Writer, table: NodeTable) -> int:
+    """Lay out the nodes as spec version 2 wants them; the position of their vector."""
+    table = table.exact()
+    vector = OffsetVectors.single(writer, len(table))
+    records, positions = writer.tables(_NODE_LAYOUT, len(table))
+    vector.fill(positions)
+    records["f0"] = structs(table.ids)
+    records["f3"] = np.where(table.is_array, _ARRAY, _GROUP)
+    contents = np.zeros(len(table), np.int64)
+    shapes = (table.is_array & ~table.named, table.is_array & table.named)
+    written = [
+        _reserve_arrays(writer, contents, table, np.flatnonzero(rows), layout)
+        for rows, layout in zip(shapes, _ARRAY_LAYOUTS.values(), strict=True)
+    ]
+    # All groups are one empty table, all empty vectors one vector: offsets may share a target.
+    _, group = writer.table(_GROUP_LAYOUT)
+    contents[~table.is_array] = group
+    link(records, _NODE_LAYOUT, 4, positions, contents)
+    none = OffsetVectors.single(writer, 0).positions
+    for layout, arrays, places, rows in written:
+        if len(rows):
+            link(arrays, layout, 0, places, none)
+            _write_arrays(writer, table, layout, arrays, places, rows)
+    link(records, _NODE_LAYOUT, 1, positions, writer.strings(writable(table.paths)))
+    link(records, _NODE_LAYOUT, 2, positions, writer.vectors(writable(table.user_data)))
+    return int(vector.positions[0])
+
+
+def _reserve_arrays(
+    writer: Writer, contents: I64, table: NodeTable, rows: I64, layout: Layout
+) -> tuple[Layout, Any, I64, I64]:
+    records, places = writer.tables(layout, len(rows))
+    contents[rows] = places
+    return layout, records, places, rows
+
+
+def _write_arrays(
+    writer: Writer, table: NodeTable, layout: Layout, records: Any, places: I64, rows: I64
+) -> None:
+    lengths = table.array_length.take(rows).compact()
+    shapes = OffsetVectors(writer, lengths.lengths)
+    link(records, layout, 3, places, shapes.positions)
+    dims, dim_places = writer.tables(_DIM_LAYOUT, len(lengths.values))
+    dims["f0"] = lengths.values
+    dims["f1"] = table.num_chunks.take(rows).compact().values
+    shapes.fill(dim_places)
+
+    ids = table.manifests.take(rows).compact()
+    refs = OffsetVectors(writer, ids.lengths)
+    link(records, layout, 2, places, refs.positions)
+    ref_records, ref_places = writer.tables(_REF_LAYOUT, len(ids.values))
+    ref_records["f0"] = ids.values
+    refs.fill(ref_places)
+    boxes = table.extents.take(rows).compact().values.view("V8")
+    ranks = np.repeat(lengths.lengths, ids.lengths)
+    link(ref_records, _REF_LAYOUT, 1, ref_places, writer.vectors(Ragged.from_lengths(boxes, ranks)))
+
+    if 1 in layout.offsets:
+        numbers = table.dim_rows.take(rows).compact()
+        names = OffsetVectors(writer, numbers.lengths)
+        link(records, layout, 1, places, names.positions)
+        names.fill(_write_names(writer, table.dim_names, numbers.values))
+
+
+def _write_names(writer: Writer, names: Ragged, numbers: I64) -> I64:
+    """A DimensionName for each number; nameless dimensions share one."""
+    given = numbers >= 0
+    out = np.zeros(len(numbers), np.int64)
+    records, places = writer.tables(_NAME_LAYOUT, int(given.sum()))
+    out[given] = places
+    _, out[~given] = writer.table(_NO_NAME_LAYOUT)
+    link(records, _NAME_LAYOUT, 0, places, writer.strings(writable(names.take(numbers[given]))))
+    return out
+
+
+__all__ = ["read_nodes", "write_nodes"]

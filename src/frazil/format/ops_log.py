@@ -1,0 +1,413 @@
+"""The ops log: what was done to a repository, newest entry first, as columns.
+
+    Update       0 type of update  1 update  2 updated_at  3 backup_path
+    RepoStatus   0 availability  1 set_at  2 limited_availability_reason
+
+Which fields an update has depends on its kind: ``_FIELDS`` says it once, for reading and for writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError
+from frazil.format.columns import I64, U8, Ragged
+from frazil.format.envelope import reading
+from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.rows import OffsetVectors, require, set_row, structs, writable
+
+_ID: Final = f"V{OBJECT_ID_BYTES}"
+
+
+class Availability(IntEnum):
+    ONLINE = 0
+    READ_ONLY = 1
+    OFFLINE = 2
+
+
+class UpdateKind(IntEnum):
+    """Members of the union UpdateType, in the order of the schema, from 1 on."""
+
+    REPO_INITIALIZED = 1
+    REPO_MIGRATED = 2
+    CONFIG_CHANGED = 3
+    METADATA_CHANGED = 4
+    TAG_CREATED = 5
+    TAG_DELETED = 6
+    BRANCH_CREATED = 7
+    BRANCH_DELETED = 8
+    BRANCH_RESET = 9
+    NEW_COMMIT = 10
+    COMMIT_AMENDED = 11
+    NEW_DETACHED_SNAPSHOT = 12
+    GC_RAN = 13
+    EXPIRATION_RAN = 14
+    FEATURE_FLAG_CHANGED = 15
+    REPO_STATUS_CHANGED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    availability: Availability = Availability.ONLINE
+    set_at: int = 0  # microseconds since 1970
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpsEntry:
+    """One entry of the ops log; fields that its kind does not have stay None.
+
+    ``name`` is the tag or branch (also the ``branch`` of commits).
+    """
+
+    kind: UpdateKind
+    updated_at: int
+    backup_path: str | None = None
+    name: str | None = None
+    previous_snapshot: bytes | None = None
+    new_snapshot: bytes | None = None
+    versions: tuple[int, int] | None = None
+    flag: tuple[int, bool, bool] | None = None  # id, new_value, is_set
+    status: Status | None = None
+
+
+#: Fields of each kind in the order of their slots. ``versions`` takes two slots, ``flag`` three.
+_FIELDS: Final[dict[UpdateKind, tuple[str, ...]]] = {
+    UpdateKind.REPO_INITIALIZED: (),
+    UpdateKind.REPO_MIGRATED: ("versions",),
+    UpdateKind.CONFIG_CHANGED: (),
+    UpdateKind.METADATA_CHANGED: (),
+    UpdateKind.TAG_CREATED: ("name",),
+    UpdateKind.TAG_DELETED: ("name", "previous_snapshot"),
+    UpdateKind.BRANCH_CREATED: ("name",),
+    UpdateKind.BRANCH_DELETED: ("name", "previous_snapshot"),
+    UpdateKind.BRANCH_RESET: ("name", "previous_snapshot"),
+    UpdateKind.NEW_COMMIT: ("name", "new_snapshot"),
+    UpdateKind.COMMIT_AMENDED: ("name", "previous_snapshot", "new_snapshot"),
+    UpdateKind.NEW_DETACHED_SNAPSHOT: ("new_snapshot",),
+    UpdateKind.GC_RAN: (),
+    UpdateKind.EXPIRATION_RAN: (),
+    UpdateKind.FEATURE_FLAG_CHANGED: ("flag",),
+    UpdateKind.REPO_STATUS_CHANGED: ("status",),
+}
+_DTYPES: Final = {
+    "name": ("u4",),
+    "previous_snapshot": (_ID,),
+    "new_snapshot": (_ID,),
+    "versions": ("u1", "u1"),
+    "flag": ("u2", "u1", "u1"),
+    "status": ("u4",),
+}
+
+
+def _layout(fields: tuple[str, ...]) -> Layout:
+    dtypes = [dtype for field in fields for dtype in _DTYPES[field]]
+    return Layout(dict(enumerate(dtypes)), slots=len(dtypes))
+
+
+_LAYOUTS: Final = {kind: _layout(fields) for kind, fields in _FIELDS.items()}
+_UPDATE_LAYOUTS: Final = {
+    False: Layout({0: "u1", 1: "u4", 2: "u8"}, slots=3),
+    True: Layout({0: "u1", 1: "u4", 2: "u8", 3: "u4"}, slots=4),
+}
+_STATUS_LAYOUTS: Final = {
+    False: Layout({0: "u1", 1: "u8"}, slots=2),
+    True: Layout({0: "u1", 1: "u8", 2: "u4"}, slots=3),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statuses:
+    """n statuses: availability uint8 (n,), set_at uint64 (n,), reasons as text, has_reason bool (n,)."""
+
+    availability: U8
+    set_at: NDArray[np.uint64]
+    reasons: Ragged
+    has_reason: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, statuses: Sequence[Status]) -> Statuses:
+        return cls(
+            np.array([status.availability for status in statuses], np.uint8),
+            np.array([status.set_at for status in statuses], np.uint64),
+            Ragged.of_text([status.reason or "" for status in statuses]),
+            np.array([status.reason is not None for status in statuses], bool),
+        )
+
+    def status(self, row: int) -> Status:
+        reason = self.reasons.text(row) if self.has_reason[row] else None
+        return Status(Availability(int(self.availability[row])), int(self.set_at[row]), reason)
+
+    def take(self, rows: Any) -> Statuses:
+        return Statuses(
+            self.availability[rows], self.set_at[rows], self.reasons.take(rows), self.has_reason[rows]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpsLog:
+    """Newest first, as columns (at most num_updates_per_repo_info_file entries).
+
+    kinds       uint8 (n,)     ``UpdateKind``
+    updated_at  uint64 (n,)    microseconds since 1970
+    backups     text           no rows where an entry has no backup_path
+    names       text
+    previous    uint8 (n, 12)  zeros where the kind has none; so is ``new``
+    versions    uint8 (n, 2)   from, to
+    flags       uint16 (n, 3)  id, new_value, is_set
+    statuses    n statuses
+
+    >>> log = OpsLog.of([OpsEntry(UpdateKind.TAG_CREATED, 5, name="v1")])
+    >>> log.entry(0).name
+    'v1'
+    """
+
+    kinds: U8
+    updated_at: NDArray[np.uint64]
+    backups: Ragged
+    names: Ragged
+    previous: U8
+    new: U8
+    versions: U8
+    flags: NDArray[np.uint16]
+    statuses: Statuses
+    source: str = "repo"
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @classmethod
+    def of(cls, entries: Sequence[OpsEntry]) -> OpsLog:
+        """A log of a few entries, newest first."""
+        n = len(entries)
+        zero = bytes(OBJECT_ID_BYTES)
+        previous = b"".join(entry.previous_snapshot or zero for entry in entries)
+        new = b"".join(entry.new_snapshot or zero for entry in entries)
+        return cls(
+            np.array([entry.kind for entry in entries], np.uint8),
+            np.array([entry.updated_at for entry in entries], np.uint64),
+            Ragged.of_text([entry.backup_path or "" for entry in entries]),
+            Ragged.of_text([entry.name or "" for entry in entries]),
+            np.frombuffer(previous, np.uint8).reshape(n, OBJECT_ID_BYTES),
+            np.frombuffer(new, np.uint8).reshape(n, OBJECT_ID_BYTES),
+            np.array([entry.versions or (0, 0) for entry in entries], np.uint8).reshape(n, 2),
+            np.array([entry.flag or (0, 0, 0) for entry in entries], np.uint16).reshape(n, 3),
+            Statuses.of([entry.status or Status() for entry in entries]),
+        )
+
+    def entry(self, row: int) -> OpsEntry:
+        """One entry as a value; ``FormatError`` where its text is damaged."""
+        with reading(self.source):
+            kind = UpdateKind(int(self.kinds[row]))
+            return OpsEntry(
+                kind,
+                int(self.updated_at[row]),
+                self.backups.text(row) or None,
+                **{field: self._field(field, row) for field in _FIELDS[kind]},
+            )
+
+    def pushed(self, entry: OpsEntry, backup: str) -> OpsLog:
+        """With a new entry on top; the one that was newest gets ``backup`` as its backup_path."""
+        top = OpsLog.of([entry])
+        backups = self.backups
+        if len(self):
+            backups = set_row(backups, 0, np.frombuffer(backup.encode(), np.uint8))
+        return OpsLog(
+            np.concatenate([top.kinds, self.kinds]),
+            np.concatenate([top.updated_at, self.updated_at]),
+            Ragged.concat([top.backups, backups]),
+            Ragged.concat([top.names, self.names]),
+            np.concatenate([top.previous, self.previous]),
+            np.concatenate([top.new, self.new]),
+            np.concatenate([top.versions, self.versions]),
+            np.concatenate([top.flags, self.flags]),
+            Statuses(
+                np.concatenate([top.statuses.availability, self.statuses.availability]),
+                np.concatenate([top.statuses.set_at, self.statuses.set_at]),
+                Ragged.concat([top.statuses.reasons, self.statuses.reasons]),
+                np.concatenate([top.statuses.has_reason, self.statuses.has_reason]),
+            ),
+            self.source,
+        )
+
+    def newest(self, count: int) -> OpsLog:
+        """Only the ``count`` newest entries."""
+        rows = slice(count)
+        return replace(
+            self,
+            kinds=self.kinds[rows],
+            updated_at=self.updated_at[rows],
+            backups=self.backups.take(rows),
+            names=self.names.take(rows),
+            previous=self.previous[rows],
+            new=self.new[rows],
+            versions=self.versions[rows],
+            flags=self.flags[rows],
+            statuses=self.statuses.take(rows),
+        )
+
+    def _field(self, field: str, row: int) -> Any:
+        match field:
+            case "name":
+                return self.names.text(row)
+            case "previous_snapshot":
+                return self.previous[row].tobytes()
+            case "new_snapshot":
+                return self.new[row].tobytes()
+            case "versions":
+                return tuple(self.versions[row].tolist())
+            case "flag":
+                id_, value, is_set = self.flags[row].tolist()
+                return (id_, bool(value), bool(is_set))
+            case _:
+                return self.statuses.status(row)
+
+
+def read_statuses(tables: Tables) -> Statuses:
+    """Statuses of n tables; ``FormatError`` on an availability that is not known."""
+    availability = tables.scalars(0, np.uint8)
+    if (availability > max(Availability)).any():
+        raise FormatError(
+            f"repository availability {int(availability.max())}, expected 0 to {max(Availability):d}"
+        )
+    return Statuses(availability, tables.scalars(1, "<u8"), tables.vectors(2), tables.present(2))
+
+
+def write_statuses(writer: Writer, statuses: Statuses) -> I64:
+    """Lay out statuses; their positions."""
+    out = np.zeros(len(statuses.availability), np.int64)
+    for with_reason, layout in _STATUS_LAYOUTS.items():
+        rows = np.flatnonzero(statuses.has_reason == with_reason)
+        records, places = writer.tables(layout, len(rows))
+        out[rows] = places
+        records["f0"] = statuses.availability[rows]
+        records["f1"] = statuses.set_at[rows]
+        if with_reason:
+            link(records, layout, 2, places, writer.strings(writable(statuses.reasons.take(rows))))
+    return out
+
+
+def read_ops(updates: Tables, source: str) -> OpsLog:
+    """The log; ``FormatError`` on a kind of update that is not known."""
+    require(updates, "update", 0, 1)
+    kinds = updates.scalars(0, np.uint8)
+    strange = ~np.isin(kinds, [kind.value for kind in UpdateKind])
+    if strange.any():
+        raise FormatError(f"update of kind {int(kinds[strange][0])}, expected 1 to {max(UpdateKind):d}")
+    n = len(updates)
+    names = Ragged(updates.buffer.bytes, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    reasons = Ragged(updates.buffer.bytes, np.zeros(n, np.int64), np.zeros(n, np.int64))
+    log = OpsLog(
+        kinds=kinds,
+        updated_at=updates.scalars(2, "<u8"),
+        backups=updates.vectors(3),
+        names=names,
+        previous=np.zeros((n, OBJECT_ID_BYTES), np.uint8),
+        new=np.zeros((n, OBJECT_ID_BYTES), np.uint8),
+        versions=np.zeros((n, 2), np.uint8),
+        flags=np.zeros((n, 3), np.uint16),
+        statuses=Statuses(np.zeros(n, np.uint8), np.zeros(n, np.uint64), reasons, np.zeros(n, bool)),
+        source=source,
+    )
+    for kind, fields in _FIELDS.items():
+        rows = np.flatnonzero(kinds == kind)
+        if len(rows) and fields:
+            tables, _ = updates.take(rows).tables(1)
+            for slot, field in enumerate(fields):
+                _read_field(log, field, slot, rows, tables)
+    return log
+
+
+def _read_field(log: OpsLog, field: str, slot: int, rows: I64, tables: Tables) -> None:
+    match field:
+        case "name":
+            require(tables, "update", slot)
+            text = tables.vectors(slot)
+            log.names.starts[rows], log.names.lengths[rows] = text.starts, text.lengths
+        case "previous_snapshot":
+            require(tables, "update", slot)
+            log.previous[rows] = tables.structs(slot, OBJECT_ID_BYTES)
+        case "new_snapshot":
+            require(tables, "update", slot)
+            log.new[rows] = tables.structs(slot, OBJECT_ID_BYTES)
+        case "versions":
+            log.versions[rows] = np.stack([tables.scalars(i, np.uint8) for i in range(2)], axis=1)
+        case "flag":
+            log.flags[rows, 0] = tables.scalars(0, "<u2")
+            log.flags[rows, 1] = tables.scalars(1, np.uint8) != 0
+            log.flags[rows, 2] = tables.scalars(2, np.uint8) != 0
+        case _:
+            inner, there = tables.tables(slot)
+            read, to, own = read_statuses(inner), log.statuses, rows[there]
+            to.availability[own], to.set_at[own], to.has_reason[own] = (
+                read.availability,
+                read.set_at,
+                read.has_reason,
+            )
+            to.reasons.starts[own], to.reasons.lengths[own] = read.reasons.starts, read.reasons.lengths
+
+
+def write_ops(writer: Writer, log: OpsLog) -> int:
+    """Lay out the vector of Update tables; its position."""
+    vector = OffsetVectors.single(writer, len(log))
+    targets = np.zeros(len(log), np.int64)
+    backed = log.backups.lengths > 0
+    written = []
+    for with_backup, layout in _UPDATE_LAYOUTS.items():
+        rows = np.flatnonzero(backed == with_backup)
+        records, places = writer.tables(layout, len(rows))
+        targets[rows] = places
+        records["f0"] = log.kinds[rows]
+        records["f2"] = log.updated_at[rows]
+        if with_backup:
+            link(records, layout, 3, places, writer.strings(writable(log.backups.take(rows))))
+        written.append((layout, records, places, rows))
+    vector.fill(targets)
+    updates = np.zeros(len(log), np.int64)
+    for kind, fields in _FIELDS.items():
+        rows = np.flatnonzero(log.kinds == kind)
+        if len(rows):
+            updates[rows] = _write_updates(writer, log, rows, _LAYOUTS[kind], fields)
+    for layout, records, places, rows in written:
+        link(records, layout, 1, places, updates[rows])
+    return int(vector.positions[0])
+
+
+def _write_updates(writer: Writer, log: OpsLog, rows: I64, layout: Layout, fields: tuple[str, ...]) -> I64:
+    records, places = writer.tables(layout, len(rows))
+    for slot, field in enumerate(fields):
+        match field:
+            case "name":
+                link(records, layout, slot, places, writer.strings(writable(log.names.take(rows))))
+            case "previous_snapshot":
+                records[f"f{slot}"] = structs(log.previous[rows])
+            case "new_snapshot":
+                records[f"f{slot}"] = structs(log.new[rows])
+            case "versions":
+                records["f0"], records["f1"] = log.versions[rows].T
+            case "flag":
+                records["f0"], records["f1"], records["f2"] = log.flags[rows].T
+            case _:
+                link(records, layout, slot, places, write_statuses(writer, log.statuses.take(rows)))
+    return places
+
+
+__all__ = [
+    "Availability",
+    "OpsEntry",
+    "OpsLog",
+    "Status",
+    "Statuses",
+    "UpdateKind",
+    "read_ops",
+    "read_statuses",
+    "write_ops",
+    "write_statuses",
+]

@@ -1,0 +1,242 @@
+"""Repo info: the one file that changes. Refs, all snapshots, configuration, status and the ops log.
+
+Snapshots and ops log are columns; the methods that change something return a new value. Everything here
+is pure: times, ids and names of backups come in as arguments.
+
+    Repo   0 spec_version  1 tags  2 branches  3 deleted_tags  4 snapshots  5 status  6 metadata
+           7 latest_updates  8 repo_before_updates  9 config  10 enabled_feature_flags
+           11 disabled_feature_flags  12 extra
+    Ref    0 name  1 snapshot_index
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.errors import ErrorKind, FormatError, InternalError
+from frazil.format import flexbuffer
+from frazil.format.columns import I64, Ragged
+from frazil.format.envelope import FileType, open_envelope, reading, seal
+from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_matrix
+from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
+from frazil.format.ops_log import (
+    Availability,
+    OpsEntry,
+    OpsLog,
+    Status,
+    Statuses,
+    UpdateKind,
+    read_ops,
+    read_statuses,
+    write_ops,
+    write_statuses,
+)
+from frazil.format.rows import OffsetVectors, require, unshared
+from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
+from frazil.format.snapshot_table import SnapshotEntry, SnapshotTable, read_snapshots, write_snapshots
+
+_SPEC_VERSION: Final = 2
+_REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
+_REQUIRED: Final = {0: "u1", 1: "u4", 2: "u4", 3: "u4", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}
+_BEFORE, _CONFIG, _ENABLED, _DISABLED = 8, 9, 10, 11
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepoInfo:
+    """A repo info file (spec version 2).
+
+    branches, tags     name -> snapshot id
+    deleted_tags       names that are never used again
+    metadata           JSON-like values by name
+    config             the decoded FlexBuffers map, None if there is none
+    enabled_flags, disabled_flags   ids of feature flags set by the user
+    repo_before_updates             backup that holds the ops log's next older entry
+
+    >>> info = new_repo_info(1_700_000_000_000_000)
+    >>> entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009)
+    >>> later = info.recorded(entry, backup="repo.1.A", keep=1000)
+    >>> [later.ops.entry(row).backup_path for row in range(2)]
+    [None, 'repo.1.A']
+    """
+
+    spec_version: int
+    branches: dict[str, bytes]
+    tags: dict[str, bytes]
+    deleted_tags: frozenset[str]
+    snapshots: SnapshotTable
+    status: Status
+    metadata: dict[str, Any]
+    ops: OpsLog
+    repo_before_updates: str | None = None
+    config: dict[str, Any] | None = None
+    enabled_flags: frozenset[int] = field(default_factory=frozenset)
+    disabled_flags: frozenset[int] = field(default_factory=frozenset)
+
+    def recorded(self, entry: OpsEntry, *, backup: str, keep: int) -> RepoInfo:
+        """With one more ops log entry on top.
+
+        The entry that was newest until now gets ``backup`` as its backup_path (the backup holds the state
+        right after it). Of the others the ``keep`` newest stay, and ``repo_before_updates`` then names the
+        backup whose newest entry is the first one that was dropped. Entries that a migration made up have no
+        backup: the log is never cut before such a one, and grows over ``keep`` until it can be cut elsewhere.
+
+        ``InternalError`` if the entry is not newer than the newest one, or ``keep`` is less than 1.
+        """
+        if keep < 1:
+            raise InternalError(f"an ops log of {keep} entries, at least 1 expected")
+        last = int(self.ops.updated_at[0]) if len(self.ops) else -1
+        if entry.updated_at <= last:
+            raise InternalError(f"update at {entry.updated_at}, expected later than the last one at {last}")
+        ops = self.ops.pushed(replace(entry, backup_path=None), backup)
+        cuts = np.flatnonzero(ops.backups.lengths[keep:])
+        if not len(cuts):
+            return replace(self, ops=ops)
+        kept = keep + int(cuts[0])
+        return replace(self, ops=ops.newest(kept), repo_before_updates=ops.entry(kept).backup_path)
+
+
+def new_repo_info(
+    now: int, config: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None
+) -> RepoInfo:
+    """Branch main on the initial snapshot, ops log with RepoInitialized.
+
+    ``now`` (microseconds) is the initial snapshot's ``flushed_at``; the update comes one microsecond later,
+    since updates are later than the snapshots that they are about.
+    """
+    first = SnapshotEntry(INITIAL_SNAPSHOT_ID, None, now, INITIAL_MESSAGE, dict(INITIAL_METADATA))
+    return RepoInfo(
+        _SPEC_VERSION,
+        {"main": INITIAL_SNAPSHOT_ID},
+        {},
+        frozenset(),
+        SnapshotTable.of([first]),
+        Status(Availability.ONLINE, now),
+        dict(metadata or {}),
+        OpsLog.of([OpsEntry(UpdateKind.REPO_INITIALIZED, now + 1)]),
+        config=config,
+    )
+
+
+def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
+    """The file. ``InternalError`` if a branch or tag names a snapshot that is not listed."""
+    optional = {
+        _BEFORE: info.repo_before_updates is not None,
+        _CONFIG: info.config is not None,
+        _ENABLED: bool(info.enabled_flags),
+        _DISABLED: bool(info.disabled_flags),
+    }
+    stored = [slot for slot, there in optional.items() if there]
+    layout = Layout(_REQUIRED | dict.fromkeys(stored, "u4"), slots=max([7, *stored]) + 1)
+    writer = Writer()
+    root, at = writer.table(layout)
+    root["f0"] = _SPEC_VERSION
+    link(root, layout, 1, at, _write_refs(writer, info.tags, info.snapshots))
+    link(root, layout, 2, at, _write_refs(writer, info.branches, info.snapshots))
+    deleted = OffsetVectors.single(writer, len(info.deleted_tags))
+    deleted.fill(writer.strings(Ragged.of_text(sorted(info.deleted_tags))))
+    link(root, layout, 3, at, deleted.positions)
+    link(root, layout, 4, at, write_snapshots(writer, info.snapshots))
+    link(root, layout, 5, at, write_statuses(writer, Statuses.of([info.status])))
+    write_metadata(writer, root, layout, 6, at, MetadataColumn.of([info.metadata]))
+    link(root, layout, 7, at, write_ops(writer, info.ops))
+    if info.repo_before_updates is not None:
+        link(root, layout, _BEFORE, at, writer.string(info.repo_before_updates))
+    if info.config is not None:
+        link(root, layout, _CONFIG, at, writer.vectors(Ragged.of_bytes([flexbuffer.dumps(info.config)])))
+    for slot, flags in ((_ENABLED, info.enabled_flags), (_DISABLED, info.disabled_flags)):
+        if flags:
+            link(root, layout, slot, at, writer.vector(_flag_column(flags)))
+    return seal(writer.finish(at), FileType.REPO_INFO, level=level)
+
+
+def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
+    names = sorted(refs)
+    rows = snapshots.find_many(id_matrix([refs[name] for name in names]))
+    if (rows < 0).any():
+        name = names[int(np.argmin(rows))]
+        raise InternalError(f"`{name}` is on a snapshot that is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)
+    vector = OffsetVectors.single(writer, len(names))
+    records, places = writer.tables(_REF_LAYOUT, len(names))
+    vector.fill(places)
+    records["f1"] = rows
+    link(records, _REF_LAYOUT, 0, places, writer.strings(Ragged.of_text(names)))
+    return int(vector.positions[0])
+
+
+def _flag_column(flags: Set[int]) -> Any:
+    return np.array(sorted(flags), "<u2")
+
+
+def decode_repo_info(data: Any, name: str) -> RepoInfo:
+    """``FormatError`` naming ``name`` if the bytes are not a repo info of spec version 2."""
+    with reading(name):
+        header, payload = open_envelope(data, FileType.REPO_INFO)
+        root = Buffer(payload).root()
+        require(root, "repo info", 1, 2, 3, 4, 5, 7)
+        versions = (header.spec_version, int(root.scalars(0, np.uint8)[0]))
+        if versions != (_SPEC_VERSION, _SPEC_VERSION):
+            raise FormatError(
+                f"spec versions {versions} in header and file, expected {_SPEC_VERSION}",
+                ErrorKind.UNSUPPORTED_SPEC_VERSION,
+            )
+        infos, _ = root.children(4)
+        snapshots, number = read_snapshots(infos, name)
+        statuses, _ = root.tables(5)
+        updates, _ = root.children(7)
+        deleted, _ = root.string_vectors(3)
+        return RepoInfo(
+            spec_version=_SPEC_VERSION,
+            branches=_read_refs(root, 2, snapshots, number),
+            tags=_read_refs(root, 1, snapshots, number),
+            deleted_tags=frozenset(unshared(deleted, "deleted tags").texts()),
+            snapshots=snapshots,
+            status=read_statuses(statuses).status(0),
+            metadata=read_metadata(root, 6, name).load(0),
+            ops=read_ops(updates, name),
+            repo_before_updates=root.vectors(_BEFORE).text(0) if root.present(_BEFORE)[0] else None,
+            config=_read_config(root),
+            enabled_flags=frozenset(root.numbers(_ENABLED, "<u2").values.tolist()),
+            disabled_flags=frozenset(root.numbers(_DISABLED, "<u2").values.tolist()),
+        )
+
+
+def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -> dict[str, bytes]:
+    refs, _ = root.children(slot)
+    require(refs, "ref", 0)
+    indices = refs.scalars(1, "<u4")
+    if (indices >= len(snapshots)).any():
+        raise FormatError(f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}")
+    names = unshared(refs.vectors(0), "names of refs").texts()
+    out = dict(zip(names, map(snapshots.id_of, number[indices].tolist()), strict=True))
+    if len(out) != len(names):
+        raise FormatError("two refs with one name")
+    return out
+
+
+def _read_config(root: Tables) -> dict[str, Any] | None:
+    if not root.present(_CONFIG)[0]:
+        return None
+    config = flexbuffer.loads(root.vectors(_CONFIG).bytes(0))
+    if not isinstance(config, dict):
+        raise FormatError(f"a configuration that is a {type(config).__name__}, expected a map")
+    return config
+
+
+__all__ = [
+    "Availability",
+    "OpsEntry",
+    "OpsLog",
+    "RepoInfo",
+    "SnapshotEntry",
+    "SnapshotTable",
+    "Status",
+    "UpdateKind",
+    "decode_repo_info",
+    "encode_repo_info",
+    "new_repo_info",
+]

@@ -1,0 +1,168 @@
+"""Rows within rows: what snapshots and the repo info need besides ``columns`` and ``flatbuffer``.
+
+A list that each of n rows has (metadata items of snapshots, dimension names of arrays) is a ``Ragged`` of
+row numbers into the columns of the list's elements. So taking and joining rows moves numbers, never
+elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError
+from frazil.format.columns import I64, MAX_COPIED_BYTES, Ragged
+from frazil.format.flatbuffer import Tables, Writer, ranges_by
+
+_WORD: Final = 8
+_SMALL: Final = 64
+
+
+def require(tables: Tables, what: str, *slots: int) -> None:
+    """``FormatError`` if one of the tables lacks a field that the schema requires."""
+    for slot in slots:
+        if not tables.present(slot).all():
+            raise FormatError(f"{what} without its required field in slot {slot}")
+
+
+def unshared(rows: Ragged, what: str) -> Ragged:
+    """The same rows, of which a file holds every one.
+
+    ``FormatError`` where they have more bytes than the file: then a damaged file uses the same bytes over and
+    over, and whoever decoded them all would fill the memory.
+    """
+    if rows.total() > len(rows.values):
+        raise FormatError(f"{what} of {rows.total()} bytes in all in {len(rows.values)} bytes")
+    return rows
+
+
+def writable(rows: Ragged) -> Ragged:
+    """The same rows; ``FormatError`` where written out they would make a file that no reader accepts."""
+    if rows.total() * rows.values.dtype.itemsize > MAX_COPIED_BYTES:
+        raise FormatError(f"rows of {rows.total()} elements in all, too many for one file")
+    return rows
+
+
+def numbered(counts: NDArray[Any]) -> Ragged:
+    """Row numbers of elements that lie one parent after the other.
+
+    >>> [numbered(np.array([2, 0, 1])).row(i).tolist() for i in range(3)]
+    [[0, 1], [], [2]]
+    """
+    return Ragged.from_lengths(np.arange(int(np.sum(counts)), dtype=np.int64), counts)
+
+
+def insert_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
+    """With one more row before row ``at``; the other rows stay where they are."""
+    joined = np.concatenate([rows.values, values.astype(rows.values.dtype)]) if len(values) else rows.values
+    start = len(rows.values) if len(values) else 0
+    return Ragged(joined, np.insert(rows.starts, at, start), np.insert(rows.lengths, at, len(values)))
+
+
+def set_row(rows: Ragged, at: int, values: NDArray[Any]) -> Ragged:
+    """With other values in row ``at``."""
+    starts, lengths = rows.starts.copy(), rows.lengths.copy()
+    starts[at], lengths[at] = len(rows.values), len(values)
+    return Ragged(np.concatenate([rows.values, values.astype(rows.values.dtype)]), starts, lengths)
+
+
+def spread(rows: Ragged, to: NDArray[np.bool_]) -> Ragged:
+    """The rows where ``to`` holds, empty rows elsewhere."""
+    starts, lengths = np.zeros(len(to), np.int64), np.zeros(len(to), np.int64)
+    starts[to], lengths[to] = rows.starts, rows.lengths
+    return Ragged(rows.values, starts, lengths)
+
+
+def concat_numbered(parts: Sequence[Ragged], sizes: Sequence[int]) -> Ragged:
+    """Rows of row numbers of all parts, whose elements (``sizes`` of them) are joined in the same order.
+
+    Negative numbers mean no element and stay.
+    """
+    shifts = np.cumsum([0, *sizes])[:-1].tolist()
+    moved = [
+        Ragged(np.where(part.values < 0, part.values, part.values + shift), part.starts, part.lengths)
+        for part, shift in zip(parts, shifts, strict=True)
+    ]
+    return Ragged.concat(moved)
+
+
+def ascending(rows: Ragged) -> bool:
+    """Whether rows of bytes are strictly ascending.
+
+    Neighbours are compared eight bytes at a time, and only those that were equal so far go on: the work is
+    bounded by the bytes there are.
+
+    >>> ascending(Ragged.of_text(["/a", "/a-b", "/a/b"])), ascending(Ragged.of_text(["/a", "/a"]))
+    (True, False)
+    """
+    size = len(rows.values)
+    if len(rows) < _SMALL or size < _WORD:
+        blobs = rows.blobs()
+        return all(map(bytes.__lt__, blobs, blobs[1:]))
+    windows = sliding_window_view(rows.values, _WORD)
+
+    def words(starts: I64, left: I64) -> NDArray[np.uint64]:
+        places = np.minimum(starts, size - _WORD)
+        read = windows[places].view(">u8")[:, 0].astype(np.uint64)
+        # Behind the row's end come zeros. A word that would leave the buffer was read earlier: shift it.
+        rows = np.flatnonzero((left < _WORD) | (starts != places))
+        if len(rows):
+            shifted = read[rows] << (8 * np.minimum(starts[rows] - places[rows], 7)).astype(np.uint64)
+            unwanted = (8 * np.clip(_WORD - left[rows], 0, 7)).astype(np.uint64)
+            read[rows] = np.where(left[rows] > 0, (shifted >> unwanted) << unwanted, 0)
+        return read
+
+    first = words(rows.starts, rows.lengths)
+    a, b = first[:-1], first[1:]
+    live = np.arange(len(rows) - 1)
+    done = _WORD
+    while True:
+        if (a > b).any():
+            return False
+        live = live[a == b]
+        left_a, left_b = rows.lengths[live] - done, rows.lengths[live + 1] - done
+        over = (left_a <= 0) | (left_b <= 0)
+        if (left_a >= left_b)[over].any():
+            return False
+        live, left_a, left_b = live[~over], left_a[~over], left_b[~over]
+        if not len(live):
+            return True
+        a = words(rows.starts[live] + done, left_a)
+        b = words(rows.starts[live + 1] + done, left_b)
+        done += _WORD
+
+
+def structs(ids: NDArray[np.uint8]) -> NDArray[Any]:
+    """Ids of shape (n, size) as n structs of bytes, as a table stores them."""
+    out: NDArray[Any] = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1)
+    return out
+
+
+class OffsetVectors:
+    """n vectors of offsets, laid out now and filled when their targets are.
+
+    ``positions`` are those of the vectors; ``fill`` takes all targets, one vector after the other.
+    """
+
+    __slots__ = ("_elements", "_start", "_words", "positions")
+
+    def __init__(self, writer: Writer, counts: NDArray[Any]) -> None:
+        counts = np.asarray(counts, np.int64)
+        sizes = 4 + 4 * counts
+        part, self._start = writer.reserve(int(sizes.sum()))
+        starts = np.cumsum(sizes) - sizes
+        self._words: NDArray[np.uint32] = part.view("<u4")
+        self._words[starts >> 2] = counts
+        self._elements: I64 = ranges_by(starts + 4, counts, 4)
+        self.positions: I64 = self._start + starts
+
+    @classmethod
+    def single(cls, writer: Writer, count: int) -> OffsetVectors:
+        return cls(writer, np.array([count]))
+
+    def fill(self, targets: NDArray[Any]) -> None:
+        self._words[self._elements >> 2] = targets - (self._start + self._elements)

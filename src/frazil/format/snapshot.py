@@ -1,0 +1,199 @@
+"""Snapshots: every array and group of one version of a repository.
+
+The nodes are columns (``NodeTable``), sorted by the raw bytes of their paths, as readers search for
+them. Old writers sorted by path component; so when reading no order is trusted. Files are written as spec
+version 2; those of version 1 are read, also inside migrated repositories: each file's header says which
+it is.
+
+    Snapshot   0 id  1 parent_id  2 nodes  3 flushed_at  4 message  5 metadata  6 manifest_files
+               7 manifest_files_v2  8 extra
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import U8
+from frazil.format.envelope import FileType, open_envelope, reading, seal
+from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_to_text
+from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
+from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
+from frazil.format.nodes_codec import read_nodes, write_nodes
+from frazil.format.rows import OffsetVectors, require, structs
+
+_LAYOUT: Final = Layout(
+    {0: f"V{OBJECT_ID_BYTES}", 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8
+)
+_FILE_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u8", 2: "u4"}, slots=3)
+#: ManifestFileInfo of version 1, a struct.
+_FILE_STRUCT: Final = np.dtype(
+    {
+        "names": ["id", "size", "refs"],
+        "formats": ["V12", "<u8", "<u4"],
+        "offsets": [0, 16, 24],
+        "itemsize": 32,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManifestFiles:
+    """The manifest files of a snapshot, m rows, sorted by id.
+
+    ids             uint8 (m, 12)
+    size_bytes      uint64 (m,)   size of the whole file; readers fetch exactly so much
+    num_chunk_refs  uint32 (m,)
+    """
+
+    ids: U8
+    size_bytes: NDArray[np.uint64]
+    num_chunk_refs: NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.size_bytes)
+
+    @classmethod
+    def empty(cls) -> ManifestFiles:
+        return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
+
+    def find(self, id_: bytes) -> int:
+        """Row of a manifest, -1 if it is not listed."""
+        keys = id_keys(self.ids)
+        row = int(np.searchsorted(keys, np.frombuffer(id_, keys.dtype)[0]))
+        return row if row < len(keys) and self.ids[row].tobytes() == id_ else -1
+
+    def size_of(self, id_: bytes) -> int:
+        """Size in bytes of a manifest's file.
+
+        ``FormatError`` (``manifest-info-not-found``) if it is not listed.
+        """
+        row = self.find(id_)
+        if row < 0:
+            raise FormatError(
+                f"manifest {id_to_text(id_)} is not among the snapshot's manifest files",
+                ErrorKind.MANIFEST_INFO_NOT_FOUND,
+            )
+        return int(self.size_bytes[row])
+
+    def sorted(self) -> ManifestFiles:
+        order = np.argsort(id_keys(self.ids), kind="stable")
+        return ManifestFiles(self.ids[order], self.size_bytes[order], self.num_chunk_refs[order])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A snapshot file.
+
+    ``flushed_at`` is microseconds since 1970; ``metadata`` maps names to JSON-like values.
+
+    ``parent_id`` is only in files of spec version 1; in version 2 the repo info knows the parents.
+    """
+
+    id: bytes
+    flushed_at: int
+    message: str
+    metadata: dict[str, Any]
+    nodes: NodeTable
+    manifests: ManifestFiles
+    parent_id: bytes | None = None
+    spec_version: int = 2
+
+
+def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
+    """The file of a snapshot, as spec version 2 (``parent_id`` and ``spec_version`` are not looked at).
+
+    >>> file = encode_snapshot(initial_snapshot(1_700_000_000_000_000))
+    >>> decode_snapshot(file, "snapshots/1CECHNKREP0F1RSTCMT0").message
+    'Repository initialized'
+    """
+    writer = Writer()
+    root, position = writer.table(_LAYOUT)
+    root["f0"] = np.void(snapshot.id)
+    root["f3"] = snapshot.flushed_at
+    link(root, _LAYOUT, 4, position, writer.string(snapshot.message))
+    write_metadata(writer, root, _LAYOUT, 5, position, MetadataColumn.of([snapshot.metadata]))
+    link(root, _LAYOUT, 6, position, OffsetVectors.single(writer, 0).positions)
+    files = snapshot.manifests.sorted()
+    vector = OffsetVectors.single(writer, len(files))
+    link(root, _LAYOUT, 7, position, vector.positions)
+    records, places = writer.tables(_FILE_LAYOUT, len(files))
+    vector.fill(places)
+    records["f0"] = structs(files.ids)
+    records["f1"] = files.size_bytes
+    records["f2"] = files.num_chunk_refs
+    link(root, _LAYOUT, 2, position, write_nodes(writer, snapshot.nodes))
+    return seal(writer.finish(position), FileType.SNAPSHOT, level=level)
+
+
+def decode_snapshot(data: Any, name: str) -> Snapshot:
+    """A snapshot of spec version 1 or 2; ``FormatError`` naming ``name`` if the bytes are not one."""
+    with reading(name):
+        header, payload = open_envelope(data, FileType.SNAPSHOT)
+        root = Buffer(payload).root()
+        require(root, "snapshot", 0, 2, 4, 5, 6)
+        spec_version = header.spec_version
+        nodes, _ = root.children(2)
+        return Snapshot(
+            id=root.structs(0, OBJECT_ID_BYTES).tobytes(),
+            flushed_at=int(root.scalars(3, "<u8")[0]),
+            message=root.vectors(4).text(0),
+            metadata=read_metadata(root, 5, name, spec_version).load(0),
+            nodes=read_nodes(nodes, spec_version),
+            manifests=_read_files_v1(root) if spec_version == 1 else _read_files_v2(root),
+            parent_id=root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
+            spec_version=spec_version,
+        )
+
+
+def _read_files_v1(root: Tables) -> ManifestFiles:
+    rows = root.numbers(6, f"V{_FILE_STRUCT.itemsize}").values.view(_FILE_STRUCT)
+    ids = np.ascontiguousarray(rows["id"]).view(np.uint8).reshape(len(rows), OBJECT_ID_BYTES)
+    return ManifestFiles(ids, rows["size"].astype(np.uint64), rows["refs"].astype(np.uint32)).sorted()
+
+
+def _read_files_v2(root: Tables) -> ManifestFiles:
+    require(root, "snapshot", 7)
+    files, _ = root.children(7)
+    require(files, "manifest file", 0)
+    return ManifestFiles(
+        files.structs(0, OBJECT_ID_BYTES), files.scalars(1, "<u8"), files.scalars(2, "<u4")
+    ).sorted()
+
+
+def initial_snapshot(flushed_at: int) -> Snapshot:
+    """What a new repository starts from.
+
+    No nodes, the well-known id, metadata ``{"__icechunk": {"is_root": True}}``.
+    """
+    return Snapshot(
+        INITIAL_SNAPSHOT_ID,
+        flushed_at,
+        INITIAL_MESSAGE,
+        dict(INITIAL_METADATA),
+        NodeTable.from_nodes([]),
+        ManifestFiles.empty(),
+    )
+
+
+INITIAL_MESSAGE: Final = "Repository initialized"
+INITIAL_METADATA: Final[dict[str, Any]] = {"__icechunk": {"is_root": True}}
+
+__all__ = [
+    "INITIAL_MESSAGE",
+    "INITIAL_METADATA",
+    "ArrayData",
+    "ManifestFiles",
+    "ManifestRef",
+    "Node",
+    "NodeTable",
+    "Snapshot",
+    "decode_snapshot",
+    "encode_snapshot",
+    "initial_snapshot",
+]

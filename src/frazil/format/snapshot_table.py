@@ -1,0 +1,272 @@
+"""The snapshots that a repo info knows, as columns sorted by id bytes.
+
+A parent is a row number, so whoever inserts or drops rows renumbers them. Messages and metadata are
+decoded when asked for.
+
+    SnapshotInfo   0 id  1 parent_offset  2 flushed_at  3 message  4 metadata  5 pruned_ancestor_tx_logs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError, InternalError
+from frazil.format.columns import I64, U8, Ragged
+from frazil.format.envelope import reading
+from frazil.format.flatbuffer import Layout, Tables, Writer, link
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
+from frazil.format.rows import OffsetVectors, insert_row, require, set_row, structs, writable
+
+_ID: Final = f"V{OBJECT_ID_BYTES}"
+_LAYOUTS: Final = {
+    False: Layout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4"}, slots=5),
+    True: Layout({0: _ID, 1: "i4", 2: "u8", 3: "u4", 4: "u4", 5: "u4"}, slots=6),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEntry:
+    """One snapshot as the repo info knows it. ``parent`` is None for the initial one."""
+
+    id: bytes
+    parent: bytes | None
+    flushed_at: int
+    message: str
+    metadata: dict[str, Any]
+    pruned_ancestor_tx_logs: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SnapshotTable:
+    """n snapshots, sorted by id bytes.
+
+    _ids        uint8 (n, 12)
+    _parents    int32 (n,)   row of the parent, -1 where there is none
+    _flushed    uint64 (n,)  microseconds since 1970
+    _messages   text
+    _metadata   items, encoded
+    _pruned     'V12' rows: ids of transaction logs that stand for expired ancestors, oldest first
+
+    >>> root = SnapshotEntry(bytes(12), None, 1, "start", {})
+    >>> table = SnapshotTable.of([root]).added(SnapshotEntry(b"\\1" * 12, bytes(12), 2, "next", {"by": "me"}))
+    >>> table.chain(table.find(b"\\1" * 12)).tolist(), table.entry(1).metadata
+    ([1, 0], {'by': 'me'})
+    """
+
+    _ids: U8
+    _parents: NDArray[np.int32]
+    _flushed: NDArray[np.uint64]
+    _messages: Ragged
+    _metadata: MetadataColumn
+    _pruned: Ragged
+    _source: str = "repo"
+
+    def __len__(self) -> int:
+        return len(self._parents)
+
+    @classmethod
+    def of(cls, entries: Sequence[SnapshotEntry]) -> SnapshotTable:
+        """A table of a few entries, in any order; their parents must be among them."""
+        entries = sorted(entries, key=lambda entry: entry.id)
+        rows: dict[bytes | None, int] = {entry.id: row for row, entry in enumerate(entries)}
+        if len(rows) != len(entries):
+            raise InternalError("two snapshots with one id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+        rows[None] = -1
+        pruned = [entry.pruned_ancestor_tx_logs for entry in entries]
+        flat = b"".join(id_ for each in pruned for id_ in each)
+        return cls(
+            id_matrix([entry.id for entry in entries]),
+            np.array([rows[entry.parent] for entry in entries], np.int32),
+            np.array([entry.flushed_at for entry in entries], np.uint64),
+            Ragged.of_text([entry.message for entry in entries]),
+            MetadataColumn.of([entry.metadata for entry in entries]),
+            Ragged.from_lengths(np.frombuffer(flat, _ID), np.array([len(each) for each in pruned], np.int64)),
+        )
+
+    def find(self, id_: bytes) -> int:
+        """Row of a snapshot, -1 if there is none. Binary search."""
+        if len(id_) != OBJECT_ID_BYTES:
+            return -1
+        return int(self.find_many(np.frombuffer(id_, np.uint8).reshape(1, -1))[0])
+
+    def find_many(self, ids: U8) -> I64:
+        """``find`` for ids of shape (k, 12)."""
+        keys, wanted = id_keys(self._ids), id_keys(ids)
+        if not len(keys):
+            return np.full(len(wanted), -1, np.int64)
+        rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[rows] == wanted, rows, -1).astype(np.int64)
+
+    def entry(self, row: int) -> SnapshotEntry:
+        """One row as a value; ``FormatError`` where its message or metadata is damaged."""
+        parent = int(self._parents[row])
+        with reading(self._source):
+            return SnapshotEntry(
+                self.id_of(row),
+                None if parent < 0 else self.id_of(parent),
+                int(self._flushed[row]),
+                self._messages.text(row),
+                self._metadata.load(row),
+                tuple(self._pruned.row(row).tolist()),
+            )
+
+    def id_of(self, row: int) -> bytes:
+        id_: bytes = self._ids[row].tobytes()
+        return id_
+
+    def ids(self) -> U8:
+        """(n, 12)"""
+        return self._ids
+
+    def parents(self) -> NDArray[np.int32]:
+        """Row of each one's parent, -1 where there is none."""
+        return self._parents
+
+    def flushed_at(self) -> NDArray[np.uint64]:
+        """Microseconds since 1970, (n,)."""
+        return self._flushed
+
+    def chain(self, row: int) -> NDArray[np.int64]:
+        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle.
+
+        Pointer jumping: when the first k rows are known, and the k-th ancestor of every row is, the next k
+        rows are one gather away. So a walk costs as many gathers as its length has binary digits.
+        """
+        count = len(self)
+        # The parent of the root, and its parent, is a row behind the table.
+        ancestors = np.append(np.where(self._parents < 0, count, self._parents), count)
+        rows = np.array([row], np.int64)
+        while rows[-1] != count:
+            if len(rows) > count:
+                id_ = id_to_text(self.id_of(row))
+                raise FormatError(f"{self._source}: the ancestors of snapshot {id_} form a cycle")
+            rows = np.concatenate([rows, ancestors[rows]])
+            ancestors = ancestors[ancestors]
+        return rows[: int(np.argmax(rows == count))]
+
+    def added(self, entry: SnapshotEntry) -> SnapshotTable:
+        """With one more; parents' rows are renumbered.
+
+        ``InternalError`` if the parent is not there or the id is (``duplicate-snapshot-id``).
+        """
+        at = int(np.searchsorted(id_keys(self._ids), np.frombuffer(entry.id, "S12")[0]))
+        if at < len(self) and self.id_of(at) == entry.id:
+            raise InternalError(f"snapshot {id_to_text(entry.id)} is there", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+        parent = -1 if entry.parent is None else self.find(entry.parent)
+        if parent < 0 and entry.parent is not None:
+            raise InternalError(
+                f"parent {id_to_text(entry.parent)} is not listed", ErrorKind.SNAPSHOT_NOT_FOUND
+            )
+        parents = np.insert(self._parents, at, parent)
+        parents += (parents >= at).astype(np.int32)
+        message = np.frombuffer(entry.message.encode(), np.uint8)
+        pruned = np.frombuffer(b"".join(entry.pruned_ancestor_tx_logs), _ID)
+        return SnapshotTable(
+            np.insert(self._ids, at, np.frombuffer(entry.id, np.uint8), axis=0),
+            parents,
+            np.insert(self._flushed, at, entry.flushed_at),
+            insert_row(self._messages, at, message),
+            self._metadata.inserted(at, entry.metadata),
+            insert_row(self._pruned, at, pruned),
+            self._source,
+        )
+
+    def kept(
+        self,
+        keep: NDArray[np.bool_],
+        new_parents: Mapping[bytes, bytes | None],
+        pruned: Mapping[bytes, tuple[bytes, ...]],
+    ) -> SnapshotTable:
+        """Only some, with new parents and pruned lists for those named (expiration and garbage collection).
+
+        ``InternalError`` if one that stays has a parent that does not.
+        """
+        parents = self._parents.copy()
+        for id_, parent in new_parents.items():
+            parents[self._row(id_)] = -1 if parent is None else self._row(parent)
+        lists = self._pruned
+        for id_, logs in pruned.items():
+            lists = set_row(lists, self._row(id_), np.frombuffer(b"".join(logs), _ID))
+        number = np.full(len(self) + 1, -1, np.int32)
+        number[:-1][keep] = np.arange(int(np.count_nonzero(keep)), dtype=np.int32)
+        moved = number[parents[keep]]
+        if ((moved < 0) & (parents[keep] >= 0)).any():
+            raise InternalError("a snapshot stays whose parent does not", ErrorKind.SNAPSHOT_NOT_FOUND)
+        return SnapshotTable(
+            self._ids[keep],
+            moved,
+            self._flushed[keep],
+            self._messages.take(keep),
+            self._metadata.take(keep),
+            lists.take(keep),
+            self._source,
+        )
+
+    def _row(self, id_: bytes) -> int:
+        row = self.find(id_)
+        if row < 0:
+            raise InternalError(f"snapshot {id_to_text(id_)} is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)
+        return row
+
+
+def read_snapshots(infos: Tables, source: str) -> tuple[SnapshotTable, I64]:
+    """The table, and for each position in the file the row that its snapshot has now."""
+    require(infos, "snapshot info", 0, 3)
+    count = len(infos)
+    ids = infos.structs(0, OBJECT_ID_BYTES)
+    parents = infos.scalars(1, "<i4")
+    if ((parents < -1) | (parents >= count)).any():
+        raise FormatError(
+            f"a snapshot's parent is at {int(parents.min())} or {int(parents.max())} of {count}"
+        )
+    logs = infos.numbers(5, _ID)
+    table = SnapshotTable(
+        ids, parents, infos.scalars(2, "<u8"), infos.vectors(3), read_metadata(infos, 4, source), logs, source
+    )
+    keys = id_keys(ids)
+    number = np.arange(count)
+    if not (keys[:-1] < keys[1:]).all():
+        order = np.argsort(keys, kind="stable")
+        if (keys[order][:-1] == keys[order][1:]).any():
+            raise FormatError("two snapshots with one id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+        number[order] = np.arange(count)
+        moved = np.where(parents < 0, -1, number[parents]).astype(np.int32)[order]
+        table = SnapshotTable(
+            ids[order],
+            moved,
+            table._flushed[order],
+            table._messages.take(order),
+            table._metadata.take(order),
+            logs.take(order),
+            source,
+        )
+    return table, number
+
+
+def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
+    """Lay out the vector of SnapshotInfo tables; its position."""
+    vector = OffsetVectors.single(writer, len(table))
+    pruned = table._pruned.lengths > 0
+    targets = np.zeros(len(table), np.int64)
+    for with_logs, layout in _LAYOUTS.items():
+        rows = np.flatnonzero(pruned == with_logs)
+        records, places = writer.tables(layout, len(rows))
+        targets[rows] = places
+        records["f0"] = structs(table._ids[rows])
+        records["f1"] = table._parents[rows]
+        records["f2"] = table._flushed[rows]
+        link(records, layout, 3, places, writer.strings(writable(table._messages.take(rows))))
+        write_metadata(writer, records, layout, 4, places, table._metadata.take(rows))
+        if with_logs:
+            link(records, layout, 5, places, writer.vectors(writable(table._pruned.take(rows))))
+    vector.fill(targets)
+    return int(vector.positions[0])
+
+
+__all__ = ["SnapshotEntry", "SnapshotTable", "read_snapshots", "write_snapshots"]
