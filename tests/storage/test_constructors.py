@@ -206,7 +206,7 @@ def test_a_missing_bucket_is_named(server: ObjectServer) -> None:
         with pytest.raises(StorageError, match="bucket or container was not found") as caught:
             call()
         assert caught.value.kind == ErrorKind.OBJECT_STORE
-    with pytest.raises(StorageError, match="bucket or container was not found"):
+    with pytest.raises(StorageError, match="NoSuchBucket"):
         list(storage.list(""))
 
 

@@ -338,8 +338,8 @@ def _s3_provider(credentials: AnyS3Credential) -> Any:
         case S3Credentials.Refreshable():
             return _Refreshing(credentials)
         case _:
-            keys = profile_keys()
-            return None if keys is None else _Constant(_s3_answer(keys))
+            found = profile_keys()
+            return None if found is None else _Constant(_s3_answer(found))
 
 
 def _s3_answer(keys: S3StaticCredentials) -> dict[str, Any]:

@@ -154,7 +154,7 @@ class ObjectStorage(Storage):
     def _list(self, client: ObjectStore, path: str) -> Iterator[ObjectInfo]:
         pages = obstore.list(client, prefix=path or None, chunk_size=1000)
         while True:
-            with _errors(path or "/", missing=_BUCKET):
+            with _errors(path or "/"):
                 page: Sequence[ObjectMeta] | None = next(iter(pages), None)
             if page is None:
                 return
