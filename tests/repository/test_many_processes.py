@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from frazil.repository import Repository
 from frazil.storage import local_filesystem_storage
 
