@@ -211,9 +211,7 @@ class RebaseFailedError(ConflictError):
     default_kind = ErrorKind.REBASE_FAILED
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = ()) -> None:
-        super().__init__(
-            message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found"
-        )
+        super().__init__(message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found")
         self.args = (snapshot, list(conflicts))
         self.snapshot = snapshot
         self.conflicts = list(conflicts)

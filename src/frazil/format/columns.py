@@ -2,24 +2,26 @@
 
 Fixed-size columns are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
 ``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie
-anywhere in the values, overlap, or be the same: a column read from a file simply points into the file's buffer,
-``take`` moves no values, and a string that a million rows share is there once.
+anywhere in the values, overlap, or be the same: a column read from a file simply points into the
+file's buffer, ``take`` moves no values, and a string that a million rows share is there once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import builtins
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
 
 #: No column read from a file grows beyond this when its rows are copied out (2 GiB, the bound that
 #: the format's readers put on a whole file).
@@ -27,6 +29,8 @@ MAX_COPIED_BYTES = 1 << 31
 
 _FEW_LENGTHS = 256
 _BLOCK = 1 << 22
+_STEP = 1 << 16
+_SAMPLE = 4096
 
 
 def ranges(starts: I64, lengths: I64) -> I64:
@@ -41,21 +45,35 @@ def ranges(starts: I64, lengths: I64) -> I64:
     return shift + np.arange(total, dtype=np.int64)
 
 
+def windows(data: U8, width: int) -> NDArray[Any]:
+    """Every stretch of ``width`` bytes as one item, overlapping and without a copy."""
+    return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, 0, data.strides)
+
+
 def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     """Copy row by row, bytes, without a Python loop over rows.
 
-    Rows of equal length are moved together as windows; where lengths are too many for that, by index in blocks.
+    Rows of equal length are moved together; where there are too many different lengths for that, bytes are
+    moved by their index, in blocks.
     """
-    rows = np.argsort(lengths, kind="stable")
-    ordered = lengths[rows]
-    cuts = np.flatnonzero(np.diff(ordered)) + 1
-    if len(cuts) < _FEW_LENGTHS:
-        for group in np.split(rows, cuts):
-            width = int(lengths[group[0]]) if len(group) else 0
-            if width:
-                window = sliding_window_view(src, width)
-                sliding_window_view(dst, width, writeable=True)[dst_starts[group]] = window[src_starts[group]]
+    if not len(lengths):
         return
+    if (lengths == lengths[0]).all():
+        groups: list[Any] = [slice(None)]
+    else:
+        rows = np.argsort(lengths, kind="stable")
+        cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
+        if len(cuts) >= _FEW_LENGTHS:
+            _copy_bytes(dst, dst_starts, src, src_starts, lengths)
+            return
+        groups = np.split(rows, cuts)
+    for group in groups:
+        width = int(lengths[group][0])
+        if width:
+            windows(dst, width)[dst_starts[group]] = windows(src, width)[src_starts[group]]
+
+
+def _copy_bytes(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     block = (np.cumsum(lengths) - 1) // _BLOCK
     for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1):
         dst[ranges(dst_starts[part], lengths[part])] = src[ranges(src_starts[part], lengths[part])]
@@ -103,7 +121,7 @@ class Ragged:
         start = int(self.starts[i])
         return self.values[start : start + int(self.lengths[i])]
 
-    def bytes(self, i: int) -> bytes:
+    def bytes(self, i: int) -> builtins.bytes:
         return self.row(i).tobytes()
 
     def text(self, i: int) -> str:
@@ -141,9 +159,13 @@ class Ragged:
         values = np.concatenate([part.values for part in compacted])
         return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
 
-    def blobs(self) -> list[bytes]:
+    def blobs(self) -> list[builtins.bytes]:
         """Every row as bytes."""
         whole = self.compact()
+        width = int(whole.lengths[0]) if len(whole) else 0
+        if width and (whole.lengths == width).all():
+            items: list[builtins.bytes] = whole.values.view(f"V{width}").tolist()
+            return items
         data = whole.values.tobytes()
         stops = whole.starts + whole.lengths
         return list(map(data.__getitem__, map(slice, whole.starts.tolist(), stops.tolist())))
@@ -164,8 +186,8 @@ def decode_text(data: bytes) -> str:
         raise FormatError(f"text that is not UTF-8: {error}") from error
 
 
-def intern(texts: Sequence[str]) -> tuple[list[str], NDArray[np.uint32]]:
-    """The distinct texts, in order of first appearance, and for each row its number among them.
+def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
+    """The distinct values, in order of first appearance, and for each row its number among them.
 
     >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
     >>> distinct, codes.tolist()
@@ -174,6 +196,55 @@ def intern(texts: Sequence[str]) -> tuple[list[str], NDArray[np.uint32]]:
     distinct = list(dict.fromkeys(texts))
     number = dict(zip(distinct, range(len(distinct)), strict=True))
     return distinct, np.fromiter(map(number.__getitem__, texts), np.uint32, len(texts))
+
+
+def distinct_rows(rows: Ragged) -> tuple[Ragged, U32]:
+    """The distinct rows of bytes, in order of first appearance, and for each row its number among them."""
+    blobs = rows.blobs()
+    different = dict.fromkeys(blobs)
+    if len(different) == len(blobs):
+        return rows.compact(), np.arange(len(blobs), dtype=np.uint32)
+    place = dict(zip(different, range(len(different)), strict=True))
+    codes = np.fromiter(map(place.__getitem__, blobs), np.uint32, len(blobs))
+    return Ragged.of_bytes(list(different)), codes
+
+
+def some_repeat(rows: Ragged) -> bool:
+    """Whether a sample of the rows has equal ones: where many do, this is true."""
+    chosen = np.arange(len(rows))
+    if len(rows) > _SAMPLE:
+        chosen = np.random.default_rng(0).integers(0, len(rows), _SAMPLE)
+        chosen = np.unique(chosen)
+    blobs = rows.take(chosen).blobs()
+    return len(set(blobs)) < len(blobs)
+
+
+def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
+    """The distinct values, ascending, and for each row its number among them. Values must not be negative.
+
+    >>> distinct, codes = number(np.array([40, 8, 40]))
+    >>> distinct.tolist(), codes.tolist()
+    ([8, 40], [1, 0, 1])
+    """
+    if not len(values):
+        return np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    steps = np.diff(values)
+    if (steps >= 0).all():
+        new = np.concatenate(([True], steps > 0))
+        return values[new], np.cumsum(new, dtype=np.uint32) - np.uint32(1)
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > 8 * len(values) + _STEP:
+        distinct, inverse = np.unique(values, return_inverse=True)
+        return distinct, inverse.astype(np.uint32)
+    # Values that lie close together are marked on a line, which is faster than to sort them.
+    places = values - low
+    marks = np.zeros(span, np.bool_)
+    marks[places] = True
+    distinct = np.flatnonzero(marks)
+    codes = np.empty(span, np.uint32)
+    codes[distinct] = np.arange(len(distinct), dtype=np.uint32)
+    return distinct + low, codes[places]
 
 
 def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:

@@ -1,8 +1,8 @@
 """Object ids: 12 bytes for snapshots, manifests and chunks, 8 bytes for nodes.
 
-Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in file names
-and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on the
-right (specification, "Common Types").
+Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in
+file names and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on
+the right (specification, "Common Types").
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
     >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex()
     '0b1cc8d6787580f0e33a6534'
     """
-    raw = text.encode()
+    raw = text.encode(errors="replace")
     if len(raw) == _TEXT_LENGTH[size] and not raw.translate(None, _CROCKFORD):
         padded = raw.translate(_TO_RFC) + b"=" * (-len(raw) % 8)
         id_ = base64.b32decode(padded)
         if id_to_text(id_) == text:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 "
-        "in upper case",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 in upper case",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 

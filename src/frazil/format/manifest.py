@@ -1,109 +1,72 @@
-"""Manifests: for each array, where the bytes of its chunks are.
+"""Manifests: for each array, where the bytes of its chunks are (specification, "Chunk Manifest Files").
 
-The references of one array are a ``ChunkTable``: columns, sorted by coordinates.
+*Layout of a written file*, front to back:
 
-    kind     source            offset, length
-    NATIVE   a chunk file      range in that file (a pack holds many chunks)
-    VIRTUAL  a foreign object  range in that object
-    INLINE   the bytes         0, number of bytes
+    Manifest ── arrays ── ArrayManifest, one an array ── refs, one vector an array
+    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its
+                coordinates in its tail
+    strings     each distinct location and etag once, shared by offset; then the inline chunks
 
-``source`` numbers the rows of ``chunk_ids``, ``foreign`` or ``inline``: what many references share
-is there once.
+*Location compression.* The format may store locations as zstd frames made with a dictionary. Stored once
+and shared, then compressed with the whole file, plain locations are nearly always smaller, so
+the dictionary is only written where a sample shows that it helps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
-from frazil.format.columns import U8, Ragged
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.chunk_table import (
+    ChunkKind,
+    ChunkRef,
+    ChunkTable,
+    ForeignObjects,
+    InlineRef,
+    NativeRef,
+    VirtualRef,
+    stack,
+)
+from frazil.format.columns import I64, U8, U32, U64, Ragged, distinct_rows, number, some_repeat
+from frazil.format.coordinates import (
+    by_rank,
+    coordinates_layout,
+    joined,
+    put_coordinates,
+    read_coordinates,
+)
+from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
+from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
 
+__all__ = [
+    "ArrayTables",
+    "ChunkKind",
+    "ChunkRef",
+    "ChunkTable",
+    "ForeignObjects",
+    "InlineRef",
+    "LocationCompression",
+    "Manifest",
+    "NativeRef",
+    "VirtualRef",
+    "decode_manifest",
+    "encode_manifest",
+]
 
-class ChunkKind(IntEnum):
-    """Kind of a chunk reference; numbers as in the public ``ChunkType``. ``ABSENT`` marks a deletion in a change set."""
+#: Readers refuse a location that decompresses to more than this.
+MAX_LOCATION_BYTES: Final = 1024
 
-    ABSENT = 0
-    NATIVE = 1
-    VIRTUAL = 2
-    INLINE = 3
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ForeignObjects:
-    """The distinct objects that virtual references point to, with what is known of their state.
-
-    ``etags`` has an empty row where there is none; ``modified`` (uint32, seconds since 1970) is 0 where unknown.
-    A location used with two different checksums is two rows.
-    """
-
-    locations: Ragged
-    etags: Ragged
-    modified: NDArray[np.uint32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkTable:
-    """Chunk references of one array, n rows, strictly ascending by ``index``.
-
-    index    uint32 (n, ndim)   chunk coordinates (n, 0) for a scalar array
-    kind     uint8 (n,)         ``ChunkKind``
-    source   uint32 (n,)        row of chunk_ids, foreign or inline, by kind (0 for ABSENT)
-    offset   uint64 (n,)        first byte in the source
-    length   uint64 (n,)        number of bytes
-
-    >>> table = ChunkTable.empty(2)
-    >>> len(table), table.index.shape
-    (0, (0, 2))
-    """
-
-    index: NDArray[np.uint32]
-    kind: U8
-    source: NDArray[np.uint32]
-    offset: NDArray[np.uint64]
-    length: NDArray[np.uint64]
-    chunk_ids: U8  # (m, 12)
-    foreign: ForeignObjects
-    inline: Ragged
-
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    @property
-    def ndim(self) -> int:
-        return self.index.shape[1]
-
-    @classmethod
-    def empty(cls, ndim: int) -> ChunkTable: ...
-
-    def find(self, coords: tuple[int, ...]) -> int:
-        """Row of the reference at ``coords``, -1 if there is none. Binary search."""
-
-    def find_many(self, coords: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """``find`` for coordinates of shape (k, ndim)."""
-
-    def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
-        """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
-
-    def prune(self) -> ChunkTable:
-        """The same references without sources that none of them uses."""
-
-    @staticmethod
-    def merge(tables: list[ChunkTable]) -> ChunkTable:
-        """Union by coordinates of tables of one rank; where two have the same coordinates, the later table wins."""
-
-    @staticmethod
-    def duplicates(tables: list[ChunkTable]) -> NDArray[np.uint32]:
-        """Coordinates (k, ndim) that more than one of the tables has."""
-
-    def stored(self) -> ChunkTable:
-        """Without the rows that mark deletions."""
-
-    def bounds(self) -> NDArray[np.uint32]:
-        """Tight half-open box around all coordinates, shape (ndim, 2). The table must not be empty."""
+# Slots of the tables, in the order of the schema.
+_ID, _ARRAYS, _DICTIONARY, _ALGORITHM = 0, 1, 2, 3
+_NODE_ID, _REFS = 0, 1
+_INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMPRESSED = range(9)
+_ZSTD_DICTIONARY = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,12 +74,12 @@ class Manifest:
     """A manifest file: its id and the references of each array, keyed by node id (8 bytes)."""
 
     id: bytes
-    arrays: dict[bytes, ChunkTable]
+    arrays: Mapping[bytes, ChunkTable]
 
 
 @dataclass(frozen=True, slots=True)
 class LocationCompression:
-    """When and how locations are compressed with a dictionary; the defaults are those of the format's configuration."""
+    """When and how locations are compressed with a dictionary; defaults of the format's configuration."""
 
     min_num_chunks: int = 1000
     max_training_samples: int = 100
@@ -124,10 +87,392 @@ class LocationCompression:
     level: int = 3
 
 
+# ---------------------------------------------------------------------------------------- writing
+
+_MANIFEST: Final = Layout({_ID: "V12", _ARRAYS: "u4", _ALGORITHM: "u1"}, 5)
+_MANIFEST_WITH_DICTIONARY: Final = Layout({_ID: "V12", _ARRAYS: "u4", _DICTIONARY: "u4", _ALGORITHM: "u1"}, 5)
+_ARRAY: Final = Layout({_NODE_ID: "V8", _REFS: "u4"}, 3)
+
+_RANGE: Final = {_OFFSET: "u8", _LENGTH: "u8"}
+#: The shapes of a ChunkRef: kind, and for virtual ones the checksum (1 etag, 2 time) in the higher bits.
+_WITH_ETAG, _WITH_MODIFIED = 4, 8
+_SHAPES: Final[dict[int, dict[int, str]]] = {
+    ChunkKind.NATIVE: {**_RANGE, _CHUNK_ID: "V12"},
+    ChunkKind.VIRTUAL: {**_RANGE, _LOCATION: "u4"},
+    ChunkKind.VIRTUAL | _WITH_ETAG: {**_RANGE, _LOCATION: "u4", _ETAG: "u4"},
+    ChunkKind.VIRTUAL | _WITH_MODIFIED: {**_RANGE, _LOCATION: "u4", _MODIFIED: "u4"},
+    ChunkKind.INLINE: {_INLINE: "u4"},
+}
+
+
+def _layout(shape: int, ndim: int, compressed: bool) -> Layout:
+    fields = dict(_SHAPES[shape])
+    if compressed and _LOCATION in fields:
+        fields[_COMPRESSED] = fields.pop(_LOCATION)
+    return coordinates_layout(tuple(fields.items()), 10, _INDEX, ndim)
+
+
 def encode_manifest(
     manifest: Manifest, *, level: int = 3, locations: LocationCompression | None = None
-) -> bytes: ...
+) -> bytes:
+    """The bytes of a manifest's file.
+
+    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
+    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
+
+    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
+    readers do: what references share counts once for each of them.
+    """
+    tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
+    tables = {node: table for node, table in tables.items() if len(table)}
+    return seal(_layout_manifest(manifest.id, tables, locations), FileType.MANIFEST, level=level)
+
+
+def _layout_manifest(
+    id_: bytes, tables: Mapping[bytes, ChunkTable], config: LocationCompression | None
+) -> list[U8]:
+    arrays = list(tables.values())
+    whole = stack(arrays, np.zeros((0, 0), np.uint32)) if arrays else ChunkTable.empty(0)
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    strings, location_of = distinct_rows(whole.foreign.locations)
+    _check_size(whole, location_of, strings)
+    compression = _compress_locations(strings, whole, config)
+
+    writer = Writer()
+    layout = _MANIFEST_WITH_DICTIONARY if compression else _MANIFEST
+    root, root_at = writer.table(layout)
+    root[f"f{_ID}"] = np.void(id_)
+    root[f"f{_ALGORITHM}"] = _ZSTD_DICTIONARY if compression else 0
+    entries = writer.offset_vectors([len(arrays)])
+    link(root, layout, _ARRAYS, root_at, entries.positions)
+    records, positions = writer.tables(_ARRAY, len(arrays))
+    entries.lead(slice(None), positions)
+    records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
+    refs = writer.offset_vectors(counts)
+    link(records, _ARRAY, _REFS, positions, refs.positions)
+    groups = list(_write_refs(writer, refs, arrays, whole, bool(compression)))
+    if compression:
+        link(root, layout, _DICTIONARY, root_at, writer.vector(compression[0]))
+        strings_at = writer.vectors(compression[1])
+    else:
+        strings_at = writer.strings(strings)
+    _link_sources(groups, _COMPRESSED if compression else _LOCATION, strings_at[location_of])
+    if any(_ETAG in group.layout.offsets for group in groups):
+        etags, etag_of = distinct_rows(whole.foreign.etags)
+        _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
+    if any(_INLINE in group.layout.offsets for group in groups):
+        _link_sources(groups, _INLINE, writer.vectors(whole.inline))
+    return writer.finish(root_at)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """References of one shape and one number of dimensions."""
+
+    source: U32
+    layout: Layout
+    records: NDArray[Any]
+    positions: I64
+
+
+def _write_refs(
+    writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
+) -> Iterator[_Group]:
+    """The records of all references, without what they lead to."""
+    if not arrays:
+        return
+    shapes = _shapes(whole)
+    ndims = np.fromiter((table.ndim for table in arrays), np.int64, len(arrays))
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    for ndim, members, rows in by_rank(ndims, counts):
+        index = joined([arrays[member].index for member in members])
+        own = shapes if isinstance(shapes, int) or isinstance(rows, slice) else shapes[rows]
+        present = [own] if isinstance(own, int) else np.unique(own).tolist()
+        for shape in present:
+            part: I64 | slice = slice(None)
+            if len(present) > 1:
+                part = np.flatnonzero(own == shape)
+            chosen = part if isinstance(rows, slice) else rows[part]
+            layout = _layout(shape, ndim, compressed)
+            coords = index[part]
+            records, positions = writer.tables(layout, len(coords))
+            put_coordinates(records, layout, _INDEX, coords)
+            source = whole.source[chosen]
+            if _OFFSET in layout.offsets:
+                records[f"f{_OFFSET}"] = whole.offset[chosen]
+                records[f"f{_LENGTH}"] = whole.length[chosen]
+            if _CHUNK_ID in layout.offsets:
+                records[f"f{_CHUNK_ID}"] = np.ascontiguousarray(whole.chunk_ids).view("V12")[:, 0][source]
+            if _MODIFIED in layout.offsets:
+                records[f"f{_MODIFIED}"] = whole.foreign.modified[source]
+            vectors.lead(chosen, positions)
+            yield _Group(source, layout, records, positions)
+
+
+def _shapes(whole: ChunkTable) -> int | U8:
+    """Key of ``_SHAPES`` for each reference; one number where all are alike."""
+    foreign = whole.foreign
+    flags = np.where(foreign.etags.lengths > 0, _WITH_ETAG, np.where(foreign.modified > 0, _WITH_MODIFIED, 0))
+    shapes = whole.kind
+    if flags.any():
+        virtual = whole.kind == ChunkKind.VIRTUAL
+        shapes = shapes.copy()
+        shapes[virtual] |= flags.astype(np.uint8)[whole.source[virtual]]
+    return int(shapes[0]) if (shapes == shapes[0]).all() else shapes
+
+
+def _link_sources(groups: Sequence[_Group], slot: int, targets: I64) -> None:
+    for group in groups:
+        if slot in group.layout.offsets:
+            link(group.records, group.layout, slot, group.positions, targets[group.source])
+
+
+def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
+    virtual = whole.source[whole.kind == ChunkKind.VIRTUAL]
+    inline = whole.source[whole.kind == ChunkKind.INLINE]
+    # About 100 bytes a reference: table, vtable, coordinates, place in the vector.
+    apparent = 100 * len(whole) + int(strings.lengths[location_of][virtual].sum())
+    apparent += int(whole.foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
+    if apparent > MAX_PAYLOAD_BYTES:
+        raise FormatError(
+            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} "
+            "expected: split the references over more manifests",
+            ErrorKind.SERIALIZATION,
+        )
+
+
+def _compress_locations(
+    strings: Ragged, whole: ChunkTable, config: LocationCompression | None
+) -> tuple[U8, Ragged] | None:
+    """Dictionary and compressed locations, where they make the file smaller."""
+    if config is None or np.count_nonzero(whole.kind == ChunkKind.VIRTUAL) < config.min_num_chunks:
+        return None
+    if not len(strings) or int(strings.lengths.max()) > MAX_LOCATION_BYTES:
+        return None
+    blobs = strings.blobs()
+    step = max(1, len(blobs) // config.max_training_samples)
+    samples: list[Any] = blobs[::step][: config.max_training_samples]
+    # Training wants several times more text than it makes a dictionary of.
+    samples *= 1 + 10 * config.max_dictionary_bytes // max(1, sum(map(len, samples)))
+    try:
+        dictionary = zstandard.train_dictionary(config.max_dictionary_bytes, samples, level=config.level)
+    except zstandard.ZstdError:
+        return None  # Too few or too short samples.
+    compress = zstandard.ZstdCompressor(
+        level=config.level, dict_data=dictionary, write_content_size=False
+    ).compress
+    if not _dictionary_helps(blobs, compress, dictionary.as_bytes()):
+        return None
+    return np.frombuffer(dictionary.as_bytes(), np.uint8), Ragged.of_bytes(list(map(compress, blobs)))
+
+
+def _dictionary_helps(blobs: list[bytes], compress: Callable[[bytes], bytes], dictionary: bytes) -> bool:
+    """Whether a stretch of locations takes less of the compressed file with the dictionary than without."""
+    stretch = blobs[:10_000]
+    whole_file = zstandard.ZstdCompressor(level=3).compress
+    plain = len(whole_file(b"\0\0\0\0".join(stretch)))
+    packed = len(whole_file(b"\0\0\0\0".join(map(compress, stretch))))
+    return (plain - packed) * (len(blobs) / len(stretch)) > len(whole_file(dictionary))
+
+
+# ---------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayTables(Mapping[bytes, ChunkTable]):
+    """The tables of a manifest that was read, each cut from the columns of all when it is asked for."""
+
+    rows: Mapping[bytes, int]
+    starts: I64
+    counts: I64
+    ndims: I64
+    coords: U32  # coordinates of all references, one array after the other
+    coord_starts: I64
+    kind: U8
+    source: U32
+    offset: U64
+    length: U64
+    chunk_ids: U8
+    foreign: ForeignObjects
+    inline: Ragged
+    made: dict[bytes, ChunkTable] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.rows)
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self.rows
+
+    def __getitem__(self, node_id: bytes) -> ChunkTable:
+        # Kept, since a table finds its keys once.
+        table = self.made.get(node_id)
+        if table is None:
+            table = self.made[node_id] = self._make(self.rows[node_id])
+        return table
+
+    def _make(self, row: int) -> ChunkTable:
+        start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
+        part, first = slice(start, start + count), int(self.coord_starts[row])
+        table = ChunkTable(
+            self.coords[first : first + count * ndim].reshape(count, ndim),
+            self.kind[part],
+            self.source[part],
+            self.offset[part],
+            self.length[part],
+            self.chunk_ids,
+            self.foreign,
+            self.inline,
+        )
+        return table.sorted()
 
 
 def decode_manifest(data: Any, name: str) -> Manifest:
-    """A manifest from the bytes of its file; ``FormatError`` naming ``name`` if they are not one."""
+    """A manifest from the bytes of its file; ``FormatError`` naming ``name`` if they are not one.
+
+    References need not be sorted in the file. Where a reference has several of the fields that tell its kind,
+    chunk id comes before compressed location, location and inline bytes.
+    """
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        if not root.present(_ID).all():
+            raise FormatError("a manifest without id")
+        arrays, _ = root.children(_ARRAYS)
+        refs, counts = arrays.children(_REFS)
+        node_ids = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8))
+        rows = dict(zip(node_ids.blobs(), range(len(arrays)), strict=True))
+        if len(rows) != len(arrays):
+            raise FormatError(f"{len(arrays)} arrays, but only {len(rows)} different node ids")
+        coords, ndims, coord_starts = read_coordinates(refs, _INDEX, counts)
+        kind, source, ids, foreign, inline = _read_sources(root, refs)
+        offset, length = refs.scalars(_OFFSET, "<u8"), refs.scalars(_LENGTH, "<u8")
+        is_inline = kind == ChunkKind.INLINE
+        if is_inline.any():
+            offset = np.where(is_inline, np.uint64(0), offset)
+            # Sources of other kinds may be beyond the inline rows.
+            sizes = inline.lengths.astype(np.uint64)
+            length = np.array(length)
+            length[is_inline] = sizes[source[is_inline]]
+        starts = np.cumsum(counts) - counts
+        tables = ArrayTables(
+            rows,
+            starts,
+            counts,
+            ndims,
+            coords,
+            coord_starts,
+            kind,
+            source,
+            offset,
+            length,
+            ids,
+            foreign,
+            inline,
+        )
+        return Manifest(root.structs(_ID, 12).tobytes(), tables)
+
+
+def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:
+    """Kinds and sources of all references, and what the sources number."""
+    native = refs.present(_CHUNK_ID)
+    virtual = (refs.present(_COMPRESSED) | refs.present(_LOCATION)) & ~native
+    inline = ~native & ~virtual
+    kind = np.full(len(refs), ChunkKind.INLINE, np.uint8)
+    kind[native], kind[virtual] = ChunkKind.NATIVE, ChunkKind.VIRTUAL
+    source = np.zeros(len(refs), np.uint32)
+    ids, source[native] = _read_ids(_some(refs, native))
+    foreign, source[virtual] = _read_foreign(root, _some(refs, virtual))
+    blobs, source[inline] = _read_inline(_some(refs, inline))
+    return kind, source, ids, foreign, blobs
+
+
+def _some(tables: Tables, rows: NDArray[np.bool_]) -> Tables:
+    return tables if rows.all() else tables.take(rows)
+
+
+def _read_ids(refs: Tables) -> tuple[U8, NDArray[Any]]:
+    ids = refs.structs(_CHUNK_ID, 12)
+    # Neighbours in one pack have one id. To find all equal ids would take longer than it saves.
+    words = ids.view(np.uint32)
+    new = np.ones(len(ids), np.bool_)
+    np.any(words[1:] != words[:-1], axis=1, out=new[1:])
+    return ids[new], np.cumsum(new) - 1
+
+
+def _read_foreign(root: Tables, refs: Tables) -> tuple[ForeignObjects, NDArray[Any]]:
+    compressed = refs.present(_COMPRESSED)
+    if compressed.any():
+        packed, packed_codes = _shared_rows(refs.take(compressed), _COMPRESSED)
+        plain, plain_codes = _shared_rows(refs.take(~compressed), _LOCATION)
+        locations = Ragged.concat([_decompress_locations(root, packed), plain])
+        codes = np.zeros(len(refs), np.int64)
+        codes[compressed], codes[~compressed] = packed_codes, plain_codes.astype(np.int64) + len(packed)
+    else:
+        locations, location_codes = _shared_rows(refs, _LOCATION)
+        codes = location_codes.astype(np.int64)
+    has_etag, has_modified = refs.present(_ETAG).any(), refs.present(_MODIFIED).any()
+    if not has_etag and not has_modified:
+        n = len(locations)
+        return ForeignObjects(locations, Ragged.empty(n), np.zeros(n, np.uint32)), codes
+    etags, etag_codes = _shared_rows(refs, _ETAG)
+    times, time_codes = number(refs.scalars(_MODIFIED, "<u4").astype(np.int64))
+    combined, etag_part = number(codes * max(1, len(etags)) + etag_codes)
+    triples, result = number(etag_part.astype(np.int64) * max(1, len(times)) + time_codes)
+    pairs, time_rows = np.divmod(triples, max(1, len(times)))
+    location_rows, etag_rows = np.divmod(combined[pairs], max(1, len(etags)))
+    foreign = ForeignObjects(
+        locations.take(location_rows), etags.take(etag_rows), times.astype(np.uint32)[time_rows]
+    )
+    return foreign, result
+
+
+def _read_inline(refs: Tables) -> tuple[Ragged, NDArray[Any]]:
+    if not refs.present(_INLINE).all():
+        raise FormatError("a chunk reference that is neither native nor virtual nor inline")
+    return _shared_rows(refs, _INLINE)
+
+
+def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
+    """The distinct strings or byte vectors of a field, and for each table the number of its own.
+
+    An absent field is an empty row. Files of other writers may repeat a string instead of sharing it. The
+    rows do not hold on to the buffer, unless a damaged file makes them overlap so much that they would be
+    larger than it.
+    """
+    targets, _ = tables.targets(slot)
+    distinct, codes = number(targets)
+    starts, lengths = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
+    # An absent field has the target 0, where no vector can be.
+    real = distinct > 0
+    starts[real], lengths[real] = tables.buffer.vectors(distinct[real], 1)
+    rows = Ragged(tables.buffer.bytes, starts, lengths)
+    if rows.total() > tables.buffer.size:
+        return rows, codes
+    if some_repeat(rows):
+        rows, places = distinct_rows(rows)
+        return rows, places[codes]
+    return rows.compact(), codes
+
+
+def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
+    """Locations that are stored as zstd frames, each of at most ``MAX_LOCATION_BYTES``."""
+    algorithm = int(root.scalars(_ALGORITHM, "u1", 1)[0])
+    if algorithm == 0:
+        return packed
+    if algorithm != _ZSTD_DICTIONARY:
+        raise FormatError(f"location compression {algorithm}, expected 0 or 1")
+    dictionary = root.vectors(_DICTIONARY).bytes(0)
+    if not dictionary:
+        raise FormatError("compressed locations, but no dictionary")
+    blobs = packed.blobs()
+    try:
+        claimed = max(map(zstandard.frame_content_size, blobs))
+        if claimed > MAX_LOCATION_BYTES:
+            raise FormatError(f"a location of {claimed} bytes, at most {MAX_LOCATION_BYTES} expected")
+        decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
+        bound = [MAX_LOCATION_BYTES] * len(blobs)
+        return Ragged.of_bytes(list(map(decompressor.decompress, blobs, bound)))
+    except zstandard.ZstdError as error:
+        raise FormatError(f"a compressed location cannot be read: {error}") from error

@@ -234,6 +234,13 @@ class NodeTable:
         table._sorted(list(map(paths.__getitem__, order)))
         return table
 
+    def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
+        """Ids of some nodes, and whether each is an array."""
+        ids = np.ascontiguousarray(self.ids[rows]).tobytes()
+        stops = range(NODE_ID_BYTES, len(ids) + 1, NODE_ID_BYTES)
+        parts = list(map(ids.__getitem__, map(slice, range(0, len(ids), NODE_ID_BYTES), stops)))
+        return parts, self.is_array[rows].tolist()
+
     def manifest_ids(self) -> U8:
         """Distinct ids of all manifests that the nodes refer to, (m, 12), sorted."""
         keys = self.manifests.compact().values.view(f"S{OBJECT_ID_BYTES}")

@@ -1,14 +1,41 @@
-"""Transaction logs: which nodes and chunks one commit touched."""
+"""Transaction logs: which nodes and chunks one commit touched (specification, "Transaction Log Files")."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from frazil.format.columns import U8
+from frazil.errors import FormatError
+from frazil.format.columns import U8, U32, Ragged
+from frazil.format.coordinates import (
+    by_rank,
+    coordinates_layout,
+    cut,
+    in_order,
+    joined,
+    put_coordinates,
+    read_coordinates,
+)
+from frazil.format.envelope import FileType, open_envelope, reading, seal
+from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
+from frazil.format.ids import NODE_ID_BYTES, id_keys
+
+# Slots of the tables, in the order of the schema.
+_ID, _UPDATED_CHUNKS, _MOVES = 0, 7, 8
+_ID_LISTS: Final = {
+    1: "new_groups",
+    2: "new_arrays",
+    3: "deleted_groups",
+    4: "deleted_arrays",
+    5: "updated_arrays",
+    6: "updated_groups",
+}
+_NODE_ID, _CHUNKS = 0, 1
+_COORDS = 0
+_FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +63,101 @@ class TransactionLog:
     deleted_arrays: U8
     updated_arrays: U8
     updated_groups: U8
-    updated_chunks: dict[bytes, NDArray[np.uint32]] = field(default_factory=dict)
+    updated_chunks: Mapping[bytes, U32] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
 
 
-def empty_log(id_: bytes) -> TransactionLog: ...
+def empty_log(id_: bytes) -> TransactionLog:
+    """A log of nothing, as that of the initial snapshot."""
+    nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
+    return TransactionLog(id_, **dict.fromkeys(_ID_LISTS.values(), nothing), updated_chunks={}, moves=())
 
 
-def encode_transaction_log(log: TransactionLog, *, level: int = 3) -> bytes: ...
+_LOG: Final = Layout({_ID: "V12", **dict.fromkeys((*_ID_LISTS, _UPDATED_CHUNKS, _MOVES), "u4")}, 10)
+_ARRAY: Final = Layout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
+_MOVE: Final = Layout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
+
+
+def encode_transaction_log(log: TransactionLog, *, level: int = 3) -> bytes:
+    """The bytes of a log's file. Ids, arrays, coordinates and moves are sorted here if they are not."""
+    writer = Writer()
+    root, root_at = writer.table(_LOG)
+    root[f"f{_ID}"] = np.void(log.id)
+    for slot, name in _ID_LISTS.items():
+        ids = _sorted_ids(getattr(log, name))
+        link(root, _LOG, slot, root_at, writer.vector(ids))
+    link(root, _LOG, _UPDATED_CHUNKS, root_at, _write_chunks(writer, log.updated_chunks))
+    moves = sorted(log.moves, key=lambda move: move.target.split("/"))
+    link(root, _LOG, _MOVES, root_at, _write_moves(writer, moves))
+    return seal(writer.finish(root_at), FileType.TRANSACTION_LOG, level=level)
+
+
+def _sorted_ids(ids: U8) -> U8:
+    return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
+
+def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
+    nodes = sorted(updated)
+    arrays = in_order(list(map(updated.__getitem__, nodes)))
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    entries = writer.offset_vectors([len(arrays)])
+    records, positions = writer.tables(_ARRAY, len(arrays))
+    entries.lead(slice(None), positions)
+    records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
+    vectors = writer.offset_vectors(counts)
+    link(records, _ARRAY, _CHUNKS, positions, vectors.positions)
+
+    ndims = np.fromiter((coords.shape[1] for coords in arrays), np.int64, len(arrays))
+    for ndim, members, rows in by_rank(ndims, counts):
+        coords = joined([arrays[member] for member in members])
+        layout = coordinates_layout((), 1, _COORDS, ndim)
+        chunks, chunks_at = writer.tables(layout, len(coords))
+        put_coordinates(chunks, layout, _COORDS, coords)
+        vectors.lead(rows, chunks_at)
+    return int(entries.positions[0])
+
+
+def _write_moves(writer: Writer, moves: list[Move]) -> int:
+    entries = writer.offset_vectors([len(moves)])
+    records, positions = writer.tables(_MOVE, len(moves))
+    entries.lead(slice(None), positions)
+    records[f"f{_MOVED_ID}"] = np.frombuffer(b"".join(move.node_id for move in moves), "V8")
+    records[f"f{_MOVED_TYPE}"] = [move.is_array for move in moves]
+    for slot, paths in ((_FROM, [move.source for move in moves]), (_TO, [move.target for move in moves])):
+        link(records, _MOVE, slot, positions, writer.strings(Ragged.of_text(paths)))
+    return int(entries.positions[0])
 
 
 def decode_transaction_log(data: Any, name: str) -> TransactionLog:
     """A log of spec version 1 or 2; ``FormatError`` naming ``name`` if the bytes are not one."""
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.TRANSACTION_LOG)[1]).root()
+        if not root.present(_ID).all():
+            raise FormatError("a transaction log without id")
+        lists = {name: _read_ids(root, slot) for slot, name in _ID_LISTS.items()}
+        return TransactionLog(
+            root.structs(_ID, 12).tobytes(),
+            **lists,
+            updated_chunks=_read_chunks(root),
+            moves=_read_moves(root.children(_MOVES)[0]),
+        )
+
+
+def _read_ids(root: Tables, slot: int) -> U8:
+    rows = root.vectors(slot, "V8")
+    ids = rows.row(0).reshape(-1, NODE_ID_BYTES).copy()
+    return _sorted_ids(ids)
+
+
+def _read_chunks(root: Tables) -> dict[bytes, U32]:
+    arrays, _ = root.children(_UPDATED_CHUNKS)
+    chunks, counts = arrays.children(_CHUNKS)
+    coords, ndims, starts = read_coordinates(chunks, _COORDS, counts)
+    nodes = Ragged.from_lengths(arrays.structs(_NODE_ID, 8).reshape(-1), np.full(len(arrays), 8)).blobs()
+    return dict(zip(nodes, in_order(cut(coords, starts, counts, ndims)), strict=True))
+
+
+def _read_moves(moves: Tables) -> tuple[Move, ...]:
+    ids = Ragged.from_lengths(moves.structs(_MOVED_ID, 8).reshape(-1), np.full(len(moves), 8)).blobs()
+    is_array = (moves.scalars(_MOVED_TYPE, "u1") == 1).tolist()
+    return tuple(map(Move, moves.vectors(_FROM).texts(), moves.vectors(_TO).texts(), ids, is_array))

@@ -13,8 +13,8 @@ without a condition (``Always``) is only for keys that nobody else writes (they 
 ``IfAbsent`` and ``IfVersion`` are atomic against every other writer of that key, in any process.
 When ``put`` returns ``Stored``, the object is durable. ``Refused`` says that the server answered "the
 condition does not hold", which is *no proof that this call wrote nothing*: the client may have retried
-after a lost answer and met its own write. An exception proves even less. Whoever writes with a condition must be able to
-recognise his own bytes and look for them (``repository.update`` does).
+after a lost answer and met its own write. An exception proves even less. Whoever writes with a condition
+must be able to recognise his own bytes and look for them (``repository.update`` does).
 
 *Versions* are opaque. Two writes of different bytes never have the same version; two of the same
 bytes may.
@@ -100,6 +100,9 @@ class Storage(ABC):
     is_local: bool = False
     #: Every write raises ``ReadOnlyError`` of kind ``read-only-storage``.
     is_read_only: bool = False
+
+    #: A bucket without a prefix: everything in it would be the repository.
+    is_whole_bucket: bool = False
 
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:

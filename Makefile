@@ -1,0 +1,38 @@
+# The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
+
+.PHONY: demo test lint types check bench fuzz golden clean
+.NOTPARALLEL:
+
+demo:    ## real data through Spark into one repository, and what came out
+	@scripts/setup demo
+	@scripts/run python examples/demo.py
+
+test:    ## all tests, with nothing but loopback for a network; ARGS="-k name" for pytest
+	@scripts/setup test
+	@scripts/test $(ARGS)
+
+lint:    ## style and format
+	@scripts/setup lint
+	@scripts/run ruff check .
+	@scripts/run ruff format --check .
+
+types:   ## strict type check
+	@scripts/setup test lint
+	@scripts/run mypy
+
+check: lint types test   ## what CI runs
+
+fuzz:    ## the property tests, deep and at random
+	@scripts/setup test
+	@HYPOTHESIS_PROFILE=fuzz FRAZIL_TEST_MINUTES=120 scripts/test -m hypothesis --timeout 3600 $(ARGS)
+
+bench:   ## Frazil beside the reference; writes benchmarks/RESULTS.md
+	@scripts/setup bench
+	@scripts/run python benchmarks/run.py $(ARGS)
+
+golden:  ## write tests/golden anew with the published wheels
+	@scripts/setup test
+	@scripts/run python tests/golden/make.py $(ARGS)
+
+clean:
+	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache demo-output dist build

@@ -1,0 +1,198 @@
+"""What a session did so far: nodes created, updated, deleted; chunk references set and deleted.
+
+A change set is relative to the nodes of one snapshot (``base``), which every question brings along: the
+change set itself stays small, can be pickled, and merged with those of forks.
+
+    nodes     path -> the node as it is now; None where the base's node is gone
+    created   ids of nodes that the base does not have
+    updated   ids of the base's nodes with other metadata
+    deleted   ids of the base's nodes that are gone -> whether each was an array
+    chunks    node id -> edits of its references
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.chunk_edits import ChunkEdits, Coords
+from frazil.changes.zarr_metadata import parse_node
+from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.manifest import ChunkRef, ChunkTable
+from frazil.format.snapshot import Node, NodeTable
+
+
+@dataclass(slots=True)
+class ChangeSet:
+    nodes: dict[str, Node | None] = field(default_factory=dict)
+    created: set[bytes] = field(default_factory=set)
+    updated: set[bytes] = field(default_factory=set)
+    deleted: dict[bytes, bool] = field(default_factory=dict)
+    chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.updated or self.deleted or any(self.chunks.values()))
+
+    def copy(self) -> ChangeSet:
+        chunks = {id_: edits.copy() for id_, edits in self.chunks.items()}
+        return ChangeSet(dict(self.nodes), set(self.created), set(self.updated), dict(self.deleted), chunks)
+
+    # Nodes
+
+    def node(self, base: NodeTable, path: str) -> Node | None:
+        """The node at ``path`` as the session sees it."""
+        if path in self.nodes:
+            return self.nodes[path]
+        row = base.find(path)
+        return None if row < 0 else base.node(row)
+
+    def array(self, base: NodeTable, path: str) -> Node:
+        """The array at ``path``; an error if there is none."""
+        node = self.node(base, path)
+        if node is None:
+            raise NodeNotFoundError(f"no array at `{path}`")
+        if node.array is None:
+            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        return node
+
+    def set_node(self, base: NodeTable, path: str, document: bytes, new_id: Callable[[], bytes]) -> None:
+        """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
+
+        An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
+        committed.
+        """
+        array = parse_node(document)
+        known = self.node(base, path)
+        if known is None:
+            node = Node(new_id(), path, document, array)
+            self.created.add(node.id)
+        else:
+            if (known.array is None) != (array is None):
+                found, given = ("a group", "an array") if known.array is None else ("an array", "a group")
+                raise AlreadyExistsError(
+                    f"there is {found} at `{path}`, delete it before you write {given}",
+                    ErrorKind.NODE_ALREADY_EXISTS,
+                )
+            if known.array is not None and array is not None:
+                if len(known.array.shape) == len(array.shape):
+                    array = replace(array, manifests=known.array.manifests)
+                else:
+                    self.chunks.pop(known.id, None)
+            node = Node(known.id, path, document, array)
+            if node.id not in self.created:
+                self.updated.add(node.id)
+        self.nodes[path] = node
+
+    def delete_node(self, base: NodeTable, path: str) -> None:
+        """Delete a node and everything below it; nothing happens if there is none."""
+        node = self.node(base, path)
+        if node is None:
+            return
+        prefix = path.rstrip("/") + "/"
+        mine = [key for key in self.nodes if key == path or key.startswith(prefix)]
+        gone = {key: known for key in mine if (known := self.nodes[key]) is not None}
+        below = base.below(path)
+        paths = base.take(below).paths_list()
+        row = base.find(path)
+        rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
+        # What the base has at these paths is gone, unless an earlier change already replaced it.
+        ids, arrays = base.identities(rows)
+        self.deleted.update(
+            (id_, is_array) for id_, is_array in zip(ids, arrays, strict=True) if id_ not in self.deleted
+        )
+        for node_ in gone.values():
+            self.created.discard(node_.id)
+        removed = {node_.id for node_ in gone.values()}.union(ids)
+        self.updated -= removed
+        for id_ in removed & self.chunks.keys():
+            del self.chunks[id_]
+        for key in mine:
+            del self.nodes[key]
+        self.nodes.update(dict.fromkeys(paths))
+        if row >= 0:
+            self.nodes[path] = None
+
+    # Chunks
+
+    def set_chunk(self, base: NodeTable, path: str, coords: Coords, ref: ChunkRef) -> None:
+        """Set one reference; ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""
+        node = self.array(base, path)
+        check_coords(node, coords)
+        self.edits_of(node).set(coords, ref)
+
+    def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
+        """Delete one reference; nothing happens where there can be none."""
+        node = self.node(base, path)
+        if node is None or node.array is None or not in_grid(node, coords):
+            return
+        if node.id in self.created:
+            if node.id in self.chunks:
+                self.chunks[node.id].unset(coords)
+        elif node.id in self.chunks or covered(node, coords):
+            self.edits_of(node).set(coords, None)
+
+    def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
+        """Set many references of one array at once; all of them have to lie in its grid."""
+        node = self.array(base, path)
+        assert node.array is not None
+        if len(table):
+            if table.ndim != len(node.array.num_chunks):
+                raise _bad_coords(node, tuple(table.index[0].tolist()))
+            outside = np.flatnonzero((table.index >= np.array(node.array.num_chunks, np.uint32)).any(axis=1))
+            if len(outside):
+                raise _bad_coords(node, tuple(table.index[outside[0]].tolist()))
+            self.edits_of(node).set_table(table)
+
+    def edits_of(self, node: Node) -> ChunkEdits:
+        assert node.array is not None
+        edits = self.chunks.get(node.id)
+        if edits is None:
+            edits = self.chunks[node.id] = ChunkEdits(node.path, len(node.array.shape))
+        return edits
+
+    # As a whole
+
+    def apply(self, base: NodeTable) -> NodeTable:
+        """The base's nodes with these changes; references are not part of it."""
+        rows = np.fromiter(map(base.find, self.nodes), np.int64, len(self.nodes))
+        return base.edit(
+            rows[rows >= 0], NodeTable.from_nodes([node for node in self.nodes.values() if node])
+        )
+
+
+def in_grid(node: Node, coords: Coords) -> bool:
+    """Whether the array has a chunk at these coordinates."""
+    assert node.array is not None
+    counts = node.array.num_chunks
+    return len(coords) == len(counts) and all(
+        0 <= coord < count for coord, count in zip(coords, counts, strict=True)
+    )
+
+
+def covered(node: Node, coords: Coords) -> bool:
+    """Whether one of the array's manifests may hold a reference at these coordinates."""
+    assert node.array is not None
+    return any(manifest_covers(ref.extents, coords) for ref in node.array.manifests)
+
+
+def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:
+    """Whether a box, half-open, of shape (ndim, 2), contains the coordinates. A box without dimensions
+    contains all.
+    """
+    return all(low <= coord < high for coord, (low, high) in zip(coords, extents.tolist(), strict=False))
+
+
+def check_coords(node: Node, coords: Coords) -> None:
+    if not in_grid(node, coords):
+        raise _bad_coords(node, coords)
+
+
+def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
+    assert node.array is not None
+    return InvalidInputError(
+        f"no chunk {coords} in `{node.path}`: its grid has {node.array.num_chunks} chunks",
+        ErrorKind.INVALID_CHUNK_INDEX,
+    )

@@ -1,0 +1,121 @@
+"""Chunk references that a session set or deleted in one array, not yet in any manifest.
+
+zarr sets chunks one by one, virtual references come by the million: single ones gather in a dict
+until somebody wants columns, tables stay tables. Later edits win.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from frazil.format.columns import Ragged, intern
+from frazil.format.ids import id_matrix
+from frazil.format.manifest import (
+    ChunkKind,
+    ChunkRef,
+    ChunkTable,
+    ForeignObjects,
+    InlineRef,
+    NativeRef,
+    VirtualRef,
+)
+
+Coords = tuple[int, ...]
+
+
+class ChunkEdits:
+    """Edits of one array, newest last. ``None`` as a reference is a deletion."""
+
+    __slots__ = ("_single", "_tables", "ndim", "path")
+
+    def __init__(self, path: str, ndim: int, tables: tuple[ChunkTable, ...] = ()) -> None:
+        self.path = path
+        self.ndim = ndim
+        self._tables = list(tables)
+        self._single: dict[Coords, ChunkRef | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._single or self._tables)
+
+    def set(self, coords: Coords, ref: ChunkRef | None) -> None:
+        self._single[coords] = ref
+
+    def unset(self, coords: Coords) -> None:
+        """Forget what was set here: for arrays that no snapshot knows yet."""
+        self._single.pop(coords, None)
+        if any(table.find(coords) >= 0 for table in self._tables):
+            self._single[coords] = None
+
+    def set_table(self, table: ChunkTable) -> None:
+        """Set many at once."""
+        self._columns()
+        self._tables.append(table)
+
+    def get(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
+        """Whether there is an edit here, and the reference that it set."""
+        if coords in self._single:
+            return True, self._single[coords]
+        for table in reversed(self._tables):
+            row = table.find(coords)
+            if row >= 0:
+                return True, None if table.kind[row] == ChunkKind.ABSENT else table.ref(row)
+        return False, None
+
+    def table(self) -> ChunkTable:
+        """All edits as one table, deletions as rows of kind ABSENT."""
+        self._columns()
+        if len(self._tables) != 1:
+            self._tables = [ChunkTable.merge(self._tables) if self._tables else ChunkTable.empty(self.ndim)]
+        return self._tables[0]
+
+    def copy(self) -> ChunkEdits:
+        return ChunkEdits(self.path, self.ndim, (self.table(),))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ChunkEdits, (self.path, self.ndim, (self.table().prune(),)))
+
+    def _columns(self) -> None:
+        if self._single:
+            self._tables.append(table_of(self._single, self.ndim))
+            self._single = {}
+
+
+def table_of(refs: dict[Coords, ChunkRef | None], ndim: int) -> ChunkTable:
+    """Single references as columns."""
+    order = sorted(refs)
+    values = list(map(refs.__getitem__, order))
+    index = np.array(order, np.uint32).reshape(len(order), ndim)
+    classes = np.fromiter(map(_KIND_OF.__getitem__, map(type, values)), np.uint8, len(values))
+    source = np.zeros(len(order), np.uint32)
+    offset, length = np.zeros((2, len(order)), np.uint64)
+
+    native = [ref for ref in values if isinstance(ref, NativeRef)]
+    chunk_ids, source[classes == ChunkKind.NATIVE] = intern([ref.chunk_id for ref in native])
+    virtual = [ref for ref in values if isinstance(ref, VirtualRef)]
+    objects, source[classes == ChunkKind.VIRTUAL] = intern(
+        [(ref.location, ref.etag or "", ref.modified or 0) for ref in virtual]
+    )
+    inline = [ref.data for ref in values if isinstance(ref, InlineRef)]
+    source[classes == ChunkKind.INLINE] = np.arange(len(inline))
+    length[classes == ChunkKind.INLINE] = list(map(len, inline))
+    for kind, ranged in ((ChunkKind.NATIVE, native), (ChunkKind.VIRTUAL, virtual)):
+        offset[classes == kind] = [ref.offset for ref in ranged]
+        length[classes == kind] = [ref.length for ref in ranged]
+    foreign = ForeignObjects(
+        Ragged.of_text([location for location, _, _ in objects]),
+        Ragged.of_text([etag for _, etag, _ in objects]),
+        np.array([modified for _, _, modified in objects], np.uint32),
+    )
+    return ChunkTable(
+        index, classes, source, offset, length, id_matrix(chunk_ids), foreign, Ragged.of_bytes(inline)
+    )
+
+
+_KIND_OF = {
+    NativeRef: ChunkKind.NATIVE,
+    VirtualRef: ChunkKind.VIRTUAL,
+    InlineRef: ChunkKind.INLINE,
+    type(None): ChunkKind.ABSENT,
+}

@@ -1,0 +1,113 @@
+"""Reads that are asked for one by one in the same turn of an event loop, fetched together.
+
+zarr asks for chunks one at a time, from many tasks. The tasks run in one turn of the loop, so the first
+read of a turn schedules a dispatch for the next turn, and all reads that come until then are planned as one
+job. The price is one turn of the loop, microseconds before a request of milliseconds.
+
+One ``LoopReads`` serves one event loop and is touched only from it: no locks. A merged request is a task of
+its own, since the tasks that wait for it may be cancelled one by one; when all of them are, so is the
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from frazil.chunks.ranges import ByteRange, Job, MergeLimits, Outcome, cut_all, fetch_async
+from frazil.errors import ErrorKind, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Sequence
+
+    _Waiting = list[tuple[ByteRange, asyncio.Future[Buffer]]]
+
+
+class LoopReads:
+    """Reads of one event loop, at most ``max_requests`` at a time."""
+
+    def __init__(self, limits: MergeLimits, max_requests: int) -> None:
+        self._limits = limits
+        self._free = asyncio.Semaphore(max_requests)
+        self._waiting: _Waiting = []
+        self._running: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
+
+    async def read(self, wanted: ByteRange) -> Buffer:
+        """The bytes of one range, fetched together with the others of this turn."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Buffer] = loop.create_future()
+        self._waiting.append((wanted, answer))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._dispatch)
+        return await answer
+
+    async def fetch_all(self, requests: Sequence[ByteRange]) -> list[Outcome]:
+        """What came of each request."""
+        return await asyncio.gather(*map(self._fetch, requests))
+
+    async def _fetch(self, request: ByteRange) -> Outcome:
+        async with self._free:
+            return await fetch_async(request)
+
+    def _dispatch(self) -> None:
+        waiting = [(wanted, answer) for wanted, answer in self._waiting if not answer.done()]
+        self._waiting = []
+        if not waiting:
+            return
+        try:
+            job = Job([wanted for wanted, _ in waiting], self._limits)
+            served = [[waiting[row] for row in rows] for rows in job.parts()]
+        except Exception as error:
+            _fail(waiting, error)
+            return
+        for request, group in zip(job.requests, served, strict=True):
+            task = asyncio.get_running_loop().create_task(self._serve(request, group))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            _cancel_when_deserted(task, group)
+
+    async def _serve(self, request: ByteRange, group: _Waiting) -> None:
+        try:
+            wanted = [wanted for wanted, _ in group]
+            outcomes = list(cut_all(wanted, request, await self._fetch(request)))
+            if len(group) > 1 and all(map(_may_be_of_one, outcomes)):
+                alone = zip(wanted, await self.fetch_all(wanted), strict=True)
+                outcomes = [outcome for one, data in alone for outcome in cut_all([one], one, data)]
+            for (_, answer), outcome in zip(group, outcomes, strict=True):
+                if answer.done():
+                    continue
+                if isinstance(outcome, Exception):
+                    answer.set_exception(outcome)
+                else:
+                    answer.set_result(outcome)
+        except asyncio.CancelledError:
+            for _, answer in group:
+                answer.cancel()
+            raise
+        except Exception as error:
+            _fail(group, error)
+
+
+def _may_be_of_one(outcome: Outcome) -> bool:
+    """Foreign objects give nothing of a range that goes past their end, so one chunk may fail them all."""
+    return isinstance(outcome, StorageError) and outcome.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
+
+
+def _fail(group: _Waiting, error: Exception) -> None:
+    for _, answer in group:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+def _cancel_when_deserted(task: asyncio.Task[None], group: _Waiting) -> None:
+    """Cancel the request when every task that waits for it was cancelled."""
+    left = len(group)
+
+    def one_less(answer: asyncio.Future[Buffer]) -> None:
+        nonlocal left
+        left -= answer.cancelled()
+        if left == 0:
+            task.cancel()
+
+    for _, answer in group:
+        answer.add_done_callback(one_less)

@@ -1,0 +1,190 @@
+"""Bytes of chunks, given their references: inline, in chunk files, or virtual.
+
+    ChunkRef ──locate──> bytes at hand                       (inline, or written and not durable yet)
+                         range of an object ──plan──> few requests ──> slices
+
+Ranges of the same object that lie near each other become one request (``coalesce``), whether they come in
+one call (``read_many``) or in one turn of an event loop (``batching``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from frazil.chunks.batching import LoopReads
+from frazil.chunks.ranges import ByteRange, Job, MergeLimits, Outcome, StoredObject, fetch, raised_all
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.keys import chunk_key
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Sequence
+
+    from frazil.chunks.virtual import VirtualSources
+    from frazil.chunks.writer import ChunkWriter
+    from frazil.storage.base import Storage
+
+Request = tuple[ChunkRef, int, int | None]
+
+MAX_REQUESTS: Final = 64
+#: A pack is asked for again and again.
+_name_of = lru_cache(4096)(chunk_key)
+
+_LARGEST_OBJECT: Final = (1 << 63) - 1
+
+
+class ChunkReader:
+    """Reads chunks. Every method may be called from many threads and event loops.
+
+    ``start`` and ``stop`` are bytes within the chunk, clamped to it; ``stop`` None is its end. ``writer``
+    is asked first for chunks of one's own that are not durable yet. ``max_gap``, ``max_waste`` and
+    ``max_merged`` are the bounds of merging, in bytes (see ``coalesce``).
+
+    >>> import secrets
+    >>> from frazil.chunks.virtual import VirtualSources
+    >>> from frazil.chunks.writer import ChunkWriter, PackSettings
+    >>> from frazil.storage.memory import MemoryStorage
+    >>> storage = MemoryStorage()
+    >>> writer = ChunkWriter(storage, PackSettings(), lambda: secrets.token_bytes(12))
+    >>> reader = ChunkReader(storage, VirtualSources([], {}), writer)
+    >>> ref = writer.write(b"hello, ice")
+    >>> bytes(reader.read(ref)), bytes(reader.read(ref, 7))
+    (b'hello, ice', b'ice')
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        virtual: VirtualSources,
+        writer: ChunkWriter | None = None,
+        *,
+        max_gap: int = MergeLimits().max_gap,
+        max_waste: int = MergeLimits().max_waste,
+        max_merged: int = MergeLimits().max_size,
+        max_requests: int = MAX_REQUESTS,
+    ) -> None:
+        self._storage = storage
+        self._virtual = virtual
+        self._writer = writer
+        self._limits = MergeLimits(max_gap, max_waste, max_merged)
+        self._max_requests = max_requests
+        self._lock = threading.Lock()
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_process = 0
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self._storage, self._virtual, self._writer, self._limits, self._max_requests)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        storage, virtual, writer, limits, max_requests = state
+        ChunkReader.__init__(self, storage, virtual, writer, max_requests=max_requests)
+        self._limits = limits
+
+    def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Bytes of one chunk.
+
+        Raises ``StorageError``: ``object-not-found``, ``invalid-object-size`` (the object is shorter than the
+        reference says), ``virtual-chunk-modified``; ``InvalidInputError`` for a virtual chunk outside the
+        containers or one that was not authorised.
+        """
+        found = self._locate(ref, start, stop)
+        return found.read() if isinstance(found, ByteRange) else found
+
+    async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """``read`` for an event loop; reads of one turn of the loop are fetched together."""
+        found = self._locate(ref, start, stop)
+        if not isinstance(found, ByteRange):
+            return found
+        return found.read() if found.where.is_local else await self._of_this_loop().read(found)
+
+    def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
+        """Bytes of each (reference, start, stop), in order. Raises the first error in that order."""
+        answers, wanted, job = self._prepare(requests)
+        return _filled(answers, wanted, job, self._fetch_all(job.requests))
+
+    async def read_many_async(self, requests: Sequence[Request]) -> list[Buffer]:
+        """``read_many`` for an event loop."""
+        answers, wanted, job = self._prepare(requests)
+        if all(request.where.is_local for request in job.requests):
+            return _filled(answers, wanted, job, self._fetch_all(job.requests))
+        return _filled(answers, wanted, job, await self._of_this_loop().fetch_all(job.requests))
+
+    # ------------------------------------------------------------------------------------- inside
+
+    def _locate(self, ref: ChunkRef, start: int, stop: int | None) -> Buffer | ByteRange:
+        """Where the bytes are, or the bytes."""
+        length = len(ref.data) if isinstance(ref, InlineRef) else ref.length
+        stop = length if stop is None else min(stop, length)
+        if start < 0 or stop < 0:
+            raise InvalidInputError(
+                f"the byte range [{start}, {stop}) of a chunk is not one: expected 0 <= start <= stop",
+                ErrorKind.INVALID_BYTE_RANGE,
+            )
+        if start >= stop:
+            return b""
+        if isinstance(ref, InlineRef):
+            return memoryview(ref.data)[start:stop]
+        first, last = ref.offset + start, ref.offset + stop
+        if isinstance(ref, NativeRef):
+            if self._writer is not None:
+                data = self._writer.pending(ref.chunk_id, first, last)
+                if data is not None:
+                    return data
+            found = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
+        else:
+            found = ByteRange(self._virtual.locate(ref), first, last)
+        if last > _LARGEST_OBJECT:
+            raise StorageError(
+                f"a reference names bytes up to {last} of object {found.where.name!r}: "
+                f"expected at most {_LARGEST_OBJECT}",
+                ErrorKind.INVALID_OBJECT_SIZE,
+            )
+        return found
+
+    def _prepare(self, requests: Sequence[Request]) -> tuple[list[Buffer], list[int], Job]:
+        """Answers as far as they are at hand, the places of the others, and how to get those."""
+        located = [self._locate(ref, start, stop) for ref, start, stop in requests]
+        wanted = [i for i, found in enumerate(located) if isinstance(found, ByteRange)]
+        answers = [b"" if isinstance(found, ByteRange) else found for found in located]
+        job = Job([found for found in located if isinstance(found, ByteRange)], self._limits)
+        return answers, wanted, job
+
+    def _fetch_all(self, requests: list[ByteRange]) -> list[Outcome]:
+        # Local reads are a copy from the page cache: handing them to threads costs more than it saves.
+        if len(requests) < 2 or all(request.where.is_local for request in requests):
+            return list(map(fetch, requests))
+        return list(self._threads().map(fetch, requests))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None or self._pool_process != os.getpid():
+                self._pool = ThreadPoolExecutor(self._max_requests, "frazil-read")
+                self._pool_process = os.getpid()
+            return self._pool
+
+    def _of_this_loop(self) -> LoopReads:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            reads = self._loops.get(loop)
+            if reads is None:
+                # A semaphore that was waited for holds its loop, so weak keys alone would keep closed loops.
+                for closed in [other for other in self._loops if other.is_closed()]:
+                    del self._loops[closed]
+                reads = self._loops[loop] = LoopReads(self._limits, self._max_requests)
+            return reads
+
+
+def _filled(answers: list[Buffer], wanted: list[int], job: Job, fetched: list[Outcome]) -> list[Buffer]:
+    """The answers, with what was fetched in its places."""
+    for i, data in zip(wanted, raised_all(job.outcomes(fetched)), strict=True):
+        answers[i] = data
+    return answers

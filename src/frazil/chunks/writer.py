@@ -1,0 +1,285 @@
+"""Chunks on their way to storage: small ones gathered into packs, large ones as files of their own.
+
+A reference names a range of a chunk file, so one file may hold many chunks. A file costs about a
+millisecond to make on a disk and tens of milliseconds on an object store, whatever its size; a copy of a
+small chunk into a buffer costs microseconds. Hence chunks under a threshold are copied into the open
+pack, and a full pack is put in the background as one object.
+
+    write ──> open pack ──full──> sealed pack ──put returned──> durable, forgotten here
+                          flush
+                                  sealed pack ──put failed──> kept, and put again by flush
+
+A reference is handed out at once, so *nothing may be reported durable before it is*: whoever commits
+references calls ``flush()`` first, which returns only when every pack is in storage. Until then the bytes are
+readable here, through ``pending()``.
+
+The id of a pack is random and nobody else writes under it, so putting a pack twice is harmless; an id is
+never used for two different contents, which is why a forked child may not carry on with its parent's open
+pack.
+
+Memory: at most ``max_in_flight`` sealed packs and the open one. A writer that would exceed it waits for
+the oldest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.keys import chunk_key
+from frazil.format.manifest import NativeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable
+
+    from frazil.storage.base import Storage
+
+MAX_IN_FLIGHT: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PackSettings:
+    """Which chunks are packed, and how large a pack grows; sizes in bytes.
+
+    ``threshold``: shorter chunks are packed. ``pack_size``: a pack is put before it would exceed this.
+    """
+
+    enabled: bool = True
+    threshold: int = 1 << 20
+    pack_size: int = 16 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Pack:
+    """``data`` grows while the pack is open; ``put`` is there once it is sealed."""
+
+    id: bytes
+    data: bytearray = field(default_factory=bytearray)
+    put: Future[None] | None = None
+
+
+class ChunkWriter:
+    """Writes chunks to a storage, packing the small ones. Every method may be called from many threads.
+
+    ``new_id`` makes the 12 random bytes of a chunk file's id.
+
+    >>> import secrets
+    >>> from frazil.storage.memory import MemoryStorage
+    >>> writer = ChunkWriter(MemoryStorage(), PackSettings(), lambda: secrets.token_bytes(12))
+    >>> first, second = writer.write(b"abc"), writer.write(b"defg")
+    >>> first.chunk_id == second.chunk_id, second.offset, second.length
+    (True, 3, 4)
+    >>> writer.flush()
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: PackSettings,
+        new_id: Callable[[], bytes],
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._new_id = new_id
+        self._max_in_flight = max_in_flight
+        self._pack_below = settings.threshold if settings.enabled else 0
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._open: _Pack | None = None
+        self._sealed: dict[bytes, _Pack] = {}  # oldest first
+        self._pool: ThreadPoolExecutor | None = None
+
+    # Threads, locks and open packs do not travel; what was written has to be durable where it was written.
+    def __getstate__(self) -> tuple[Any, ...]:
+        self.flush()
+        return (self._storage, self._settings, self._new_id, self._max_in_flight)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        storage, settings, new_id, max_in_flight = state
+        ChunkWriter.__init__(self, storage, settings, new_id, max_in_flight=max_in_flight)
+
+    def write(self, data: Buffer) -> NativeRef:
+        """Take one chunk; its bytes are copied or stored on return.
+
+        Raises ``InvalidInputError`` (``zero-length-chunk``), and ``StorageError`` if this chunk cannot be
+        stored, or if there is no room for it because an earlier pack could not be.
+        """
+        view = _bytes_of(data)
+        if view.nbytes >= self._pack_below:
+            id_ = self._next_id()
+            _stored(self._storage, id_, view)
+            return NativeRef(id_, 0, view.nbytes)
+        while not isinstance(answer := self._append(view), NativeRef):
+            wait([answer])
+        return answer
+
+    async def write_async(self, data: Buffer) -> NativeRef:
+        """``write`` for an event loop: waits for the storage without holding up the loop."""
+        view = _bytes_of(data)
+        if view.nbytes >= self._pack_below:
+            id_ = self._next_id()
+            if self._storage.is_local:
+                _stored(self._storage, id_, view)
+            else:
+                await self._storage.put_async(chunk_key(id_), view)
+            return NativeRef(id_, 0, view.nbytes)
+        while not isinstance(answer := self._append(view), NativeRef):
+            await _done(answer)
+        return answer
+
+    def flush(self) -> None:
+        """Return when everything written so far is durable.
+
+        Raises the first error of a put. What could not be put is kept, and tried again by the next
+        ``flush()``; until one succeeds, the references handed out must not be committed.
+        """
+        self._enter()
+        with self._lock:
+            for pack in self._sealed.values():
+                if pack.put is not None and _failure(pack.put) is not None:
+                    self._submit(pack)
+            if self._open is not None:
+                self._seal(self._open)
+            puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
+        wait(puts)
+        for put in puts:
+            error = _failure(put)
+            if error is not None:
+                raise error
+
+    def pending(self, chunk_id: bytes, start: int, stop: int) -> Buffer | None:
+        """Bytes ``start <= i < stop`` of a pack that is not durable yet; None if it is not here."""
+        with self._lock:
+            pack = self._open
+            if pack is not None and pack.id == chunk_id:
+                # A copy: a bytearray with a view on it cannot grow.
+                return pack.data[start:stop]
+            pack = self._sealed.get(chunk_id)
+        return None if pack is None else memoryview(pack.data)[start:stop]
+
+    def forget(self) -> None:
+        """Drop what is not durable: the session was discarded, nobody will ask for it."""
+        self._enter_or_restart()
+        with self._lock:
+            for pack in self._sealed.values():
+                if pack.put is not None:
+                    pack.put.cancel()
+            self._sealed.clear()
+            self._open = None
+
+    # ------------------------------------------------------------------------------------- inside
+
+    def _next_id(self) -> bytes:
+        """The one place where the id of a chunk file is chosen."""
+        return self._new_id()
+
+    def _append(self, view: memoryview) -> NativeRef | Future[None]:
+        """The reference of a chunk copied into the open pack, or the put to wait for until there is room."""
+        self._enter()
+        size = view.nbytes
+        with self._lock:
+            pack = self._open
+            if pack is None or len(pack.data) + size > self._settings.pack_size:
+                if pack is not None:
+                    busy = self._no_room()
+                    if busy is not None:
+                        return busy
+                    self._seal(pack)
+                pack = self._open = _Pack(self._next_id())
+            offset = len(pack.data)
+            pack.data += view
+            return NativeRef(pack.id, offset, size)
+
+    def _no_room(self) -> Future[None] | None:
+        """The oldest put, if as many packs as allowed are in flight. Raises what a failed one raised."""
+        if len(self._sealed) < self._max_in_flight:
+            return None
+        puts = [pack.put for pack in self._sealed.values() if pack.put is not None]
+        for put in puts:
+            error = _failure(put)
+            if error is not None:
+                raise error
+        return puts[0]
+
+    def _seal(self, pack: _Pack) -> None:
+        self._open = None
+        self._sealed[pack.id] = pack
+        self._submit(pack)
+
+    def _submit(self, pack: _Pack) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._max_in_flight, "frazil-pack")
+        pack.put = self._pool.submit(self._put, pack)
+
+    def _put(self, pack: _Pack) -> None:
+        _stored(self._storage, pack.id, memoryview(pack.data))
+        # Only now may the bytes go; a reader that no longer finds them here finds them in storage.
+        with self._lock:
+            self._sealed.pop(pack.id, None)
+
+    def _enter(self) -> None:
+        """In a forked child there are no threads, and the parent may go on with the open pack."""
+        if self._process != os.getpid():
+            if self._open is not None or self._sealed:
+                raise StorageError(
+                    f"chunks written in process {self._process} were not durable when it was forked into "
+                    f"process {os.getpid()}: flush before forking, or pickle the session",
+                    ErrorKind.FORKED_PROCESS,
+                )
+            self._start()
+
+    def _enter_or_restart(self) -> None:
+        if self._process != os.getpid():
+            self._start()
+
+
+def _bytes_of(data: Buffer) -> memoryview:
+    """A chunk as one row of bytes."""
+    view = memoryview(data)
+    if view.nbytes == 0:
+        raise InvalidInputError(
+            "a chunk of no bytes cannot be written: expected at least one byte", ErrorKind.ZERO_LENGTH_CHUNK
+        )
+    if view.ndim == 1 and view.itemsize == 1:
+        return view if view.contiguous else memoryview(view.tobytes())
+    # Not cast(): it refuses formats such as ">f4".
+    return memoryview(np.frombuffer(view, np.uint8)) if view.c_contiguous else memoryview(view.tobytes())
+
+
+def _stored(storage: Storage, id_: bytes, data: memoryview) -> None:
+    storage.put(chunk_key(id_), data)
+
+
+def _failure(put: Future[None]) -> BaseException | None:
+    """What a finished put raised; None for one that is running, went well, or was cancelled."""
+    return put.exception() if put.done() and not put.cancelled() else None
+
+
+async def _done(put: Future[None]) -> None:
+    """Wait until a put has ended, well or not. Cancelling the waiting does not cancel the put."""
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def wake() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def wake_loop(_: Future[None]) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            loop.call_soon_threadsafe(wake)
+
+    put.add_done_callback(wake_loop)
+    await ended

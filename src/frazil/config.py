@@ -1,0 +1,43 @@
+"""Configuration of a repository."""
+
+from frazil.repository.attribution import Attribution
+from frazil.repository.conditions import (
+    ManifestPreloadCondition,
+    ManifestSplitCondition,
+    ManifestSplitDimCondition,
+)
+from frazil.repository.config import (
+    CachingConfig,
+    CompressionAlgorithm,
+    CompressionConfig,
+    PackingConfig,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+)
+from frazil.repository.manifest_config import (
+    ManifestConfig,
+    ManifestPreloadConfig,
+    ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+)
+from frazil.repository.values import FeatureFlag
+from frazil.storage.object_store_config import ObjectStoreConfig
+
+__all__ = [
+    "Attribution",
+    "CachingConfig",
+    "CompressionAlgorithm",
+    "CompressionConfig",
+    "FeatureFlag",
+    "ManifestConfig",
+    "ManifestPreloadCondition",
+    "ManifestPreloadConfig",
+    "ManifestSplitCondition",
+    "ManifestSplitDimCondition",
+    "ManifestSplittingConfig",
+    "ManifestVirtualChunkLocationCompressionConfig",
+    "ObjectStoreConfig",
+    "PackingConfig",
+    "RepoUpdateRetryConfig",
+    "RepositoryConfig",
+]

@@ -1,0 +1,262 @@
+"""How Frazil's public values look: as a call, as a record, as HTML.
+
+One way of printing for all of them, so that a class only names its fields:
+
+* a *call*, what ``repr`` gives for settings, could be typed in again::
+
+      frazil.config.CompressionConfig(
+          algorithm=None,
+          level=9,
+      )
+
+* a *record*, what ``str`` gives (and ``repr`` for results), has one field per line, and says what
+  holds where nothing was set::
+
+      <frazil.config.CompressionConfig>
+      algorithm: Zstd (default)
+      level: 9
+
+* the *HTML* has the record's fields, nested values folded.
+
+``Settings`` adds the mutable half: every assignment, in the constructor or later, passes the check
+that the class's table names for the field. This module imports only errors, like them it may be used
+by every room.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from html import escape
+from textwrap import indent
+from typing import Any, ClassVar, Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+PACKAGE: Final = "frazil"
+
+_STYLE: Final = """<style>
+.frazil-repr { line-height: 1.6; max-width: 700px; color: var(--jp-content-font-color0, inherit); }
+.frazil-repr .frazil-header { font-weight: 500; border-bottom: solid 1px #8888; margin-bottom: 4px; }
+.frazil-repr .frazil-field { padding: 2px 0; }
+.frazil-repr .frazil-field-name { font-weight: 500; opacity: 0.6; }
+.frazil-repr summary { cursor: pointer; }
+.frazil-repr details > .frazil-repr { margin: 4px 0 0 12px; padding: 6px 10px; background: #8881; }
+</style>
+"""
+
+
+def quoted(text: str) -> str:
+    """Text in double quotes, on one line."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def utc(moment: datetime) -> str:
+    """A moment as an expression in UTC, microseconds always shown."""
+    t = moment.astimezone(UTC)
+    parts = (t.year, t.month, t.day, t.hour, t.minute, t.second, t.microsecond)
+    return f"datetime.datetime({','.join(map(str, parts))}, tzinfo=datetime.timezone.utc)"
+
+
+def literal(value: Any) -> str:
+    """One field's value as an expression, over several lines if it is a nested value."""
+    if isinstance(value, Record):
+        return repr(value).rstrip("\n")
+    if isinstance(value, Enum):
+        return f"{PACKAGE}.{type(value).__qualname__}.{value.name}"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, datetime):
+        return utc(value)
+    if isinstance(value, dict):
+        entries = [f"{literal(k)}: {literal(v)}" for k, v in value.items()]
+        if any(isinstance(v, Record) for v in value.values()):
+            return "{\n" + "".join(indent(entry, "    ") + ",\n" for entry in entries) + "}"
+        return "{" + ", ".join(entries) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(literal, value)) + ")"
+    return repr(value)
+
+
+def call(name: str, fields: Iterable[tuple[str, Any]]) -> str:
+    """The text of a constructor call, one keyword per line."""
+    lines = (f"{field}={literal(value)}" for field, value in fields)
+    return f"{name}(\n" + "".join(indent(line, "    ") + ",\n" for line in lines) + ")"
+
+
+#: What a row of a record may hold: text of one line, a nested record, or named records.
+type Shown = str | Record | Mapping[str, Record]
+
+
+def _block(name: str, value: Shown) -> list[str]:
+    if isinstance(value, str):
+        return [f"{name}:", indent(value, "    ")] if "\n" in value else [f"{name}: {value}"]
+    if isinstance(value, Record):
+        return [f"{name}:", indent(str(value).rstrip("\n"), "    ")]
+    lines = [line for key, record in value.items() for line in _block(key, record)]
+    return [f"{name}:", *(indent(line, "    ") for line in lines)]
+
+
+def _html(name: str, value: Shown) -> str:
+    if isinstance(value, str):
+        return (
+            f'  <div class="frazil-field"><span class="frazil-field-name">{escape(name)}:</span> '
+            f'<span class="frazil-field-value">{escape(value, quote=False)}</span></div>'
+        )
+    if isinstance(value, Record):
+        body = value._html_body()
+    else:
+        inner = "\n".join(_html(key, record) for key, record in value.items())
+        body = f'    <div class="frazil-repr">\n{inner}\n    </div>'
+    summary = f'    <summary class="frazil-field-name">{escape(name)}</summary>'
+    return f"  <details>\n{summary}\n{body}\n  </details>"
+
+
+class Record:
+    """A value that prints as a record. Subclasses name themselves and give their rows."""
+
+    __slots__ = ()
+
+    #: Public path of the class, without the package.
+    shown_as: ClassVar[str]
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        """Name and text of each field, or a nested record."""
+        raise NotImplementedError
+
+    def _title(self) -> str:
+        return f"{PACKAGE}.{self.shown_as}"
+
+    def __str__(self) -> str:
+        lines = [f"<{self._title()}>"]
+        for name, value in self._rows():
+            lines += _block(name, value)
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _html_body(self) -> str:
+        header = f'  <div class="frazil-header">{escape(self._title())}</div>'
+        rows = (_html(name, value) for name, value in self._rows())
+        return "\n".join(['<div class="frazil-repr">', header, *rows, "</div>"])
+
+    def _repr_html_(self) -> str:
+        """The record as HTML, for notebooks."""
+        return _STYLE + self._html_body() + "\n"
+
+
+Check = Callable[[str, Any], None]
+
+
+def unsigned(bits: int, *, zero: bool = True) -> Check:
+    """A check: None, or an integer of so many bits; not zero if ``zero`` is False.
+
+    >>> unsigned(16)("max_tries", 3)
+    """
+    low = 0 if zero else 1
+
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name}: expected an integer or None, found {type(value).__name__}")
+        if not low <= value < 1 << bits:
+            raise InvalidInputError(
+                f"{name}: expected {low} to {(1 << bits) - 1}, found {value}", ErrorKind.STORAGE_CONFIG
+            )
+
+    return check
+
+
+def instance(*types: type) -> Check:
+    """A check: None, or a value of one of these types."""
+
+    def check(name: str, value: Any) -> None:
+        if value is not None and not isinstance(value, types):
+            expected = " or ".join(t.__name__ for t in types)
+            raise TypeError(f"{name}: expected {expected} or None, found {type(value).__name__}")
+
+    return check
+
+
+def required(*types: type) -> Check:
+    """A check: a value of one of these types."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, types):
+            expected = " or ".join(t.__name__ for t in types)
+            raise TypeError(f"{name}: expected {expected}, found {type(value).__name__}")
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What holds where a field is None: for the record only."""
+
+    value: Any
+
+
+class Settings(Record):
+    """A mutable value of optional fields. ``repr`` is a call, ``str`` the record of what holds.
+
+    Subclasses are slotted dataclasses; ``_fields`` gives the order of printing and, for each field,
+    what holds if it is None (``Default``, or None when nothing does); ``_checks`` what may be assigned.
+    """
+
+    __slots__ = ()
+
+    _fields: ClassVar[Mapping[str, Default | None]]
+    _checks: ClassVar[Mapping[str, Check]]
+    #: Merging takes it as a whole, from the one side or the other.
+    _whole: ClassVar[bool] = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check = self._checks.get(name)
+        if check is not None:
+            check(name, value)
+        object.__setattr__(self, name, value)
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        for name, default in self._fields.items():
+            value = getattr(self, name)
+            yield name, self._shown(value, default)
+
+    @staticmethod
+    def _shown(value: Any, default: Default | None) -> Shown:
+        if value is None and default is not None:
+            implied = default.value
+            if isinstance(implied, Record):
+                return implied
+            text = implied if isinstance(implied, str) else literal(implied)
+            return f"{text} (default)"
+        if isinstance(value, dict) and any(isinstance(v, Record) for v in value.values()):
+            return value
+        return value if isinstance(value, Record) else literal(value)
+
+    def __repr__(self) -> str:
+        return call(self._title(), ((name, getattr(self, name)) for name in self._fields))
+
+
+class Family(type):
+    """A closed set of variants, written as classes inside one class that has no instances itself.
+
+    ``isinstance(S3Credentials.Anonymous(), S3Credentials)`` holds, although a class cannot inherit
+    from the one around it.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        variants = ", ".join(f"{cls.__name__}.{v.__name__}" for v in cls.variants())
+        raise TypeError(f"{cls.__name__} has no instances of its own: use one of {variants}")
+
+    def variants(cls) -> tuple[type, ...]:
+        return tuple(v for v in vars(cls).values() if isinstance(v, type))
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, cls.variants())

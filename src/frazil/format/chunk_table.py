@@ -1,0 +1,410 @@
+"""Chunk references of one array, as columns sorted by coordinates.
+
+    kind     source            offset, length
+    ABSENT   0                 0, 0: a deletion, only in change sets
+    NATIVE   a chunk file      range in that file (a pack holds many chunks)
+    VIRTUAL  a foreign object  range in that object
+    INLINE   the bytes         0, number of bytes
+
+``source`` numbers the rows of ``chunk_ids``, ``foreign`` or ``inline``: what many references share
+is there once. Tables cut from one manifest carry all sources of that manifest; ``prune`` leaves the
+unused ones behind.
+
+Coordinates are looked up by *keys*: one int64 per row, the number of the chunk in the box spanned by the
+largest coordinates, or where that number has no room in 63 bits the row's bytes, big-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.columns import I64, U8, U32, U64, Ragged, intern, number
+from frazil.format.coordinates import ascending, box, keys
+
+
+class ChunkKind(IntEnum):
+    """Kind of a chunk reference; numbers as in the public ``ChunkType``.
+
+    ``ABSENT`` marks a deletion in a change set.
+    """
+
+    ABSENT = 0
+    NATIVE = 1
+    VIRTUAL = 2
+    INLINE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRef:
+    """A range of a chunk file of the repository."""
+
+    chunk_id: bytes
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualRef:
+    """A range of a foreign object; ``etag`` or ``modified`` (seconds since 1970) tell its expected state."""
+
+    location: str
+    offset: int
+    length: int
+    etag: str | None = None
+    modified: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InlineRef:
+    """The chunk itself."""
+
+    data: bytes
+
+
+type ChunkRef = NativeRef | VirtualRef | InlineRef
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForeignObjects:
+    """The distinct objects that virtual references point to, with what is known of their state.
+
+    ``etags`` has an empty row where there is none; ``modified`` (uint32, seconds since 1970) is 0 where
+    unknown. A location used with two different checksums is two rows.
+    """
+
+    locations: Ragged
+    etags: Ragged
+    modified: U32
+
+    def __len__(self) -> int:
+        return len(self.modified)
+
+    def take(self, rows: NDArray[Any]) -> ForeignObjects:
+        return ForeignObjects(self.locations.take(rows), self.etags.take(rows), self.modified[rows])
+
+    @staticmethod
+    def concat(parts: Sequence[ForeignObjects]) -> ForeignObjects:
+        return ForeignObjects(
+            Ragged.concat([part.locations for part in parts]),
+            Ragged.concat([part.etags for part in parts]),
+            np.concatenate([part.modified for part in parts]),
+        )
+
+
+_NO_IDS = np.zeros((0, 12), np.uint8)
+_NO_FOREIGN = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
+_NO_INLINE = Ragged.empty()
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkTable:
+    """Chunk references of one array, n rows, strictly ascending by ``index``.
+
+    index    uint32 (n, ndim)   chunk coordinates (n, 0) for a scalar array
+    kind     uint8 (n,)         ``ChunkKind``
+    source   uint32 (n,)        row of chunk_ids, foreign or inline, by kind (0 for ABSENT)
+    offset   uint64 (n,)        first byte in the source
+    length   uint64 (n,)        number of bytes
+
+    A value: never changed, but for the search keys, which are made at the first look-up and kept.
+
+    >>> table = ChunkTable.from_inline([[0, 1], [0, 0]], [b"b", b"a"])
+    >>> len(table), table.find((0, 0)), table.find((7, 7)), table.ref(0)
+    (2, 0, -1, InlineRef(data=b'a'))
+    """
+
+    index: U32
+    kind: U8
+    source: U32
+    offset: U64
+    length: U64
+    chunk_ids: U8  # (m, 12)
+    foreign: ForeignObjects
+    inline: Ragged
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        pruned = self.prune()
+        foreign = pruned.foreign
+        foreign = ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified)
+        columns = pruned.index, pruned.kind, pruned.source, pruned.offset, pruned.length
+        return ChunkTable, (*columns, pruned.chunk_ids, foreign, pruned.inline.compact())
+
+    @property
+    def ndim(self) -> int:
+        ndim: int = self.index.shape[1]
+        return ndim
+
+    @classmethod
+    def empty(cls, ndim: int) -> ChunkTable:
+        return cls.from_absent(np.zeros((0, ndim), np.uint32))
+
+    @classmethod
+    def from_native(
+        cls, index: ArrayLike, chunk_ids: U8, source: ArrayLike, offset: ArrayLike, length: ArrayLike
+    ) -> ChunkTable:
+        """References to chunk files: ``source`` numbers the rows of ``chunk_ids``, shape (m, 12).
+
+        Here as in the constructors below, ``index`` has shape (n, ndim) in any order, the last of equal
+        coordinates counts, and one number stands for n equal ones.
+        """
+        return cls._of(ChunkKind.NATIVE, index, source, offset, length, chunk_ids=chunk_ids)
+
+    @classmethod
+    def from_virtual(
+        cls,
+        index: ArrayLike,
+        locations: Sequence[str],
+        offset: ArrayLike,
+        length: ArrayLike,
+        etag: str | None = None,
+        modified: int | None = None,
+    ) -> ChunkTable:
+        """References to foreign objects, all with the same checksum: an etag, a time in seconds, or none."""
+        if etag and modified:
+            raise InvalidInputError(
+                "a virtual reference has an etag or a time of modification, not both",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
+        distinct, source = intern(locations)
+        count = len(distinct)
+        foreign = ForeignObjects(
+            Ragged.of_text(distinct),
+            Ragged.of_bytes([(etag or "").encode()]).take(np.zeros(count, np.int64)),
+            np.full(count, modified or 0, np.uint32),
+        )
+        return cls._of(ChunkKind.VIRTUAL, index, source, offset, length, foreign=foreign)
+
+    @classmethod
+    def from_inline(cls, index: ArrayLike, blobs: Sequence[bytes]) -> ChunkTable:
+        """References that are the chunks themselves."""
+        inline = Ragged.of_bytes(blobs)
+        return cls._of(ChunkKind.INLINE, index, np.arange(len(inline)), 0, inline.lengths, inline=inline)
+
+    @classmethod
+    def from_absent(cls, index: ArrayLike) -> ChunkTable:
+        """Deletions."""
+        return cls._of(ChunkKind.ABSENT, index, 0, 0, 0)
+
+    @classmethod
+    def _of(
+        cls,
+        kind: ChunkKind,
+        index: ArrayLike,
+        source: ArrayLike,
+        offset: ArrayLike,
+        length: ArrayLike,
+        *,
+        chunk_ids: U8 = _NO_IDS,
+        foreign: ForeignObjects = _NO_FOREIGN,
+        inline: Ragged = _NO_INLINE,
+    ) -> ChunkTable:
+        coords = np.asarray(index)
+        whole = not coords.size or coords.dtype.kind in "iu"
+        if coords.ndim != 2 or not whole or (coords.size and not 0 <= coords.min() <= coords.max() < 1 << 32):
+            raise InvalidInputError(
+                f"chunk coordinates of shape {coords.shape}, expected (n, ndim) of 32-bit numbers",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        n = len(coords)
+        table = cls(
+            coords.astype(np.uint32),
+            np.full(n, kind, np.uint8),
+            _column("source", source, np.uint32, n),
+            _column("offset", offset, np.uint64, n),
+            _column("length", length, np.uint64, n),
+            chunk_ids,
+            foreign,
+            inline,
+        )
+        return table.sorted()
+
+    def sorted(self) -> ChunkTable:
+        """Rows in the order of their coordinates, the last of those with equal coordinates."""
+        if ascending(self.index):
+            return self
+        unordered = self._search[1]
+        order = unordered.argsort(kind="stable")
+        ordered = unordered[order]
+        last = np.ones(len(order), np.bool_)
+        np.not_equal(ordered[:-1], ordered[1:], out=last[:-1])
+        return self.take(order[last])
+
+    def ref(self, row: int) -> ChunkRef | None:
+        """One row as a value, None for a deletion."""
+        kind, source = int(self.kind[row]), int(self.source[row])
+        span = int(self.offset[row]), int(self.length[row])
+        if kind == ChunkKind.NATIVE:
+            return NativeRef(self.chunk_ids[source].tobytes(), *span)
+        if kind == ChunkKind.VIRTUAL:
+            foreign = self.foreign
+            etag, modified = foreign.etags.text(source), int(foreign.modified[source])
+            return VirtualRef(foreign.locations.text(source), *span, etag or None, modified or None)
+        return InlineRef(self.inline.bytes(source)) if kind == ChunkKind.INLINE else None
+
+    @cached_property
+    def _search(self) -> tuple[list[int], NDArray[Any]]:
+        """For each dimension one more than the largest coordinate; the keys of the rows."""
+        limits = box(self.index)
+        return limits, keys(self.index, limits)
+
+    def find(self, coords: tuple[int, ...]) -> int:
+        """Row of the reference at ``coords``, -1 if there is none. Binary search."""
+        limits, known = self._search
+        if len(coords) != len(limits) or not len(known):
+            return -1
+        if known.dtype.kind == "S":
+            fits = all(0 <= at <= 0xFFFF_FFFF for at in coords)
+            return int(self.find_many(np.array([coords], np.uint32))[0]) if fits else -1
+        key = 0
+        for at, limit in zip(coords, limits, strict=True):
+            if not 0 <= at < limit:
+                return -1
+            key = key * limit + at
+        row = int(known.searchsorted(key))
+        return row if row < len(known) and known[row] == key else -1
+
+    def find_many(self, coords: U32) -> I64:
+        """``find`` for coordinates of shape (k, ndim)."""
+        limits, known = self._search
+        rows = np.full(len(coords), -1, np.int64)
+        if coords.shape[1] != self.ndim or not len(known):
+            return rows
+        inside = np.flatnonzero((coords < np.array(limits, np.uint64)).all(axis=1))
+        wanted = keys(coords[inside], limits)
+        found = np.minimum(known.searchsorted(wanted), len(known) - 1)
+        hit = known[found] == wanted
+        rows[inside[hit]] = found[hit]
+        return rows
+
+    def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
+        """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
+        return ChunkTable(
+            self.index[rows],
+            self.kind[rows],
+            self.source[rows],
+            self.offset[rows],
+            self.length[rows],
+            self.chunk_ids,
+            self.foreign,
+            self.inline,
+        )
+
+    def prune(self) -> ChunkTable:
+        """The same references without sources that none of them uses."""
+        source = self.source.copy()
+        kept: dict[ChunkKind, I64] = {}
+        for kind, count in (
+            (ChunkKind.NATIVE, len(self.chunk_ids)),
+            (ChunkKind.VIRTUAL, len(self.foreign)),
+            (ChunkKind.INLINE, len(self.inline)),
+        ):
+            rows = self.kind == kind
+            used, codes = number(self.source[rows].astype(np.int64))
+            if len(used) < count:
+                kept[kind] = used
+                source[rows] = codes
+        if not kept:
+            return self
+        native, virtual, inline = map(kept.get, (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE))
+        return ChunkTable(
+            self.index,
+            self.kind,
+            source,
+            self.offset,
+            self.length,
+            self.chunk_ids if native is None else self.chunk_ids[native],
+            self.foreign if virtual is None else self.foreign.take(virtual),
+            self.inline if inline is None else self.inline.take(inline),
+        )
+
+    @staticmethod
+    def merge(tables: Sequence[ChunkTable]) -> ChunkTable:
+        """Union by coordinates of tables of one rank; of equal coordinates, the later table's count."""
+        filled = [table for table in tables if len(table)]
+        if len(filled) < 2:
+            return filled[0] if filled else tables[0]
+        index = np.concatenate([table.index for table in filled])
+        return stack(filled, index).sorted()
+
+    @staticmethod
+    def duplicates(tables: Sequence[ChunkTable]) -> U32:
+        """Coordinates (k, ndim), sorted, that more than one of the tables has."""
+        index = np.concatenate([table.index for table in tables])
+        unordered = keys(index, box(index))
+        order = unordered.argsort(kind="stable")
+        ordered = unordered[order]
+        again = ordered[1:] == ordered[:-1]
+        # Three tables may have the same coordinates: count them at the first repetition.
+        again[1:] &= ~again[:-1]
+        twice: U32 = index[order[1:][again]]
+        return twice
+
+    def stored(self) -> ChunkTable:
+        """Without the rows that mark deletions."""
+        present = self.kind != ChunkKind.ABSENT
+        return self if present.all() else self.take(present)
+
+    def bounds(self) -> U32:
+        """Tight half-open box around all coordinates, shape (ndim, 2). The table must not be empty."""
+        return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)
+
+
+def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
+    """All rows of all tables, one table after the other, with ``index`` as their coordinates.
+
+    Sources that several tables share are taken once. The result need not be sorted.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    kind = np.concatenate([table.kind for table in tables])
+    source = np.concatenate([table.source for table in tables])
+    counts = np.fromiter(map(len, tables), np.int64, len(tables))
+    ids, id_bases = _joined([table.chunk_ids for table in tables])
+    foreign, foreign_bases = _joined([table.foreign for table in tables])
+    inline, inline_bases = _joined([table.inline for table in tables])
+    bases = np.stack((np.zeros_like(id_bases), id_bases, foreign_bases, inline_bases))
+    if bases.any():
+        source += bases[kind, np.repeat(np.arange(len(tables)), counts)]
+    return ChunkTable(
+        index,
+        kind,
+        source,
+        np.concatenate([table.offset for table in tables]),
+        np.concatenate([table.length for table in tables]),
+        ids[0] if len(ids) == 1 else np.concatenate(ids),
+        foreign[0] if len(foreign) == 1 else ForeignObjects.concat(foreign),
+        inline[0] if len(inline) == 1 else Ragged.concat(inline),
+    )
+
+
+def _column(name: str, values: ArrayLike, dtype: Any, n: int) -> NDArray[Any]:
+    given = np.asarray(values)
+    if given.shape not in ((), (n,)) or (given.size and (given.dtype.kind not in "iu" or given.min() < 0)):
+        raise InvalidInputError(
+            f"{name} of shape {given.shape} and type {given.dtype}, expected {n} whole numbers from 0 on",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    return np.full(n, given, dtype) if given.ndim == 0 else np.ascontiguousarray(given, dtype)
+
+
+def _joined(sources: list[Any]) -> tuple[list[Any], U32]:
+    """The different ones among the sources of many tables, and the number of each one's first row."""
+    different = {id(source): source for source in sources}
+    parts = list(different.values())
+    sizes = list(map(len, parts))
+    firsts = np.cumsum([0, *sizes], dtype=np.uint32)
+    place = dict(zip(different, range(len(parts)), strict=True))
+    which = np.fromiter(map(place.__getitem__, map(id, sources)), np.int64, len(sources))
+    filled = [part for part, size in zip(parts, sizes, strict=True) if size]
+    return filled or parts[:1], firsts[which]

@@ -1,0 +1,129 @@
+"""Chunk coordinates: their order, keys to search them by, and how they lie in flatbuffers.
+
+Coordinates of n chunks are uint32 of shape (n, ndim), ordered number by number. In a file each chunk
+has a table of its own with a vector of ndim numbers, and each array a vector of such tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError
+from frazil.format.columns import I64, U32, row_keys
+from frazil.format.flatbuffer import Layout, Tables
+
+
+def ascending(index: U32) -> bool:
+    """Whether rows are strictly ascending.
+
+    >>> ascending(np.array([[0, 5], [1, 0], [1, 1]], np.uint32))
+    True
+    """
+    if len(index) < 2:
+        return True
+    # From the last dimension to the first: later ones decide the ties of earlier ones.
+    verdict = np.zeros(len(index) - 1, np.bool_)
+    for column in index.T[::-1]:
+        before, after = column[:-1], column[1:]
+        verdict &= before == after
+        verdict |= before < after
+    return bool(verdict.all())
+
+
+def box(index: U32) -> list[int]:
+    """One more than the largest coordinate, for each dimension."""
+    return [int(top) + 1 for top in index.max(axis=0)] if len(index) else [0] * index.shape[1]
+
+
+def keys(index: U32, limits: Sequence[int]) -> NDArray[Any]:
+    """Keys that order rows within ``limits`` like their coordinates.
+
+    One int64 a row, the number of the chunk in the box of these limits; where that has no room, byte strings.
+
+    >>> keys(np.array([[1, 2], [0, 3]], np.uint32), [2, 4]).tolist()
+    [6, 3]
+    """
+    room = 1
+    for limit in limits:
+        room *= limit
+    if room > 1 << 62:
+        return row_keys(index)
+    numbers = np.zeros(len(index), np.int64)
+    for column, limit in zip(index.T, limits, strict=True):
+        numbers *= limit
+        numbers += column
+    return numbers
+
+
+def by_rank(ndims: I64, counts: I64) -> Iterator[tuple[int, list[int], I64 | slice]]:
+    """For each rank: the arrays that have it, and their rows among the rows of all arrays."""
+    for ndim in np.unique(ndims).tolist():
+        chosen = ndims == ndim
+        rows = slice(None) if chosen.all() else np.flatnonzero(np.repeat(chosen, counts))
+        yield ndim, np.flatnonzero(chosen).tolist(), rows
+
+
+def joined(parts: Sequence[U32]) -> U32:
+    """Coordinates of several arrays of one rank; no copy of a single one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@cache
+def coordinates_layout(fields: tuple[tuple[int, str], ...], slots: int, slot: int, ndim: int) -> Layout:
+    """A table with other ``fields`` and a vector of coordinates in ``slot``, which lies in its tail."""
+    tail = np.dtype([("count", "<u4"), ("at", "<u4", (ndim,))])
+    return Layout({slot: "u4", **dict(fields)}, slots, tail)
+
+
+def put_coordinates(records: NDArray[Any], layout: Layout, slot: int, index: U32) -> None:
+    """Fill the vectors of coordinates of tables with ``coordinates_layout``."""
+    records[f"f{slot}"] = layout.tail_offset - layout.place(slot)
+    records["tail"]["count"] = index.shape[1]
+    records["tail"]["at"] = index
+
+
+def read_coordinates(tables: Tables, slot: int, counts: I64) -> tuple[U32, I64, I64]:
+    """The coordinates of many arrays, each with ``counts`` consecutive tables.
+
+    All numbers, one array after the other; the rank of each array; where each array's numbers start.
+    """
+    if not tables.present(slot).all():
+        raise FormatError("a chunk without coordinates")
+    index = tables.numbers(slot, "<u4")
+    starts = np.cumsum(counts) - counts
+    filled = counts > 0
+    ndims = np.zeros(len(counts), np.int64)
+    ndims[filled] = index.lengths[starts[filled]]
+    wrong = np.flatnonzero(np.repeat(ndims, counts) != index.lengths)
+    if len(wrong):
+        raise FormatError(f"chunks of one array with coordinates of different rank, at chunk {wrong[0]}")
+    sizes = ndims * counts
+    return index.values, ndims, np.cumsum(sizes) - sizes
+
+
+def cut(numbers: U32, starts: I64, counts: I64, ndims: I64) -> list[U32]:
+    """Coordinates of each array, shape (n, ndim), from the numbers of all."""
+    stops = starts + counts * ndims
+    parts = map(numbers.__getitem__, map(slice, starts.tolist(), stops.tolist()))
+    return list(map(np.ndarray.reshape, parts, zip(counts.tolist(), ndims.tolist(), strict=True)))
+
+
+def in_order(arrays: Sequence[U32]) -> list[U32]:
+    """The coordinates of each array sorted, without a look at every single array."""
+    ranks = np.fromiter((coords.shape[1] for coords in arrays), np.int64, len(arrays))
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    out = list(arrays)
+    for _, members, _ in by_rank(ranks, counts):
+        owners = np.repeat(np.arange(len(members), dtype=np.uint32), counts[members])
+        # With the array's number in front, one comparison sees all of them.
+        numbered = np.column_stack((owners, joined([arrays[member] for member in members])))
+        if not ascending(numbered):
+            for member in members:
+                order = row_keys(arrays[member]).argsort(kind="stable")
+                out[member] = arrays[member][order]
+    return out

@@ -1,0 +1,103 @@
+"""The immutable files of a repository: fetched, decoded, and kept for the next time.
+
+Bounds are counts (nodes, references), not bytes, as in the configuration of the format.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from frazil.errors import ErrorKind, SnapshotNotFoundError, StorageError
+from frazil.format.ids import id_to_text
+from frazil.format.keys import manifest_key, snapshot_key, transaction_key
+from frazil.format.manifest import Manifest, decode_manifest
+from frazil.format.snapshot import Snapshot, decode_snapshot
+from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.storage.base import Storage
+
+
+class Kept[T]:
+    """The last used values, up to a total weight; the newest one always stays."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
+        self._total = 0
+        self._lock = Lock()
+
+    def get(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key][0]
+        value, weight = make()
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = (value, weight)
+                self._total += weight
+            while self._total > self._limit and len(self._values) > 1:
+                _, (_, freed) = self._values.popitem(last=False)
+                self._total -= freed
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """How much decoded metadata is kept: nodes of snapshots, references of manifests."""
+
+    snapshot_nodes: int = 500_000
+    chunk_refs: int = 15_000_000
+
+
+class Assets:
+    """Snapshots, manifests and transaction logs by id. Threads may share it; a pickle starts empty."""
+
+    def __init__(self, storage: Storage, limits: CacheLimits) -> None:
+        self.storage = storage
+        self.limits = limits
+        self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes)
+        self._manifests: Kept[Manifest] = Kept(limits.chunk_refs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Assets, (self.storage, self.limits))
+
+    def snapshot(self, id_: bytes) -> Snapshot:
+        """``SnapshotNotFoundError`` if there is no such file."""
+
+        def fetch() -> tuple[Snapshot, int]:
+            key = snapshot_key(id_)
+            try:
+                data = self.storage.get(key)
+            except StorageError as error:
+                if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                    raise SnapshotNotFoundError(f"snapshot `{id_to_text(id_)}` not found") from error
+                raise
+            snapshot = decode_snapshot(data, key)
+            return snapshot, len(snapshot.nodes) + 1
+
+        return self._snapshots.get(id_, fetch)
+
+    def manifest(self, id_: bytes) -> Manifest:
+        def fetch() -> tuple[Manifest, int]:
+            key = manifest_key(id_)
+            manifest = decode_manifest(self.storage.get(key), key)
+            return manifest, sum(map(len, manifest.arrays.values())) + 1
+
+        return self._manifests.get(id_, fetch)
+
+    def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
+        """Several manifests, fetched side by side."""
+        if len(ids) < 2:
+            return [self.manifest(id_) for id_ in ids]
+        with ThreadPoolExecutor(min(threads, len(ids))) as pool:
+            return list(pool.map(self.manifest, ids))
+
+    def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
+        """``StorageError`` (``object-not-found``) if it has been collected, or never was."""
+        key = transaction_key(snapshot_id)
+        return decode_transaction_log(self.storage.get(key), key)

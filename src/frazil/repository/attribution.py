@@ -1,0 +1,63 @@
+"""Who is asking: labels that go into the ``User-Agent`` of every request to the storage."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from frazil.display import Record, Shown, call, literal
+from frazil.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MAX_BYTES: Final = 128
+_TOKEN: Final = r"[A-Za-z0-9!#$%&'*+\-.^_`|~]+"
+_PRODUCT: Final = re.compile(f"{_TOKEN}(/{_TOKEN})?")
+# What may stand in a comment of the header without breaking it: no ( ) ; = " or backslash.
+_LABEL: Final = re.compile(r"[ !#$%&'*+,\-./0-9:<>?@A-Z\[\]^_`a-z{|}~]*")
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Attribution(Record):
+    """Labels of at most 128 bytes for the requests of a repository, for the storage's access logs.
+
+    ``client`` is a program, as ``name`` or ``name/version`` in token characters of HTTP; ``workload`` and
+    ``principal`` are printable ASCII without ``( ) ; = "`` and backslash. Raises ``InvalidInputError`` (a
+    ``ValueError``) for others.
+
+    >>> Attribution(client="ingest/1.2", workload="nightly").client
+    'ingest/1.2'
+    """
+
+    client: str | None = None
+    workload: str | None = None
+    principal: str | None = None
+
+    shown_as: ClassVar[str] = "Attribution"
+
+    def __post_init__(self) -> None:
+        for name, value in self._values():
+            if value is not None and len(value.encode()) > _MAX_BYTES:
+                raise _invalid(name, f"at most {_MAX_BYTES} bytes", f"{len(value.encode())}")
+        if self.client is not None and not _PRODUCT.fullmatch(self.client):
+            raise _invalid("client", "`name` or `name/version` in token characters", repr(self.client))
+        for name, value in (("workload", self.workload), ("principal", self.principal)):
+            if value is not None and not _LABEL.fullmatch(value):
+                raise _invalid(name, 'printable ASCII without ( ) ; = " or backslash', repr(value))
+
+    def _values(self) -> tuple[tuple[str, str | None], ...]:
+        return (("client", self.client), ("workload", self.workload), ("principal", self.principal))
+
+    def __repr__(self) -> str:
+        return call(self._title(), self._values())
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return ((name, literal(value)) for name, value in self._values())
+
+
+def _invalid(name: str, expected: str, found: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"attribution `{name}`: expected {expected}, found {found}", ErrorKind.STORAGE_CONFIG
+    )

@@ -1,0 +1,40 @@
+"""Time and randomness, in one place: everything below asks here, so tests can replace both."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
+
+
+def now_us() -> int:
+    """Microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
+def new_object_id() -> bytes:
+    return os.urandom(OBJECT_ID_BYTES)
+
+
+def new_node_id() -> bytes:
+    return os.urandom(NODE_ID_BYTES)
+
+
+def to_datetime(us: int) -> datetime:
+    """A point in time of the format, with its time zone.
+
+    >>> to_datetime(0).isoformat()
+    '1970-01-01T00:00:00+00:00'
+    """
+    seconds, rest = divmod(us, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+
+
+def from_datetime(when: datetime, name: str = "time") -> int:
+    """Microseconds since 1970; ``TypeError`` for a datetime without a time zone."""
+    if when.tzinfo is None:
+        raise TypeError(f"{name}: expected a datetime with a time zone, found {when!r}")
+    delta = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

@@ -1,0 +1,46 @@
+"""Features that a repository's owner can turn off. Ids and defaults are those of the format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.repo_info import RepoInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    id: int
+    name: str
+    default_enabled: bool = True
+
+
+MOVE_NODE: Final = Flag(3, "move_node")
+CREATE_TAG: Final = Flag(4, "create_tag")
+DELETE_TAG: Final = Flag(5, "delete_tag")
+#: In the order in which they are listed.
+FLAGS: Final = (CREATE_TAG, DELETE_TAG, MOVE_NODE)
+
+
+def flag_named(name: str) -> Flag:
+    """``InvalidInputError`` (``invalid-feature-flag``) if there is none of that name."""
+    for flag in FLAGS:
+        if flag.name == name:
+            return flag
+    raise InvalidInputError(
+        f"unknown feature flag `{name}`: expected one of {', '.join(flag.name for flag in FLAGS)}",
+        ErrorKind.INVALID_FEATURE_FLAG,
+    )
+
+
+def setting_of(info: RepoInfo, flag: Flag) -> bool | None:
+    """What the user set, None if nothing."""
+    if flag.id in info.enabled_flags:
+        return True
+    return False if flag.id in info.disabled_flags else None
+
+
+def is_enabled(info: RepoInfo, flag: Flag) -> bool:
+    setting = setting_of(info, flag)
+    return flag.default_enabled if setting is None else setting

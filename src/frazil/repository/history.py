@@ -1,0 +1,61 @@
+"""Looking back: ancestors of a snapshot, the ops log, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from frazil.changes.diff import Changes, compose
+from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
+from frazil.format.ids import id_to_text
+from frazil.format.keys import backup_key
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, decode_repo_info
+from frazil.repository.assets import Assets
+from frazil.repository.mutations import require_snapshot
+from frazil.storage.base import Storage
+
+
+def ancestry(info: RepoInfo, id_: bytes) -> Iterator[SnapshotEntry]:
+    """The snapshot and all before it, newest first."""
+    rows = info.snapshots.chain(require_snapshot(info, id_))
+    return map(info.snapshots.entry, rows.tolist())
+
+
+def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
+    """The newest snapshot of a branch's history that is not younger than ``when_us``."""
+    rows = info.snapshots.chain(require_snapshot(info, tip))
+    times = info.snapshots.flushed_at()[rows]
+    old_enough = rows[times <= when_us]
+    if not len(old_enough):
+        raise SnapshotNotFoundError(
+            f"no snapshot at or before {when_us} us: the first one is of {int(times[-1])} us",
+            ErrorKind.NO_SNAPSHOT_AT_TIME,
+        )
+    return info.snapshots.id_of(int(old_enough[0]))
+
+
+def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
+    """All operations, newest first; the older part is read from the backups as it is asked for."""
+    while True:
+        yield from map(info.ops.entry, range(len(info.ops)))
+        if info.repo_before_updates is None:
+            return
+        key = backup_key(info.repo_before_updates)
+        info = decode_repo_info(storage.get(key), key)
+
+
+def difference(assets: Assets, info: RepoInfo, before: bytes, after: bytes) -> Changes:
+    """What the commits after ``before``, up to ``after``, changed.
+
+    Raises ``InvalidInputError`` (``bad-snapshot-chain-for-diff``) unless ``before`` is a strict ancestor of
+    ``after``.
+    """
+    start, end = require_snapshot(info, before), require_snapshot(info, after)
+    rows = info.snapshots.chain(end).tolist()
+    if start == end or start not in rows:
+        raise InvalidInputError(
+            f"expected an ancestor of {id_to_text(after)} to compare with, found {id_to_text(before)}",
+            ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
+        )
+    ids = map(info.snapshots.id_of, reversed(rows[: rows.index(start)]))
+    logs = [assets.transaction_log(id_) for id_ in ids]
+    return compose(logs, assets.snapshot(before).nodes, assets.snapshot(after).nodes)

@@ -1,0 +1,224 @@
+"""Every change of a repository, as a pure function for the loop in ``update``.
+
+Each returns a ``Change``: it gets the current repo info and the time, and gives the next one with its ops
+log entry, or raises because the change is not possible any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    ReadOnlyError,
+    RefNotFoundError,
+    SessionStateError,
+    SnapshotNotFoundError,
+)
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import (
+    Availability,
+    OpsEntry,
+    RepoInfo,
+    SnapshotEntry,
+    Status,
+    UpdateKind,
+)
+from frazil.repository.feature_flags import CREATE_TAG, DELETE_TAG, Flag, is_enabled
+from frazil.repository.update import Change, Changed
+
+MAIN = "main"
+
+
+def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **told: Any) -> Change:
+    """A change of an online repository, told in the ops log as ``kind`` with the fields ``told``."""
+
+    def change(info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        return Changed(make(info, now), OpsEntry(kind, now, **told))
+
+    return change
+
+
+def require_online(info: RepoInfo) -> None:
+    """``ReadOnlyError`` (``read-only-repository``) unless the repository takes changes."""
+    status = info.status
+    if status.availability is not Availability.ONLINE:
+        reason = f": {status.reason}" if status.reason else ""
+        raise ReadOnlyError(
+            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}",
+            ErrorKind.READ_ONLY_REPOSITORY,
+        )
+
+
+def branch_tip(info: RepoInfo, branch: str) -> bytes:
+    if branch not in info.branches:
+        raise RefNotFoundError(f"ref not found `{branch}`", ErrorKind.REF_NOT_FOUND)
+    return info.branches[branch]
+
+
+def tag_target(info: RepoInfo, tag: str) -> bytes:
+    if tag not in info.tags:
+        raise RefNotFoundError(f"ref not found `{tag}`", ErrorKind.REF_NOT_FOUND)
+    return info.tags[tag]
+
+
+def require_snapshot(info: RepoInfo, id_: bytes) -> int:
+    """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
+    row = info.snapshots.find(id_)
+    if row < 0:
+        raise SnapshotNotFoundError(f"snapshot `{id_to_text(id_)}` not found")
+    return row
+
+
+def _require_name(name: str) -> None:
+    if not name:
+        raise InvalidInputError(
+            "a branch or tag needs a name, found an empty one", ErrorKind.INVALID_REF_NAME
+        )
+
+
+def _require_flag(info: RepoInfo, flag: Flag) -> None:
+    if not is_enabled(info, flag):
+        raise SessionStateError(
+            f"the feature `{flag.name}` is disabled in this repository", ErrorKind.FEATURE_FLAG_DISABLED
+        )
+
+
+# Branches
+
+
+def create_branch(name: str, snapshot: bytes) -> Change:
+    def make(info: RepoInfo, now: int) -> RepoInfo:
+        _require_name(name)
+        require_snapshot(info, snapshot)
+        if name in info.branches:
+            raise AlreadyExistsError(f"branch `{name}` already exists", ErrorKind.BRANCH_ALREADY_EXISTS)
+        return replace(info, branches={**info.branches, name: snapshot})
+
+    return _change(UpdateKind.BRANCH_CREATED, make, name=name)
+
+
+def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
+    """``expected`` is where the branch has to point now, if that matters."""
+
+    def change(info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        tip = branch_tip(info, name)
+        require_snapshot(info, snapshot)
+        if expected is not None and tip != expected:
+            raise ConflictError(id_to_text(expected), id_to_text(tip), kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
+        after = replace(info, branches={**info.branches, name: snapshot})
+        return Changed(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
+
+    return change
+
+
+def delete_branch(name: str) -> Change:
+    def change(info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        if name == MAIN:
+            raise SessionStateError("the branch `main` cannot be deleted", ErrorKind.CANNOT_DELETE_MAIN)
+        tip = branch_tip(info, name)
+        branches = {known: id_ for known, id_ in info.branches.items() if known != name}
+        entry = OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip)
+        return Changed(replace(info, branches=branches), entry)
+
+    return change
+
+
+# Tags
+
+
+def create_tag(name: str, snapshot: bytes) -> Change:
+    def make(info: RepoInfo, now: int) -> RepoInfo:
+        _require_name(name)
+        _require_flag(info, CREATE_TAG)
+        require_snapshot(info, snapshot)
+        if name in info.tags:
+            raise AlreadyExistsError(f"tag `{name}` already exists", ErrorKind.TAG_ALREADY_EXISTS)
+        if name in info.deleted_tags:
+            raise AlreadyExistsError(
+                f"tag `{name}` was deleted, and a tag's name is never used again",
+                ErrorKind.TAG_PREVIOUSLY_DELETED,
+            )
+        return replace(info, tags={**info.tags, name: snapshot})
+
+    return _change(UpdateKind.TAG_CREATED, make, name=name)
+
+
+def delete_tag(name: str) -> Change:
+    def change(info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        _require_flag(info, DELETE_TAG)
+        target = tag_target(info, name)
+        tags = {known: id_ for known, id_ in info.tags.items() if known != name}
+        after = replace(info, tags=tags, deleted_tags=info.deleted_tags | {name})
+        return Changed(after, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=target))
+
+    return change
+
+
+# The repository itself
+
+
+def set_metadata(edit: Callable[[dict[str, Any]], dict[str, Any]]) -> Change:
+    """``edit`` gets the current metadata and gives the next."""
+    return _change(
+        UpdateKind.METADATA_CHANGED, lambda info, now: replace(info, metadata=edit(dict(info.metadata)))
+    )
+
+
+def save_config(document: dict[str, Any]) -> Change:
+    return _change(UpdateKind.CONFIG_CHANGED, lambda info, now: replace(info, config=document))
+
+
+def set_flag(flag: Flag, setting: bool | None) -> Change:
+    """On, off, or None: back to the default."""
+
+    def make(info: RepoInfo, now: int) -> RepoInfo:
+        enabled, disabled = info.enabled_flags - {flag.id}, info.disabled_flags - {flag.id}
+        if setting is True:
+            enabled |= {flag.id}
+        if setting is False:
+            disabled |= {flag.id}
+        return replace(info, enabled_flags=enabled, disabled_flags=disabled)
+
+    return _change(UpdateKind.FEATURE_FLAG_CHANGED, make, flag=(flag.id, bool(setting), setting is not None))
+
+
+def set_status(availability: Availability, reason: str | None) -> Change:
+    """The one change that a repository takes in every status."""
+
+    def change(info: RepoInfo, now: int) -> Changed:
+        status = Status(availability, now, reason)
+        entry = OpsEntry(UpdateKind.REPO_STATUS_CHANGED, now, status=status)
+        return Changed(replace(info, status=status), entry)
+
+    return change
+
+
+# Commits
+
+
+def new_commit(branch: str, parent: bytes, entry: SnapshotEntry) -> Change:
+    """``entry`` becomes the tip of ``branch``, if ``parent`` still is; ``ConflictError`` with both if not."""
+
+    def make(info: RepoInfo, now: int) -> RepoInfo:
+        require_tip(info, branch, parent)
+        snapshots = info.snapshots.added(entry)
+        return replace(info, snapshots=snapshots, branches={**info.branches, branch: entry.id})
+
+    return _change(UpdateKind.NEW_COMMIT, make, name=branch, new_snapshot=entry.id)
+
+
+def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
+    """``ConflictError`` unless ``parent`` is the branch's tip."""
+    tip = branch_tip(info, branch)
+    if tip != parent:
+        raise ConflictError(id_to_text(parent), id_to_text(tip))

@@ -1,0 +1,527 @@
+"""Repositories: create and open one, its branches, tags and history, and sessions to work in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from frazil.changes.change_set import ChangeSet
+from frazil.chunks.virtual import Container, VirtualSources
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    RepositoryNotFoundError,
+    StorageError,
+)
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
+from frazil.format.keys import REPO, snapshot_key, transaction_key
+from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
+from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil.format.transaction_log import empty_log, encode_transaction_log
+from frazil.repository import mutations, present
+from frazil.repository.assets import Assets, CacheLimits
+from frazil.repository.asynchronous import awaitable
+from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.config import RepositoryConfig, opened_with
+from frazil.repository.config_document import from_document, to_document
+from frazil.repository.context import Context
+from frazil.repository.effective import Effective
+from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.graph import AncestryGraph, ancestry_graph
+from frazil.repository.history import ancestry, at_time, difference, ops_log
+from frazil.repository.session import Session, State
+from frazil.repository.update import read_repo_info
+from frazil.repository.updates import Update
+from frazil.repository.values import (
+    Diff,
+    FeatureFlag,
+    ManifestFileInfo,
+    RepoStatus,
+    SessionMode,
+    SnapshotInfo,
+    SpecVersion,
+)
+from frazil.repository.workspace import Workspace
+from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.credentials import AnyCredential
+from frazil.storage.foreign import open_foreign
+from frazil.storage.probe import probe_conditions
+from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from frazil.zarr_store import IcechunkStore
+
+Authorized = Mapping[str, AnyCredential | None]
+
+
+class Repository:
+    """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
+
+    Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
+    many of them, in many processes, may work on one repository.
+
+    >>> import frazil, zarr
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> with repo.transaction("main", message="first") as store:
+    ...     array = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+    ...     array[:] = [1, 2, 3, 4]
+    >>> [commit.message for commit in repo.ancestry(branch="main")]
+    ['first', 'Repository initialized']
+    """
+
+    def __init__(self, context: Context, default_metadata: Mapping[str, Any] | None = None) -> None:
+        self._context = context
+        self._default_metadata = dict(default_metadata or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._context, self._default_metadata))
+
+    def __repr__(self) -> str:
+        return f"<frazil.Repository (v2)>\nstorage: {self.storage!r}\n"
+
+    # Create and open
+
+    @classmethod
+    def create(
+        cls,
+        storage: Storage,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+        spec_version: SpecVersion | int | None = None,
+        check_clean_root: bool = True,
+    ) -> Self:
+        """A new repository, with a branch ``main`` on an empty snapshot.
+
+        Raises ``InvalidInputError`` if there is something already (``parent-directory-not-clean``), or in a
+        bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
+        if the storage does not keep the conditions that make commits safe.
+        """
+        _require_version_2(spec_version)
+        if storage.is_whole_bucket:
+            raise InvalidInputError(
+                "a repository needs a prefix of its own in the bucket, found an empty one",
+                ErrorKind.EMPTY_PREFIX_CREATION,
+            )
+        if check_clean_root and (found := next(iter(storage.list("")), None)) is not None:
+            raise InvalidInputError(
+                f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
+                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+            )
+        document = None if config is None or config == RepositoryConfig() else to_document(config)
+        context = _context(storage, config, None, authorize_virtual_chunk_access)
+        storage = context.storage
+        if not storage.is_local:
+            probe_conditions(storage)
+        level = context.settings.compression_level
+        now = now_us()
+        storage.put(snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level))
+        storage.put(
+            transaction_key(INITIAL_SNAPSHOT_ID),
+            encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
+        )
+        first = encode_repo_info(new_repo_info(now, document), level=level)
+        try:
+            refused = isinstance(storage.put(REPO, first, IfAbsent()), Refused)
+        except StorageError:
+            refused = True
+        # A lost answer: the bytes tell whose repository it is.
+        if refused and bytes(storage.get(REPO)) != first:
+            raise InvalidInputError(
+                f"another writer created a repository in {storage!r} at the same time",
+                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+            )
+        return cls(context)
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+    ) -> Self:
+        """The repository in ``storage``; ``RepositoryNotFoundError`` if there is none.
+
+        What ``config`` sets goes before what the repository has saved.
+        """
+        try:
+            info, _, _ = read_repo_info(storage)
+        except RepositoryNotFoundError:
+            _refuse_old_versions(storage)
+            raise
+        saved = None if info.config is None else from_document(info.config)
+        return cls(_context(storage, config, saved, authorize_virtual_chunk_access))
+
+    @classmethod
+    def open_or_create(
+        cls,
+        storage: Storage,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+        create_version: SpecVersion | int | None = None,
+        check_clean_root: bool = True,
+    ) -> Self:
+        """``open``, or ``create`` where there is nothing yet."""
+        if not cls.exists(storage):
+            try:
+                return cls.create(
+                    storage, config, authorize_virtual_chunk_access, create_version, check_clean_root
+                )
+            except InvalidInputError:
+                if not cls.exists(storage):
+                    raise
+        return cls.open(storage, config, authorize_virtual_chunk_access)
+
+    @staticmethod
+    def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
+        """Whether there is a repository in ``storage``."""
+        if storage_settings is not None:
+            storage = storage.with_settings(storage_settings)
+        return storage.head(REPO) is not None or storage.head(_V1_MAIN) is not None
+
+    @staticmethod
+    def fetch_config(storage: Storage) -> RepositoryConfig | None:
+        """The configuration that the repository has saved; None if it has none."""
+        info, _, _ = read_repo_info(storage)
+        return None if info.config is None else from_document(info.config)
+
+    @staticmethod
+    def fetch_spec_version(
+        storage: Storage, storage_settings: StorageSettings | None = None
+    ) -> SpecVersion | None:
+        """The version of the format that the repository has; None if there is none."""
+        if storage_settings is not None:
+            storage = storage.with_settings(storage_settings)
+        if storage.head(REPO) is not None:
+            return SpecVersion.v2
+        return SpecVersion.v1 if storage.head(_V1_MAIN) is not None else None
+
+    def reopen(
+        self,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+    ) -> Self:
+        """Another handle on this repository, with another configuration."""
+        context = self._context
+        credentials = (
+            context.virtual.credentials
+            if authorize_virtual_chunk_access is None
+            else authorize_virtual_chunk_access
+        )
+        return type(self)(
+            _context(context.storage, config, context.config, credentials), self._default_metadata
+        )
+
+    # What it is
+
+    @property
+    def storage(self) -> Storage:
+        return self._context.storage
+
+    @property
+    def config(self) -> RepositoryConfig:
+        return self._context.config
+
+    @property
+    def spec_version(self) -> SpecVersion:
+        return SpecVersion.v2
+
+    @property
+    def authorized_virtual_container_prefixes(self) -> set[str]:
+        return set(self._context.virtual.credentials)
+
+    def save_config(self) -> None:
+        """Save the configuration in the repository: it is what others open it with."""
+        self._context.update(mutations.save_config(to_document(self.config)))
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Metadata of the repository as a whole."""
+        return dict(self._info().metadata)
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Replace the repository's metadata."""
+        self._context.update(mutations.set_metadata(lambda _: dict(metadata)))
+
+    def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Add to the repository's metadata; what it is then."""
+        info = self._context.update(mutations.set_metadata(lambda known: {**known, **metadata}))
+        return dict(info.metadata)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.get_metadata()
+
+    def get_status(self) -> RepoStatus:
+        """Whether the repository takes changes."""
+        return present.repo_status(self._info().status)
+
+    @property
+    def status(self) -> RepoStatus:
+        return self.get_status()
+
+    def set_status(self, status: RepoStatus) -> None:
+        """Open the repository for changes, or close it; a closed one can still be read, and opened again."""
+        self._context.update(
+            mutations.set_status(
+                present.stored_availability(status.availability), status.limited_availability_reason
+            )
+        )
+
+    def feature_flags(self) -> list[FeatureFlag]:
+        """All features that can be turned off."""
+        info = self._info()
+        return [
+            FeatureFlag(flag.id, flag.name, flag.default_enabled, setting_of(info, flag)) for flag in FLAGS
+        ]
+
+    def enabled_feature_flags(self) -> list[FeatureFlag]:
+        return [flag for flag in self.feature_flags() if flag.enabled]
+
+    def disabled_feature_flags(self) -> list[FeatureFlag]:
+        return [flag for flag in self.feature_flags() if not flag.enabled]
+
+    def set_feature_flag(self, name: str, setting: bool | None) -> None:
+        """Turn a feature on or off; None: as by default."""
+        self._context.update(mutations.set_flag(flag_named(name), setting))
+
+    def default_commit_metadata(self) -> dict[str, Any]:
+        return dict(self._default_metadata)
+
+    def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
+        """Metadata for every commit of sessions that are opened from now on with this handle."""
+        self._default_metadata = dict(metadata)
+
+    # Branches and tags
+
+    def list_branches(self) -> set[str]:
+        return set(self._info().branches)
+
+    def create_branch(self, branch: str, snapshot_id: str) -> None:
+        """Raises ``AlreadyExistsError`` (``branch-already-exists``), ``SnapshotNotFoundError``."""
+        self._context.update(mutations.create_branch(branch, id_from_text(snapshot_id)))
+
+    def lookup_branch(self, branch: str) -> str:
+        """The snapshot that a branch points to; ``RefNotFoundError``."""
+        return id_to_text(mutations.branch_tip(self._info(), branch))
+
+    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
+        """Let a branch point to another snapshot.
+
+        ``from_snapshot_id``: only if it points there now, else ``ConflictError``
+        (``branch-update-conflict``).
+        """
+        expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
+        self._context.update(mutations.reset_branch(branch, id_from_text(snapshot_id), expected))
+
+    def delete_branch(self, branch: str) -> None:
+        """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
+        self._context.update(mutations.delete_branch(branch))
+
+    def list_tags(self) -> set[str]:
+        return set(self._info().tags)
+
+    def create_tag(self, tag: str, snapshot_id: str) -> None:
+        """A name for a snapshot, for good. Raises ``AlreadyExistsError``, also for the name of a deleted
+        tag.
+        """
+        self._context.update(mutations.create_tag(tag, id_from_text(snapshot_id)))
+
+    def lookup_tag(self, tag: str) -> str:
+        """The snapshot that a tag names; ``RefNotFoundError``."""
+        return id_to_text(mutations.tag_target(self._info(), tag))
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag; its name cannot be used again."""
+        self._context.update(mutations.delete_tag(tag))
+
+    # History
+
+    def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        info = self._info()
+        row = mutations.require_snapshot(info, id_from_text(snapshot_id))
+        return present.snapshot_info(info.snapshots.entry(row))
+
+    def ancestry(
+        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
+    ) -> Iterator[SnapshotInfo]:
+        """A snapshot and all before it, newest first. One of the three arguments says which."""
+        info = self._info()
+        return map(present.snapshot_info, ancestry(info, _one(info, branch, tag, snapshot_id)))
+
+    def ancestry_graph(
+        self,
+        *,
+        branch: str | None = None,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        plain: bool = False,
+    ) -> AncestryGraph:
+        """The history as a picture of text: of all branches, or of one ref."""
+        info = self._info()
+        tips = dict(info.branches)
+        if (branch, tag, snapshot_id) != (None, None, None):
+            tips = {branch or tag or snapshot_id or "": _one(info, branch, tag, snapshot_id)}
+        return ancestry_graph(info, tips, plain=plain)
+
+    def ops_log(self) -> Iterator[Update]:
+        """Everything that was ever done to the repository, newest first."""
+        return map(present.update, ops_log(self.storage, self._info()))
+
+    def diff(
+        self,
+        *,
+        from_branch: str | None = None,
+        from_tag: str | None = None,
+        from_snapshot_id: str | None = None,
+        to_branch: str | None = None,
+        to_tag: str | None = None,
+        to_snapshot_id: str | None = None,
+    ) -> Diff:
+        """What changed from one version to a later one."""
+        info = self._info()
+        before = _one(info, from_branch, from_tag, from_snapshot_id)
+        after = _one(info, to_branch, to_tag, to_snapshot_id)
+        return present.diff(difference(self._context.assets, info, before, after))
+
+    def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
+        """The manifest files of a snapshot."""
+        files = self._context.assets.snapshot(id_from_text(snapshot_id)).manifests
+        return [
+            ManifestFileInfo(id_to_text(id_.tobytes()), int(size), int(count))
+            for id_, size, count in zip(files.ids, files.size_bytes, files.num_chunk_refs, strict=True)
+        ]
+
+    # Sessions
+
+    def readonly_session(
+        self,
+        branch: str | None = None,
+        *,
+        tag: str | None = None,
+        snapshot_id: str | None = None,
+        as_of: datetime | None = None,
+    ) -> Session:
+        """A session that reads one version: a branch's tip, a tag, a snapshot, or a branch as it was at a
+        time.
+        """
+        info = self._info()
+        if as_of is not None and branch is None:
+            raise ValueError("as_of needs a branch")
+        id_ = _one(info, branch, tag, snapshot_id)
+        if as_of is not None:
+            id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
+        return Session(State(Workspace(self._context, id_), None, SessionMode.readonly, 0))
+
+    def writable_session(self, branch: str) -> Session:
+        """A session that changes the tip of a branch."""
+        info = self._info()
+        mutations.require_online(info)
+        tip = mutations.branch_tip(info, branch)
+        expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
+        return Session(
+            State(
+                Workspace(self._context, tip, None, ChangeSet()),
+                branch,
+                SessionMode.writable,
+                expires_at,
+                dict(self._default_metadata),
+            )
+        )
+
+    @contextmanager
+    def transaction(
+        self, branch: str, *, message: str, metadata: dict[str, Any] | None = None
+    ) -> Iterator[IcechunkStore]:
+        """A store to write to, committed when the block ends well; nothing is kept when it raises."""
+        session = self.writable_session(branch)
+        yield session.store
+        session.commit(message, metadata)
+
+    def _info(self) -> RepoInfo:
+        return read_repo_info(self.storage)[0]
+
+    save_config_async = awaitable(save_config)
+    get_metadata_async = awaitable(get_metadata)
+    set_metadata_async = awaitable(set_metadata)
+    update_metadata_async = awaitable(update_metadata)
+    get_status_async = awaitable(get_status)
+    set_status_async = awaitable(set_status)
+    feature_flags_async = awaitable(feature_flags)
+    enabled_feature_flags_async = awaitable(enabled_feature_flags)
+    disabled_feature_flags_async = awaitable(disabled_feature_flags)
+    set_feature_flag_async = awaitable(set_feature_flag)
+    list_branches_async = awaitable(list_branches)
+    create_branch_async = awaitable(create_branch)
+    lookup_branch_async = awaitable(lookup_branch)
+    reset_branch_async = awaitable(reset_branch)
+    delete_branch_async = awaitable(delete_branch)
+    list_tags_async = awaitable(list_tags)
+    create_tag_async = awaitable(create_tag)
+    lookup_tag_async = awaitable(lookup_tag)
+    delete_tag_async = awaitable(delete_tag)
+    lookup_snapshot_async = awaitable(lookup_snapshot)
+    ancestry_graph_async = awaitable(ancestry_graph)
+    diff_async = awaitable(diff)
+    list_manifest_files_async = awaitable(list_manifest_files)
+    readonly_session_async = awaitable(readonly_session)
+    writable_session_async = awaitable(writable_session)
+    reopen_async = awaitable(reopen)
+
+
+_MICROSECOND = timedelta(microseconds=1)
+_V1_MAIN = "refs/branch.main/ref.json"
+
+
+def _context(
+    storage: Storage,
+    user: RepositoryConfig | None,
+    saved: RepositoryConfig | None,
+    credentials: Authorized | None,
+) -> Context:
+    if user is not None:
+        user.validate()  # what is saved may be of a version that had other rules
+    config = opened_with(user, saved, storage.default_settings())
+    settings = Effective.of(config)
+    storage = storage.with_settings(settings.storage)
+    containers = [
+        Container(container.name, container.url_prefix, container.store)
+        for container in settings.virtual_chunk_containers.values()
+    ]
+    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=open_foreign)
+    limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
+    return Context(storage, config, settings, Assets(storage, limits), virtual)
+
+
+def _require_version_2(version: SpecVersion | int | None) -> None:
+    if version is None or version == 2 or version is SpecVersion.v2:
+        return
+    if version == 1 or version is SpecVersion.v1:
+        raise FormatError(
+            "repositories of spec version 1 cannot be written yet: create one of version 2",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
+    raise ValueError(f"expected spec version 2, found {version!r}")
+
+
+def _refuse_old_versions(storage: Storage) -> None:
+    if storage.head(_V1_MAIN) is not None:
+        raise FormatError(
+            f"{storage!r} holds a repository of spec version 1, which this version does not open yet",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
+
+
+def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:
+    """The snapshot that exactly one of the three names."""
+    given = [name for name in (branch, tag, snapshot_id) if name is not None]
+    if len(given) != 1:
+        raise ValueError(f"expected one of branch, tag and snapshot_id, found {len(given)}")
+    if branch is not None:
+        return mutations.branch_tip(info, branch)
+    if tag is not None:
+        return mutations.tag_target(info, tag)
+    id_ = id_from_text(snapshot_id or "")
+    mutations.require_snapshot(info, id_)
+    return id_

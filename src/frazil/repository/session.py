@@ -1,0 +1,313 @@
+"""Sessions: read one version of a repository, or change it and commit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.diff import compose
+from frazil.changes.log import transaction_log
+from frazil.changes.merge import merge_forks
+from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from frazil.format.ids import id_to_text
+from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.repository import present
+from frazil.repository.asynchronous import awaitable
+from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.commit import commit_changes
+from frazil.repository.config import RepositoryConfig
+from frazil.repository.paths import absolute
+from frazil.repository.values import ChunkType, Diff, SessionMode
+from frazil.repository.workspace import Workspace
+
+if TYPE_CHECKING:
+    from frazil.zarr_store import IcechunkStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """The change set of a fork that was merged; forks made up to ``generation`` have not seen it."""
+
+    generation: int
+    changes: ChangeSet
+
+
+@dataclass(slots=True)
+class State:
+    """What of a session moves on when it commits."""
+
+    workspace: Workspace
+    branch: str | None
+    mode: SessionMode
+    expires_at: int
+    default_metadata: dict[str, Any] = field(default_factory=dict)
+    generation: int = 0
+    merged: list[_Merged] = field(default_factory=list)
+
+
+class Session:
+    """One version of a repository, with the changes made to it and not yet committed.
+
+    Made by ``Repository.readonly_session``, ``writable_session`` and ``fork``; not by its constructor. A
+    writable session ends: after its lifetime (24 hours unless configured) a commit is refused, so that
+    garbage collection knows how old an uncommitted chunk can be.
+
+    >>> import frazil
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> session = repo.writable_session("main")
+    >>> session.has_uncommitted_changes, session.branch
+    (False, 'main')
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, Session) and self._identity() == value._identity()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _identity(self) -> tuple[Any, ...]:
+        state = self._state
+        return (id(state.workspace), state.branch, state.mode)
+
+    def __repr__(self) -> str:
+        state = self._state
+        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines.append(f"snapshot_id: {self.snapshot_id}")
+        if not self.read_only:
+            lines.append(f"branch: {state.branch}")
+            lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
+        return "\n".join(lines) + "\n"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.read_only:
+            raise ValueError(
+                "a writable session cannot be pickled: use session.fork() to send work to other processes, "
+                "and session.merge() when it comes back"
+            )
+        return (type(self), (self._state,))
+
+    # What it is
+
+    @property
+    def workspace(self) -> Workspace:
+        """Nodes and chunks as this session sees them."""
+        return self._state.workspace
+
+    @property
+    def read_only(self) -> bool:
+        return self._state.mode is SessionMode.readonly
+
+    @property
+    def mode(self) -> SessionMode:
+        return self._state.mode
+
+    @property
+    def snapshot_id(self) -> str:
+        """The version that this session started from, or made by its commit."""
+        return id_to_text(self._state.workspace.snapshot_id)
+
+    @property
+    def branch(self) -> str | None:
+        """The branch that a commit goes to; None if this session can only read."""
+        return self._state.branch
+
+    @property
+    def config(self) -> RepositoryConfig:
+        return self._state.workspace.context.config
+
+    @property
+    def has_uncommitted_changes(self) -> bool:
+        return bool(self._state.workspace.changes)
+
+    @property
+    def expires_at(self) -> datetime:
+        """When this session can no longer commit."""
+        return to_datetime(self._state.expires_at)
+
+    @property
+    def store(self) -> IcechunkStore:
+        """A zarr store over this session."""
+        from frazil.zarr_store import IcechunkStore  # the one edge upwards, named in the import table
+
+        return IcechunkStore(self)
+
+    # Changes
+
+    def require_writable(self) -> None:
+        """``ReadOnlyError`` (``read-only-store``) if this session can only read."""
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open one with Repository.writable_session to change something",
+                ErrorKind.READ_ONLY_STORE,
+            )
+
+    def status(self) -> Diff:
+        """What changed since the session's snapshot."""
+        workspace = self._state.workspace
+        log = transaction_log(workspace.changes, bytes(12))
+        return present.diff(compose([log], workspace.base, workspace.nodes_table()))
+
+    def discard_changes(self) -> None:
+        """Forget everything that was not committed."""
+        self.require_writable()
+        self._state.workspace.discard()
+        self._state.merged.clear()
+
+    def commit(
+        self,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        *,
+        allow_empty: bool = False,
+    ) -> str:
+        """Make the changes the new tip of the branch; the id of the snapshot.
+
+        Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
+        first: nothing is lost, the session keeps its changes. Raises ``SessionStateError`` without changes
+        (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
+        (``commit-not-allowed``) or has expired (``session-expired``).
+
+        After it the session reads the new snapshot.
+        """
+        state = self._state
+        if state.branch is None or state.mode is SessionMode.readonly:
+            raise SessionStateError(
+                "this session cannot commit: it only reads, is a fork, or has committed before",
+                ErrorKind.COMMIT_NOT_ALLOWED,
+            )
+        if now_us() >= state.expires_at:
+            raise SessionStateError(
+                f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
+                "its chunks. Open a new session, or configure a longer session_lifetime",
+                ErrorKind.SESSION_EXPIRED,
+            )
+        workspace = state.workspace
+        if not workspace.changes and not allow_empty:
+            raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
+        workspace.writer.flush()
+        told = {**state.default_metadata, **(metadata or {})}
+        id_ = commit_changes(
+            workspace.context, state.branch, workspace.snapshot, workspace.changes, message, told
+        )
+        state.workspace = workspace.moved_to(id_)
+        state.mode = SessionMode.readonly
+        state.merged.clear()
+        return id_to_text(id_)
+
+    # Forks
+
+    def fork(self) -> ForkSession:
+        """A session that can be pickled and sent to another process, to do a part of the work.
+
+        It sees what this session has changed so far, cannot commit, and comes back with ``merge``.
+        """
+        state = self._state
+        if self.read_only:
+            raise SessionStateError(
+                "a read-only session cannot be forked", ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
+            )
+        workspace = state.workspace
+        workspace.writer.flush()
+        inherited = workspace.inherited
+        if workspace.changes:
+            base = workspace.snapshot.nodes
+            inherited = merge_forks(base, inherited, [workspace.changes], [])
+        forked = Workspace(workspace.context, workspace.snapshot_id, inherited)
+        return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
+
+    def merge(self, *others: ForkSession) -> None:
+        """Take over what forks of this session have changed.
+
+        Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
+        nothing is merged.
+        """
+        state = self._state
+        self.require_writable()
+        for other in others:
+            if not isinstance(other, Session):
+                raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+            if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
+                raise SessionStateError(
+                    f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
+                    ErrorKind.MERGE_NOT_ALLOWED,
+                )
+        forks = [other._state.workspace for other in others if other._state.workspace.changes]
+        if not forks:
+            return
+        for workspace in forks:
+            workspace.writer.flush()
+        oldest = min(other._state.generation for other in others)
+        before = [merged.changes for merged in state.merged if merged.generation >= oldest]
+        own = state.workspace
+        own.changes = merge_forks(own.base, own.changes, [workspace.changes for workspace in forks], before)
+        own.forget_lookups()
+        state.merged += [_Merged(state.generation, workspace.changes) for workspace in forks]
+        state.generation += 1
+
+    # Chunks
+
+    def get_node_id(self, path: str) -> str:
+        return id_to_text(self._state.workspace.require(absolute(path)).id)
+
+    def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
+        """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
+        workspace, path = self._state.workspace, absolute(array_path)
+        if workspace.require(path).array is None:
+            raise NodeNotFoundError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
+
+    async def chunk_coordinates(
+        self, array_path: str, batch_size: int = 1000
+    ) -> AsyncIterator[tuple[int, ...]]:
+        """Coordinates of all chunks of an array that are there."""
+        table = self._state.workspace.table(absolute(array_path))
+        for start in range(0, len(table), batch_size):
+            for coords in table.index[start : start + batch_size].tolist():
+                yield tuple(coords)
+
+    def chunk_table(self, array_path: str) -> ChunkTable:
+        """All references of an array, as columns."""
+        return self._state.workspace.table(absolute(array_path))
+
+    def all_virtual_chunk_locations(self) -> list[str]:
+        """The location of every virtual chunk of every array."""
+        workspace = self._state.workspace
+        nodes = workspace.nodes_table()
+        arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
+        out: list[str] = []
+        for path in arrays:
+            table = workspace.table(path)
+            rows = table.source[table.kind == ChunkKind.VIRTUAL]
+            if len(rows):
+                locations = table.foreign.locations.texts()
+                out.extend(map(locations.__getitem__, rows.tolist()))
+        return out
+
+    commit_async = awaitable(commit)
+    merge_async = awaitable(merge)
+    get_node_id_async = awaitable(get_node_id)
+    chunk_type_async = awaitable(chunk_type)
+    all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+class ForkSession(Session):
+    """A part of a session's work, for another process: pickle it, change something, bring it back to
+    ``merge``.
+
+    It can be pickled at any time (its chunks are made durable first), forked again, and never committed.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._state,))
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        raise IcechunkError(
+            "a fork cannot be flushed: merge it into the session it came from", ErrorKind.UNKNOWN
+        )

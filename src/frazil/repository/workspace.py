@@ -1,0 +1,258 @@
+"""A repository's nodes and chunks as one session sees them.
+
+    snapshot            what was committed
+    inherited changes   what the session that this one was forked from had changed
+    own changes         what this session changed
+
+A later layer hides an earlier one. Nodes of the first two are joined when the workspace is made; references
+are looked up layer by layer, and in the manifests last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Buffer
+from dataclasses import dataclass
+from functools import cached_property
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from frazil.changes.change_set import ChangeSet, check_coords, in_grid
+from frazil.changes.chunk_edits import ChunkEdits, Coords
+from frazil.chunks.reader import ChunkReader
+from frazil.errors import ErrorKind, NodeNotFoundError, SessionStateError
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
+from frazil.format.snapshot import Node, NodeTable, Snapshot
+from frazil.repository.clock import new_node_id
+from frazil.repository.context import Context
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Array:
+    """An array ready for lookups: edits newest first, then the boxes of its manifests."""
+
+    node: Node
+    edits: tuple[ChunkEdits, ...]
+    lows: list[list[int]]
+    highs: list[list[int]]
+
+
+class Workspace:
+    """See the module. Threads may share it."""
+
+    def __init__(
+        self,
+        context: Context,
+        snapshot_id: bytes,
+        inherited: ChangeSet | None = None,
+        changes: ChangeSet | None = None,
+    ) -> None:
+        self.context = context
+        self.snapshot_id = snapshot_id
+        self.inherited = inherited or ChangeSet()
+        self.changes = changes or ChangeSet()
+        self.writer = context.writer()
+        self.reader = ChunkReader(context.storage, context.virtual, self.writer)
+        self._arrays: dict[str, _Array] = {}
+        self._lock = RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            self.writer.flush()
+            return (Workspace, (self.context, self.snapshot_id, self.inherited, self.changes))
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return self.context.assets.snapshot(self.snapshot_id)
+
+    @cached_property
+    def base(self) -> NodeTable:
+        """Nodes that own changes are relative to."""
+        nodes = self.snapshot.nodes
+        return self.inherited.apply(nodes) if self.inherited else nodes
+
+    def moved_to(self, snapshot_id: bytes) -> Workspace:
+        """A workspace without changes on another snapshot."""
+        return Workspace(self.context, snapshot_id)
+
+    def discard(self) -> None:
+        """Forget own changes."""
+        with self._lock:
+            self.changes = ChangeSet()
+            self._arrays.clear()
+            self.writer.forget()
+
+    def forget_lookups(self) -> None:
+        """Own changes were replaced as a whole."""
+        with self._lock:
+            self._arrays.clear()
+
+    # Nodes
+
+    def node(self, path: str) -> Node | None:
+        with self._lock:
+            return self.changes.node(self.base, path)
+
+    def require(self, path: str) -> Node:
+        """The node at ``path``; ``NodeNotFoundError`` if there is none."""
+        node = self.node(path)
+        if node is None:
+            raise NodeNotFoundError(f"node not found at `{path}`")
+        return node
+
+    def is_array(self, path: str) -> bool:
+        """Cheaper than ``node`` where it is asked for every chunk."""
+        return self._array(path) is not None
+
+    def set_node(self, path: str, document: bytes) -> None:
+        with self._lock:
+            self.changes.set_node(self.base, path, document, new_node_id)
+            self._arrays.pop(path, None)
+
+    def delete_node(self, path: str) -> None:
+        with self._lock:
+            self.changes.delete_node(self.base, path)
+            self._arrays.clear()
+
+    def children(self, path: str) -> list[str]:
+        """Names of the nodes directly below a group, sorted by bytes."""
+        with self._lock:
+            names = set(self.base.children(path))
+            prefix = path.rstrip("/") + "/"
+            for changed, node in self.changes.nodes.items():
+                name = changed[len(prefix) :]
+                if changed.startswith(prefix) and name and "/" not in name:
+                    (names.discard if node is None else names.add)(name)
+            return sorted(names, key=str.encode)
+
+    def nodes_table(self) -> NodeTable:
+        """All nodes, changes included."""
+        with self._lock:
+            return self.changes.apply(self.base) if self.changes.nodes else self.base
+
+    # References
+
+    def ref(self, path: str, coords: Coords) -> ChunkRef | None:
+        """The reference of one chunk; None if there is no such array, chunk or reference."""
+        array = self._array(path)
+        if array is None:
+            return None
+        for edits in array.edits:
+            with self._lock:
+                known, ref = edits.get(coords)
+            if known:
+                return ref
+        assert array.node.array is not None
+        for number, (low, high) in enumerate(zip(array.lows, array.highs, strict=True)):
+            if len(low) == len(coords) and all(a <= c < b for a, c, b in zip(low, coords, high, strict=True)):
+                table = self._manifest(array.node, number)
+                row = table.find(coords)
+                if row >= 0:
+                    return table.ref(row)
+        return None
+
+    def table(self, path: str) -> ChunkTable:
+        """All references of an array."""
+        with self._lock:
+            node = self.changes.array(self.base, path)
+            array = self._array(path)
+            assert array is not None
+            assert node.array is not None
+            ids = [ref.id for ref in node.array.manifests]
+            manifests = self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
+            tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
+            tables += [edits.table() for edits in reversed(array.edits)]
+        if not tables:
+            return ChunkTable.empty(len(node.array.shape))
+        table = tables[0] if len(tables) == 1 else ChunkTable.merge(tables)
+        table = table.stored()
+        inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+        return table if inside.all() else table.take(inside)
+
+    def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
+        with self._lock:
+            self.changes.set_chunk(self.base, path, coords, ref)
+            self._forget_without_edits(path)
+
+    def set_refs(self, path: str, table: ChunkTable) -> None:
+        with self._lock:
+            self.changes.set_chunks(self.base, path, table)
+            self._forget_without_edits(path)
+
+    def delete_ref(self, path: str, coords: Coords) -> None:
+        with self._lock:
+            self.changes.delete_chunk(self.base, path, coords)
+            self._forget_without_edits(path)
+
+    # Bytes
+
+    def read(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
+        """Bytes of one chunk, None if it is not there."""
+        ref = self.ref(path, coords)
+        return None if ref is None else self.reader.read(ref, start, stop)
+
+    async def read_async(
+        self, path: str, coords: Coords, start: int = 0, stop: int | None = None
+    ) -> Buffer | None:
+        ref = self.ref(path, coords)
+        return None if ref is None else await self.reader.read_async(ref, start, stop)
+
+    def write(self, path: str, coords: Coords, data: Buffer) -> None:
+        """Store one chunk: inline, packed, or as a file of its own."""
+        self._check(path, coords)
+        self.set_ref(path, coords, self._inline(data) or self.writer.write(data))
+
+    async def write_async(self, path: str, coords: Coords, data: Buffer) -> None:
+        self._check(path, coords)
+        self.set_ref(path, coords, self._inline(data) or await self.writer.write_async(data))
+
+    def _check(self, path: str, coords: Coords) -> None:
+        # Before the bytes are written, so that a wrong key leaves nothing behind.
+        array = self._array(path)
+        if array is None:
+            with self._lock:
+                check_coords(self.changes.array(self.base, path), coords)
+        elif not in_grid(array.node, coords):
+            check_coords(array.node, coords)
+
+    def _inline(self, data: Buffer) -> InlineRef | None:
+        size = memoryview(data).nbytes
+        return (
+            InlineRef(bytes(data)) if 0 < size <= self.context.settings.inline_chunk_threshold_bytes else None
+        )
+
+    def _array(self, path: str) -> _Array | None:
+        array = self._arrays.get(path)
+        if array is None:
+            with self._lock:
+                node = self.changes.node(self.base, path)
+                if node is None or node.array is None:
+                    return None
+                layers = (self.changes.chunks.get(node.id), self.inherited.chunks.get(node.id))
+                boxes = [ref.extents for ref in node.array.manifests]
+                array = _Array(
+                    node,
+                    tuple(edits for edits in layers if edits is not None),
+                    [box[:, 0].tolist() for box in boxes],
+                    [box[:, 1].tolist() for box in boxes],
+                )
+                self._arrays[path] = array
+        return array
+
+    def _forget_without_edits(self, path: str) -> None:
+        array = self._arrays.get(path)
+        if array is not None and self.changes.chunks.get(array.node.id) not in array.edits:
+            del self._arrays[path]
+
+    def _manifest(self, node: Node, number: int) -> ChunkTable:
+        assert node.array is not None
+        manifest = self.context.assets.manifest(node.array.manifests[number].id)
+        table = manifest.arrays.get(node.id)
+        return ChunkTable.empty(len(node.array.shape)) if table is None else table
+
+    def require_clean(self, what: str) -> None:
+        if self.changes:
+            raise SessionStateError(
+                f"{what}: commit or discard the changes first", ErrorKind.UNCOMMITTED_CHANGES
+            )

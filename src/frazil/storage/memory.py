@@ -1,0 +1,196 @@
+"""Objects in the memory of this process, for tests and short-lived work.
+
+Bytes are immutable and a write swaps one dictionary entry, so readers need no lock; writers take one, as
+a condition is a comparison and a swap.
+
+A pickle holds only the *name* of the objects: unpickled in the same process, while the original lives,
+it is the same storage (forks of a session need that); anywhere else it is a ``StorageError``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+import weakref
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.base import (
+    ALWAYS,
+    Condition,
+    IfAbsent,
+    IfVersion,
+    ObjectInfo,
+    Refused,
+    Storage,
+    Stored,
+    Version,
+)
+from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.process_guard import forked_process
+from frazil.storage.settings import (
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterable, Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    data: bytes
+    version: Version
+    modified: datetime
+
+
+@dataclass(slots=True, weakref_slot=True)
+class _Contents:
+    """What all copies of one storage share."""
+
+    objects: dict[str, _Object] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    writes: int = 0
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    process: int = field(default_factory=os.getpid)
+
+
+_alive: weakref.WeakValueDictionary[str, _Contents] = weakref.WeakValueDictionary()
+
+
+class MemoryStorage(Storage):
+    """A dictionary. Each new instance is empty and shares nothing with others.
+
+    >>> storage = MemoryStorage()
+    >>> storage.put("repo", b"first", IfAbsent())
+    Stored(version=Version(etag='1', generation=None))
+    >>> storage.put("repo", b"second", IfAbsent())
+    Refused()
+    >>> bytes(storage.get("repo"))
+    b'first'
+    """
+
+    is_local = True
+
+    def __init__(self, settings: StorageSettings | None = None) -> None:
+        self._settings = settings
+        self._contents = _Contents()
+        _alive[self._contents.name] = self._contents
+
+    def __repr__(self) -> str:
+        return "<icechunk.Storage>\ntype: in-memory\n"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_find_again, (self._contents.name, self._settings))
+
+    def _objects(self) -> dict[str, _Object]:
+        # A forked child has a copy of the dictionary: writes would vanish with it, in silence.
+        if self._contents.process != os.getpid():
+            raise forked_process(self._contents.process)
+        return self._contents.objects
+
+    def _object(self, key: str) -> _Object:
+        found = self._objects().get(check_key(key))
+        if found is None:
+            raise object_not_found(key)
+        return found
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        check_range(start, stop)
+        data = self._object(key).data
+        if start == 0 and stop is None:
+            return data
+        if start >= len(data):
+            raise range_past_end(key, start, len(data))
+        return memoryview(data)[start:stop]
+
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        found = self._object(key)
+        return found.data, found.version
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        check_key(key)
+        copied = bytes(data)
+        objects = self._objects()
+        with self._contents.lock:
+            now = objects.get(key)
+            if not _holds(condition, now):
+                return Refused()
+            self._contents.writes += 1
+            written = _Object(copied, Version(etag=str(self._contents.writes)), datetime.now(UTC))
+            objects[key] = written
+        return Stored(written.version)
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self.put(to, data)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        found = self._objects().get(check_key(key))
+        return None if found is None else ObjectInfo(key, len(found.data), found.modified)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        path = check_prefix(prefix)
+        inside = f"{path}/" if path else ""
+        # A copy: a listing must survive the writes and deletes made while it is walked.
+        items = list(self._objects().items())
+        return (
+            ObjectInfo(key, len(found.data), found.modified) for key, found in items if key.startswith(inside)
+        )
+
+    def delete(self, keys: Iterable[str]) -> None:
+        objects = self._objects()
+        for key in keys:
+            check_key(key)
+            with self._contents.lock:
+                objects.pop(key, None)
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.get(key, start, stop)
+
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        stored = self.put(key, data)
+        assert isinstance(stored, Stored)  # nothing refuses an unconditional write
+        return stored
+
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings(
+            concurrency=StorageConcurrencySettings(
+                max_concurrent_requests_for_object=5, ideal_concurrent_request_size=1
+            ),
+            retries=StorageRetriesSettings(max_tries=1, initial_backoff_ms=0, max_backoff_ms=0),
+        )
+
+    def with_settings(self, settings: StorageSettings) -> MemoryStorage:
+        return _over(self._contents, settings)
+
+
+def _holds(condition: Condition, now: _Object | None) -> bool:
+    match condition:
+        case IfAbsent():
+            return now is None
+        case IfVersion(version):
+            return now is not None and now.version == version
+        case _:
+            return True
+
+
+def _over(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:
+    storage = MemoryStorage.__new__(MemoryStorage)
+    storage._contents = contents
+    storage._settings = settings
+    return storage
+
+
+def _find_again(name: str, settings: StorageSettings | None) -> MemoryStorage:
+    contents = _alive.get(name)
+    if contents is None:
+        raise StorageError(
+            "an in-memory storage can be unpickled only in the process that made it, and while it lives: "
+            "use a storage that other processes can reach",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return _over(contents, settings)

@@ -1,0 +1,334 @@
+"""Objects in S3, GCS, Azure, and servers like them, through obstore.
+
+What the servers differ in, and what is done about it:
+
+=====================  ==================================================================================
+etag in ``If-Match``   Ceph knows it only without quotes, so versions are kept without; a server that
+                       knows it only with quotes is noticed after a refusal and asked again
+refusal                409 or 412, as "already exists" or "precondition"; AWS may say 404 for an update
+                       of a missing object: all are ``Refused``
+generation             GCS conditions on the object's generation, the others on the etag
+no answer              not retried by the client, as the write may have been applied: ``StorageError``
+5xx                    retried by the client, which may then meet its own write: ``Refused``
+delete a missing one   an error on GCS and Azure, which ends the batch: then one by one
+multipart              may answer no etag: the version is empty. Never used with a condition
+storage class          an attribute of the object; chunks and the rest may have different ones
+=====================  ==================================================================================
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import batched
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
+from frazil.storage.base import (
+    ALWAYS,
+    Always,
+    Condition,
+    IfAbsent,
+    IfVersion,
+    ObjectInfo,
+    Refused,
+    Storage,
+    Stored,
+    Version,
+)
+from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
+from frazil.storage.locations import first_line
+from frazil.storage.process_guard import enter_runtime
+from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterable, Iterator, Mapping, Sequence
+
+    from obstore import ObjectMeta
+    from obstore.store import ObjectStore
+
+    from frazil.storage.locations import Location
+
+_DEFAULT_MULTIPART: Final = 100 << 20
+_DEFAULT_PART: Final = 12 << 20
+_DEFAULT_PARTS_AT_ONCE: Final = 18
+_DELETE_BATCH: Final = 1000
+_DELETES_AT_ONCE: Final = 16
+
+
+class ObjectStorage(Storage):
+    """The objects whose names begin with ``prefix`` in one bucket or container.
+
+    ``read_headers`` and ``write_headers`` go with every request that reads or writes.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        prefix: str = "",
+        settings: StorageSettings | None = None,
+        *,
+        read_headers: Mapping[str, str] | None = None,
+        write_headers: Mapping[str, str] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self._location = location
+        self._prefix = prefix.strip("/")
+        self._settings = StorageSettings() if settings is None else settings
+        self._read_headers = dict(read_headers or {})
+        self._write_headers = dict(write_headers or {})
+        self.is_read_only = read_only
+        self._quoted = False
+        # Made at the first use: a storage that was not used yet may be forked.
+        self._reader: ObjectStore | None = None
+        self._writer: ObjectStore | None = None
+
+    def __repr__(self) -> str:
+        return f"<icechunk.Storage>\n{self._location.describe(self._prefix)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None, "_writer": None}
+
+    def _read_client(self) -> ObjectStore:
+        enter_runtime()
+        if self._reader is None:
+            self._reader = self._location.connect(self._prefix, self._settings, self._read_headers)
+        return self._reader
+
+    def _write_client(self) -> ObjectStore:
+        if self.is_read_only:
+            raise ReadOnlyError("this storage is read only", ErrorKind.READ_ONLY_STORAGE)
+        if self._write_headers == self._read_headers:
+            return self._read_client()
+        enter_runtime()
+        if self._writer is None:
+            self._writer = self._location.connect(self._prefix, self._settings, self._write_headers)
+        return self._writer
+
+    # reading
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        check_range(start, stop)
+        client = self._read_client()
+        with _errors(check_key(key)):
+            if stop is not None:
+                return obstore.get_range(client, key, start=start, end=stop)
+            if start:
+                return obstore.get(client, key, options={"range": {"offset": start}}).bytes()
+            return obstore.get(client, key).bytes()
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        check_range(start, stop)
+        client = self._read_client()
+        with _errors(check_key(key)):
+            if stop is not None:
+                return await obstore.get_range_async(client, key, start=start, end=stop)
+            options: Any = {"range": {"offset": start}} if start else {}
+            return await (await obstore.get_async(client, key, options=options)).bytes_async()
+
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        client = self._read_client()
+        with _errors(check_key(key)):
+            answer = obstore.get(client, key)
+            return answer.bytes(), _version(answer.meta)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        client = self._read_client()
+        with _errors(check_key(key)):
+            try:
+                meta = obstore.head(client, key)
+            except FileNotFoundError:
+                return None
+            return ObjectInfo(key, meta["size"], meta["last_modified"])
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        path = check_prefix(prefix)
+        return self._list(self._read_client(), path)
+
+    def _list(self, client: ObjectStore, path: str) -> Iterator[ObjectInfo]:
+        pages = obstore.list(client, prefix=path or None, chunk_size=1000)
+        while True:
+            with _errors(path or "/"):
+                page: Sequence[ObjectMeta] | None = next(iter(pages), None)
+            if page is None:
+                return
+            for meta in page:
+                yield ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+
+    # writing
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        client = self._write_client()
+        check_key(key)
+        bytes_view = _as_bytes(data)
+        match self._possible(key, condition):
+            case None:
+                return Refused()
+            case Always():
+                with _errors(key):
+                    return _stored(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
+            case IfAbsent():
+                return self._put_if(client, key, bytes_view, "create")
+            case IfVersion(version):
+                return self._update(client, key, bytes_view, version)
+
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        client = self._write_client()
+        with _errors(check_key(key)):
+            return _stored(
+                await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
+            )
+
+    def _update(self, client: ObjectStore, key: str, data: Buffer, version: Version) -> Stored | Refused:
+        outcome = self._put_if(client, key, data, _mode(version, quoted=self._quoted))
+        if isinstance(outcome, Stored) or version.etag is None or version.generation is not None:
+            return outcome
+        # Refused. If the object is still that version, then the server may read etags the other way.
+        with _errors(key):
+            try:
+                now = obstore.head(client, key)
+            except FileNotFoundError:
+                return outcome
+        if _version(now) != version:
+            return outcome
+        outcome = self._put_if(client, key, data, _mode(version, quoted=not self._quoted))
+        if isinstance(outcome, Stored):
+            self._quoted = not self._quoted
+        return outcome
+
+    def _put_if(self, client: ObjectStore, key: str, data: Buffer, mode: Any) -> Stored | Refused:
+        attributes = self._attributes(key)
+        with _errors(key):
+            try:
+                return _stored(
+                    obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
+                )
+            except (AlreadyExistsError, PreconditionError):
+                return Refused()
+            except FileNotFoundError:
+                if mode == "create":
+                    raise
+                return Refused()
+
+    def _possible(self, key: str, condition: Condition) -> Condition | None:
+        """The condition to send; None if it does not hold.
+
+        Where the user said that the server knows no conditions, it is looked at here, which is not atomic.
+        """
+        match condition:
+            case IfAbsent() if self._settings.unsafe_use_conditional_create is False:
+                return None if self.head(key) is not None else ALWAYS
+            case IfVersion(version) if self._settings.unsafe_use_conditional_update is False:
+                with _errors(key):
+                    try:
+                        now = obstore.head(self._read_client(), key)
+                    except FileNotFoundError:
+                        return None
+                return ALWAYS if _version(now) == version else None
+        return condition
+
+    def _put_options(self, key: str, data: Buffer) -> dict[str, Any]:
+        settings = self._settings
+        concurrency = settings.concurrency or StorageConcurrencySettings()
+        smallest = settings.minimum_size_for_multipart_upload
+        multipart = memoryview(data).nbytes >= (_DEFAULT_MULTIPART if smallest is None else smallest)
+        return {
+            "attributes": self._attributes(key),
+            "use_multipart": multipart,
+            # Servers refuse parts of less than 5 MiB.
+            "chunk_size": max(concurrency.ideal_concurrent_request_size or _DEFAULT_PART, 5 << 20),
+            "max_concurrency": concurrency.max_concurrent_requests_for_object or _DEFAULT_PARTS_AT_ONCE,
+        }
+
+    def _attributes(self, key: str) -> dict[str, str] | None:
+        settings = self._settings
+        is_chunk = key.startswith("chunks/")
+        special = settings.chunks_storage_class if is_chunk else settings.metadata_storage_class
+        storage_class = special or settings.storage_class
+        return {"Storage-Class": storage_class} if storage_class else None
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        # A copy on the server cannot be made conditional on the version everywhere; the data is small.
+        self.put(to, data)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        client = self._write_client()
+        for batch in batched(map(check_key, keys), _DELETE_BATCH, strict=False):
+            try:
+                with _errors(batch[0]):
+                    obstore.delete(client, [*batch])
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
+                    list(pool.map(lambda key: _delete_one(client, key), batch))
+
+    # settings
+
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings()
+
+    def with_settings(self, settings: StorageSettings) -> ObjectStorage:
+        return ObjectStorage(
+            self._location,
+            self._prefix,
+            settings,
+            read_headers=self._read_headers,
+            write_headers=self._write_headers,
+            read_only=self.is_read_only,
+        )
+
+
+def _as_bytes(data: Buffer) -> Buffer:
+    return data if isinstance(data, bytes) else memoryview(data).cast("B")
+
+
+def _version(meta: Mapping[str, Any]) -> Version:
+    etag = meta.get("e_tag")
+    return Version(etag.strip('"') or None if etag else None, meta.get("version"))
+
+
+def _stored(answer: Mapping[str, Any]) -> Stored:
+    return Stored(_version(answer))
+
+
+def _mode(version: Version, *, quoted: bool) -> dict[str, str]:
+    etag = f'"{version.etag}"' if quoted and version.etag is not None else version.etag
+    mode = {"e_tag": etag, "version": version.generation}
+    present = {name: value for name, value in mode.items() if value is not None}
+    if not present:
+        raise InvalidInputError(
+            "a write can be conditional only on a version that was read, found an empty one"
+        )
+    return present
+
+
+def _delete_one(client: ObjectStore, key: str) -> None:
+    with _errors(key), suppress(FileNotFoundError):
+        obstore.delete(client, key)
+
+
+@contextmanager
+def _errors(key: str) -> Iterator[None]:
+    """Turn what obstore raises into errors of the contract."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise object_not_found(key) from error
+    except BaseError as error:
+        raise _storage_error(key, error) from error
+    except ValueError as error:
+        raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
+
+
+_THROTTLED: Final = ("SlowDown", " 429 ", " 503 ", "Too Many Requests", "ServerBusy")
+
+
+def _storage_error(key: str, error: BaseError) -> StorageError:
+    text = first_line(error)
+    throttled = any(word in text for word in _THROTTLED)
+    kind = ErrorKind.THROTTLED if throttled else ErrorKind.OBJECT_STORE
+    return StorageError(f"object {key!r}: {text}", kind)

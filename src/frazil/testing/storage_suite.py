@@ -1,0 +1,368 @@
+"""What every storage must do, as tests: subclass ``StorageSuite`` and give it a storage.
+
+    class TestMyStorage(StorageSuite):
+        @pytest.fixture
+        def storage(self) -> Storage:
+            return MyStorage(...)          # empty, and only this test's
+
+The contract itself is ``frazil.storage.base``. Needs pytest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BAD_KEYS = ("", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/./b", "a\0b")
+
+
+class StorageSuite:
+    """The contract of ``Storage``, one test for each sentence of it."""
+
+    #: Objects in the test of long listings: more than one page of any server.
+    many: ClassVar[int] = 1100
+    #: Threads and rounds of the tests of concurrent writers.
+    threads: ClassVar[int] = 8
+    rounds: ClassVar[int] = 10
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        """An empty storage that nobody else writes to."""
+        raise NotImplementedError
+
+    # reading
+
+    def test_read_after_write(self, storage: Storage) -> None:
+        assert isinstance(storage.put("repo", b"one"), Stored)
+        assert bytes(storage.get("repo")) == b"one"
+        storage.put("repo", b"another")
+        assert bytes(storage.get("repo")) == b"another"
+
+    @pytest.mark.parametrize(
+        ("start", "stop", "expected"),
+        [(0, None, b"0123456789"), (3, 7, b"3456"), (3, None, b"3456789"), (0, 1, b"0"), (9, 10, b"9")],
+    )
+    def test_ranges(self, storage: Storage, start: int, stop: int | None, expected: bytes) -> None:
+        storage.put("chunks/a", b"0123456789")
+        assert bytes(storage.get("chunks/a", start, stop)) == expected
+        assert bytes(asyncio.run(storage.get_async("chunks/a", start, stop))) == expected
+
+    @pytest.mark.parametrize("stop", [11, 1 << 20, 1 << 40])
+    def test_a_range_past_the_end_is_clamped(self, storage: Storage, stop: int) -> None:
+        storage.put("chunks/a", b"0123456789")
+        assert bytes(storage.get("chunks/a", 4, stop)) == b"456789"
+
+    @pytest.mark.parametrize(("start", "stop"), [(10, 12), (10, None), (11, None), (500, 600)])
+    def test_a_range_that_starts_at_the_end_is_an_error(
+        self, storage: Storage, start: int, stop: int | None
+    ) -> None:
+        storage.put("chunks/a", b"0123456789")
+        with pytest.raises(StorageError):
+            storage.get("chunks/a", start, stop)
+        with pytest.raises(StorageError):
+            asyncio.run(storage.get_async("chunks/a", start, stop))
+
+    @pytest.mark.parametrize(("start", "stop"), [(-1, None), (-2, 3), (3, 3), (4, 2)])
+    def test_what_is_no_range_is_refused(self, storage: Storage, start: int, stop: int | None) -> None:
+        storage.put("chunks/a", b"0123456789")
+        with pytest.raises(InvalidInputError) as caught:
+            storage.get("chunks/a", start, stop)
+        assert caught.value.kind == ErrorKind.INVALID_BYTE_RANGE
+
+    def test_an_empty_object(self, storage: Storage) -> None:
+        storage.put("chunks/a", b"")
+        assert bytes(storage.get("chunks/a")) == b""
+        assert bytes(storage.get_versioned("chunks/a")[0]) == b""
+        info = storage.head("chunks/a")
+        assert info is not None
+        assert info.size == 0
+        with pytest.raises(StorageError):
+            storage.get("chunks/a", 0, 5)
+
+    def test_a_missing_object(self, storage: Storage) -> None:
+        storage.put("chunks/a", b"x")
+        reads: list[Callable[[str], object]] = [
+            storage.get,
+            storage.get_versioned,
+            lambda key: storage.get(key, 2, 5),
+            lambda key: asyncio.run(storage.get_async(key)),
+        ]
+        for key in ("repo", "chunks", "chunks/b"):
+            assert storage.head(key) is None
+            for read in reads:
+                with pytest.raises(StorageError) as caught:
+                    read(key)
+                assert caught.value.kind == ErrorKind.OBJECT_NOT_FOUND
+                assert key in str(caught.value)
+
+    @pytest.mark.parametrize("key", _BAD_KEYS)
+    def test_what_is_no_key_is_refused(self, storage: Storage, key: str) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: storage.get(key),
+            lambda: storage.get_versioned(key),
+            lambda: storage.put(key, b"x"),
+            lambda: storage.put(key, b"x", IfAbsent()),
+            lambda: storage.head(key),
+            lambda: storage.delete([key]),
+            lambda: asyncio.run(storage.get_async(key)),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInputError):
+                call()
+
+    @pytest.mark.parametrize("key", ["a b+c%20d", "é/日本", "a&b<c>", "x=1/y=2", "~a", "a.b..c/...", "q?r"])
+    def test_keys_with_odd_characters(self, storage: Storage, key: str) -> None:
+        storage.put(key, b"x")
+        assert bytes(storage.get(key)) == b"x"
+        assert [found.key for found in storage.list("")] == [key]
+        storage.delete([key])
+        assert storage.head(key) is None
+
+    @pytest.mark.parametrize("size", [1, 1000, 70_000, 12 << 20])
+    def test_sizes(self, storage: Storage, size: int) -> None:
+        data = (b"0123456789abcdef!" * (size // 17 + 1))[:size]
+        storage.put("chunks/a", data)
+        assert bytes(storage.get("chunks/a")) == data
+        assert bytes(storage.get("chunks/a", size // 2, size // 2 + 100)) == data[size // 2 :][:100]
+
+    @pytest.mark.parametrize("make", [bytes, bytearray, memoryview, lambda b: memoryview(b).cast("H")])
+    def test_all_buffers_can_be_written(self, storage: Storage, make: Callable[[bytes], bytes]) -> None:
+        storage.put("chunks/a", make(b"01234567"))
+        assert bytes(storage.get("chunks/a")) == b"01234567"
+        asyncio.run(storage.put_async("chunks/b", make(b"76543210")))
+        assert bytes(storage.get("chunks/b")) == b"76543210"
+
+    def test_what_was_written_does_not_change_with_the_writers_buffer(self, storage: Storage) -> None:
+        buffer = bytearray(b"before")
+        storage.put("chunks/a", buffer)
+        buffer[:] = b"after!"
+        assert bytes(storage.get("chunks/a")) == b"before"
+
+    # versions and conditions
+
+    def test_versions(self, storage: Storage) -> None:
+        stored = storage.put("repo", b"one", IfAbsent())
+        assert isinstance(stored, Stored)
+        data, version = storage.get_versioned("repo")
+        assert bytes(data) == b"one"
+        assert version == stored.version
+        assert pickle.loads(pickle.dumps(version)) == version
+        assert version != Version()
+        storage.put("repo", b"two")
+        assert storage.get_versioned("repo")[1] != version
+
+    def test_create(self, storage: Storage) -> None:
+        assert isinstance(storage.put("repo", b"one", IfAbsent()), Stored)
+        assert storage.put("repo", b"two", IfAbsent()) == Refused()
+        assert bytes(storage.get("repo")) == b"one"
+        storage.delete(["repo"])
+        assert isinstance(storage.put("repo", b"three", IfAbsent()), Stored)
+
+    def test_update(self, storage: Storage) -> None:
+        first = _stored(storage.put("repo", b"1", IfAbsent()))
+        second = _stored(storage.put("repo", b"22", IfVersion(first)))
+        assert storage.put("repo", b"stale", IfVersion(first)) == Refused()
+        assert bytes(storage.get("repo")) == b"22"
+        read = storage.get_versioned("repo")[1]
+        assert read == second
+        _stored(storage.put("repo", b"333", IfVersion(read)))
+        assert bytes(storage.get("repo")) == b"333"
+
+    def test_update_after_an_unconditional_write(self, storage: Storage) -> None:
+        first = _stored(storage.put("repo", b"1"))
+        storage.put("repo", b"2")
+        assert storage.put("repo", b"3", IfVersion(first)) == Refused()
+
+    def test_update_of_a_missing_object(self, storage: Storage) -> None:
+        version = _stored(storage.put("repo", b"1", IfAbsent()))
+        storage.delete(["repo"])
+        assert storage.put("repo", b"2", IfVersion(version)) == Refused()
+        assert storage.head("repo") is None
+
+    def test_large_conditional_writes(self, storage: Storage) -> None:
+        large = bytes(6 << 20)
+        version = _stored(storage.put("repo", large, IfAbsent()))
+        assert storage.put("repo", large, IfAbsent()) == Refused()
+        version = _stored(storage.put("repo", large + b"1", IfVersion(version)))
+        assert len(bytes(storage.get("repo"))) == len(large) + 1
+
+    def test_one_of_many_creators_wins(self, storage: Storage) -> None:
+        for round_number in range(self.rounds):
+            key = f"race/{round_number}"
+
+            def create(key: str = key) -> tuple[bytes, object]:
+                mine = uuid.uuid4().hex.encode()
+                try:
+                    return mine, storage.put(key, mine, IfAbsent())
+                except StorageError as error:  # proves nothing, so it may not be the winner
+                    return mine, error
+
+            outcomes = _in_threads(self.threads, create)
+            winners = [mine for mine, outcome in outcomes if isinstance(outcome, Stored)]
+            assert winners == [bytes(storage.get(key))]
+
+    def test_no_update_is_lost(self, storage: Storage) -> None:
+        storage.put("repo", b"begin", IfAbsent())
+
+        def work() -> None:
+            for _ in range(self.rounds):
+                add_line(storage, "repo", uuid.uuid4().hex)
+
+        _in_threads(self.threads, work)
+        lines = bytes(storage.get("repo")).decode().split("\n")
+        assert len(lines) == len(set(lines)) == 1 + self.threads * self.rounds
+
+    def test_backup(self, storage: Storage) -> None:
+        storage.put("repo", b"first", IfAbsent())
+        data, version = storage.get_versioned("repo")
+        storage.backup("repo", version, data, "overwritten/repo.1")
+        assert bytes(storage.get("overwritten/repo.1")) == b"first"
+        storage.backup("repo", version, data, "overwritten/repo.1")  # again is no error
+        assert isinstance(storage.put("repo", b"second", IfVersion(version)), Stored)
+        assert bytes(storage.get("overwritten/repo.1")) == b"first"
+        storage.backup("repo", version, data, "overwritten/repo.2")  # of a version that is gone
+        assert bytes(storage.get("overwritten/repo.2")) == b"first"
+        storage.delete(["repo"])
+        storage.backup("repo", version, data, "overwritten/repo.3")
+        assert bytes(storage.get("overwritten/repo.3")) == b"first"
+
+    # looking around
+
+    def test_head(self, storage: Storage) -> None:
+        storage.put("chunks/a", b"12345")
+        info = storage.head("chunks/a")
+        assert info is not None
+        assert (info.key, info.size) == ("chunks/a", 5)
+        assert info.modified.tzinfo is not None
+        assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=1)
+
+    def test_list(self, storage: Storage) -> None:
+        objects = {"repo": b"1", "chunks/a": b"22", "chunks/b/c": b"333", "chunks2/a": b"4444"}
+        for key, data in objects.items():
+            storage.put(key, data)
+        found = {info.key: info for info in storage.list("")}
+        assert {key: info.size for key, info in found.items()} == {k: len(d) for k, d in objects.items()}
+        for info in found.values():
+            assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=1)
+        for prefix in ("chunks", "chunks/"):
+            assert {info.key for info in storage.list(prefix)} == {"chunks/a", "chunks/b/c"}
+        assert [info.key for info in storage.list("chunks/b")] == ["chunks/b/c"]
+        assert [*storage.list("nothing")] == []
+        assert [*storage.list("chun")] == []
+
+    def test_list_does_not_show_the_marks_of_conditional_writes(self, storage: Storage) -> None:
+        first = _stored(storage.put("repo", b"1", IfAbsent()))
+        _stored(storage.put("repo", b"2", IfVersion(first)))
+        assert [info.key for info in storage.list("")] == ["repo"]
+
+    def test_long_lists(self, storage: Storage) -> None:
+        keys = {f"chunks/{number:05}" for number in range(self.many)}
+        todo = [*keys]
+
+        def work() -> None:
+            while todo:
+                try:
+                    key = todo.pop()
+                except IndexError:
+                    return
+                storage.put(key, b"x")
+
+        _in_threads(self.threads, work)
+        assert {info.key for info in storage.list("chunks")} == keys
+        storage.delete(info.key for info in storage.list("chunks"))
+        assert [*storage.list("")] == []
+
+    def test_delete(self, storage: Storage) -> None:
+        for key in ("chunks/a", "chunks/b", "chunks/c"):
+            storage.put(key, b"x")
+        storage.delete(["chunks/a", "chunks/missing", "chunks/c"])
+        assert [info.key for info in storage.list("")] == ["chunks/b"]
+        storage.delete(["chunks/a", "nothing/at/all"])
+        storage.delete([])
+
+    # asynchronous, settings, pickles
+
+    def test_async(self, storage: Storage) -> None:
+        keys = [f"chunks/{number}" for number in range(20)]
+
+        async def work() -> list[bytes]:
+            await asyncio.gather(*(storage.put_async(key, key.encode()) for key in keys))
+            return [bytes(data) for data in await asyncio.gather(*map(storage.get_async, keys))]
+
+        assert asyncio.run(work()) == [key.encode() for key in keys]
+
+    def test_default_settings(self, storage: Storage) -> None:
+        assert isinstance(storage.default_settings(), StorageSettings)
+
+    def test_with_settings_is_the_same_storage(self, storage: Storage) -> None:
+        storage.put("repo", b"1")
+        other = storage.with_settings(StorageSettings())
+        assert bytes(other.get("repo")) == b"1"
+        other.put("repo", b"2")
+        assert bytes(storage.get("repo")) == b"2"
+
+    def test_pickle(self, storage: Storage) -> None:
+        storage.put("repo", b"1")
+        other = pickle.loads(pickle.dumps(storage))
+        assert bytes(other.get("repo")) == b"1"
+        other.put("repo", b"2", ALWAYS)
+        assert bytes(storage.get("repo")) == b"2"
+        assert repr(other) == repr(storage)
+
+
+def add_line(storage: Storage, key: str, line: str) -> None:
+    """Append ``line`` to the object by conditional updates, until it is there.
+
+    Neither a refusal nor an error proves that nothing was written, so the line is looked for first.
+    """
+    while True:
+        data, version = storage.get_versioned(key)
+        text = bytes(data).decode()
+        if line in text.split("\n"):
+            return
+        try:
+            if isinstance(storage.put(key, f"{text}\n{line}".encode(), IfVersion(version)), Stored):
+                return
+        except StorageError:
+            continue
+
+
+def _stored(outcome: Stored | Refused) -> Version:
+    assert isinstance(outcome, Stored)
+    return outcome.version
+
+
+def _in_threads[T](count: int, work: Callable[[], T]) -> list[T]:
+    """What ``count`` simultaneous calls returned; the first exception is raised."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(count)
+
+    def run() -> None:
+        try:
+            barrier.wait(30)
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results

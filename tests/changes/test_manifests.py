@@ -1,0 +1,117 @@
+"""Which manifests a commit reads and writes, against a dict of references."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.changes.chunk_edits import table_of
+from frazil.changes.manifests import distribute, plan
+from frazil.format.manifest import ChunkTable, InlineRef
+from frazil.format.snapshot import ArrayData, ManifestRef
+
+GRID = (6, 5)
+coords = st.tuples(st.integers(0, GRID[0] - 1), st.integers(0, GRID[1] - 1))
+values = st.one_of(st.none(), st.binary(min_size=1, max_size=2).map(InlineRef))
+edits = st.dictionaries(coords, values, max_size=12)
+splits = st.tuples(st.integers(1, 7), st.integers(1, 7))
+
+
+class Array:
+    """An array whose manifests are kept in a dict, updated as a commit does it."""
+
+    def __init__(self):
+        self.files = {}
+        self.data = ArrayData(GRID, GRID, None)
+        self.model = {}
+
+    def commit(self, changes, split, grid=None):
+        grid = grid or self.data.num_chunks
+        before = self.data
+        self.data = ArrayData(grid, grid, None, before.manifests)
+        table = table_of(changes, 2)
+        rewrite = plan(self.data, table, split)
+        new = distribute(self.data, [self.files[ref.id] for ref in rewrite.read], table, split)
+        refs = list(rewrite.kept)
+        for part in new:
+            ref = ManifestRef(len(self.files).to_bytes(12, "big"), part.bounds())
+            self.files[ref.id] = part
+            refs.append(ref)
+        self.data = ArrayData(grid, grid, None, tuple(refs))
+        self.model.update(changes)
+        self.model = {
+            at: ref
+            for at, ref in self.model.items()
+            if ref and all(a < n for a, n in zip(at, grid, strict=True))
+        }
+        return rewrite, new
+
+    def contents(self):
+        out = {}
+        for ref in self.data.manifests:
+            table = self.files[ref.id]
+            for row, at in enumerate(map(tuple, table.index.tolist())):
+                assert (ref.extents[:, 0] <= at).all()
+                assert (at < ref.extents[:, 1]).all()
+                assert at not in out
+                out[at] = table.ref(row)
+        return out
+
+    def check(self):
+        assert self.contents() == self.model
+        boxes = [ref.extents.astype(int) for ref in self.data.manifests]
+        for i, one in enumerate(boxes):
+            for other in boxes[:i]:
+                meet = (one[:, 0] < other[:, 1]) & (other[:, 0] < one[:, 1])
+                assert not meet.all(), "extents of two manifests overlap"
+
+
+@given(st.lists(st.tuples(edits, splits), max_size=6))
+def test_any_history_of_edits_and_splits(history):
+    array = Array()
+    for changes, split in history:
+        array.commit(changes, split)
+        array.check()
+
+
+@given(edits, splits, edits, coords, coords)
+def test_a_smaller_and_again_larger_grid_shows_no_old_chunks(first, split, second, smaller, larger):
+    array = Array()
+    array.commit(first, split)
+    for grid, changes in ((smaller, {}), (GRID, second)):
+        grid = tuple(n + 1 for n in grid) if changes == {} else grid
+        array.commit({at: ref for at, ref in changes.items()}, split, grid)
+        array.check()
+
+
+def test_only_the_touched_box_is_read_and_written():
+    array = Array()
+    everything = {(i, j): InlineRef(b"x") for i in range(6) for j in range(5)}
+    array.commit(everything, (2, 5))
+    assert len(array.data.manifests) == 3
+    rewrite, new = array.commit({(0, 0): InlineRef(b"y")}, (2, 5))
+    assert (len(rewrite.kept), len(rewrite.read), len(new)) == (2, 1, 1)
+    array.check()
+
+
+def test_deleting_everything_leaves_no_manifest():
+    array = Array()
+    array.commit({(1, 1): InlineRef(b"x")}, (9, 9))
+    _, new = array.commit({(1, 1): None}, (9, 9))
+    assert new == []
+    assert array.data.manifests == ()
+
+
+def test_scalar_array():
+    data = ArrayData((), (), None)
+    first = distribute(data, [], table_of({(): InlineRef(b"a")}, 0), ())
+    assert len(first) == 1
+    held = ArrayData((), (), None, (ManifestRef(bytes(12), first[0].bounds()),))
+    edit = table_of({(): InlineRef(b"b")}, 0)
+    assert len(plan(held, edit, ()).read) == 1
+    assert distribute(held, first, edit, ())[0].ref(0) == InlineRef(b"b")
+    assert plan(held, ChunkTable.empty(0), ()).kept == held.manifests
+
+
+def test_bounds_are_tight():
+    table = table_of({(1, 2): InlineRef(b"a"), (3, 1): InlineRef(b"b")}, 2)
+    assert np.array_equal(table.bounds(), [[1, 4], [1, 3]])

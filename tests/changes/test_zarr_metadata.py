@@ -1,0 +1,82 @@
+"""What a zarr.json document means: a table of documents, and of those that are refused."""
+
+import json
+
+import pytest
+
+from frazil.changes.zarr_metadata import parse_node
+from frazil.errors import ErrorKind, InvalidInputError
+
+
+def document(shape=(10, 6), grid=None, **more):
+    grid = grid or {"name": "regular", "configuration": {"chunk_shape": [4, 6]}}
+    node = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": "int32",
+        "chunk_grid": grid,
+    }
+    return json.dumps({**node, **more}).encode()
+
+
+def rectilinear(*axes):
+    return {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": list(axes)}}
+
+
+def regular(*shape):
+    return {"name": "regular", "configuration": {"chunk_shape": list(shape)}}
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "counts"),
+    [
+        ((10, 6), regular(4, 6), (3, 1)),
+        ((0, 6), regular(4, 4), (0, 2)),
+        ((), regular(), ()),
+        ((10, 6), rectilinear([2, 3, 5], [4, 2]), (3, 2)),
+        ((10, 6), rectilinear(1, [1, 5]), (10, 2)),
+        ((3, 1, 1), rectilinear([[1, 3]], 1, 1), (3, 1, 1)),
+        ((4,), rectilinear([2, 3, 5]), (2,)),
+        ((0,), rectilinear([2]), (0,)),
+        ((2**32 - 1,), regular(1), (2**32 - 1,)),
+    ],
+)
+def test_number_of_chunks(shape, grid, counts):
+    assert parse_node(document(shape, grid)).num_chunks == counts
+
+
+def test_dimension_names_are_kept():
+    array = parse_node(document(dimension_names=["y", None]))
+    assert array.dimension_names == ("y", None)
+    assert parse_node(document()).dimension_names is None
+
+
+def test_a_group_is_none():
+    assert parse_node(b'{"zarr_format": 3, "node_type": "group", "attributes": {"a": 1}}') is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b'{"zarr_format": 2, "node_type": "group"}',
+        b'{"zarr_format": 3, "node_type": "table"}',
+        document(shape=(-1, 6)),
+        document(shape=(1.5, 6)),
+        document(shape=(10,)),
+        document(grid={"name": "hexagonal", "configuration": {}}),
+        document(grid=regular(0, 1)),
+        document(grid=rectilinear([2, 3], 6)),
+        document(grid=rectilinear([], 6)),
+        document(grid=rectilinear([[1, 2, 3]], 6)),
+        document(dimension_names=["y"]),
+        document((2**33,), regular(1)),
+    ],
+)
+def test_other_documents_are_refused(bad):
+    with pytest.raises(InvalidInputError) as error:
+        parse_node(bad)
+    assert error.value.kind == ErrorKind.BAD_METADATA

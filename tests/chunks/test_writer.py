@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pickle
+import secrets
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.chunks.stand_ins import Storage, numbered_ids
+
+from frazil.chunks.reader import ChunkReader
+from frazil.chunks.virtual import VirtualSources
+from frazil.chunks.writer import ChunkWriter, PackSettings
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.keys import chunk_key
+from frazil.format.manifest import NativeRef
+from frazil.storage.memory import MemoryStorage
+
+SMALL = PackSettings(threshold=50, pack_size=100)
+
+
+def random_id() -> bytes:
+    return secrets.token_bytes(12)
+
+
+def writer_on(storage: MemoryStorage, settings: PackSettings = SMALL, max_in_flight: int = 2) -> ChunkWriter:
+    return ChunkWriter(storage, settings, numbered_ids(), max_in_flight=max_in_flight)
+
+
+def stored(storage: MemoryStorage, ref: NativeRef) -> bytes:
+    return bytes(storage.get(chunk_key(ref.chunk_id), ref.offset, ref.offset + ref.length))
+
+
+def pending(writer: ChunkWriter, ref: NativeRef) -> bytes | None:
+    data = writer.pending(ref.chunk_id, ref.offset, ref.offset + ref.length)
+    return None if data is None else bytes(data)
+
+
+def chunk(number: int, size: int) -> bytes:
+    return bytes((number + i) % 251 for i in range(size))
+
+
+steps = st.lists(
+    st.one_of(st.integers(1, 70), st.sampled_from(["flush", "read", "async"])), min_size=1, max_size=60
+)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(steps)
+def test_what_was_written_is_readable_at_every_moment(program: list[int | str]) -> None:
+    storage = Storage()
+    writer = writer_on(storage)
+    reader = ChunkReader(storage, VirtualSources([], {}), writer)
+    written: list[tuple[NativeRef, bytes]] = []
+    for number, step in enumerate(program):
+        if isinstance(step, int):
+            data = chunk(number, step)
+            written.append((writer.write(data), data))
+        elif step == "async":
+            data = chunk(number, 20)
+            written.append((asyncio.run(writer.write_async(data)), data))
+        elif step == "flush":
+            writer.flush()
+            assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+            assert all(pending(writer, ref) is None for ref, _ in written)
+        else:
+            assert [bytes(reader.read(ref)) for ref, _ in written] == [data for _, data in written]
+    writer.flush()
+    assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+    assert all(size <= 100 for _, size in storage.puts)
+
+
+def test_small_chunks_share_a_file_and_large_ones_do_not() -> None:
+    storage = Storage()
+    writer = writer_on(storage)
+    refs = [writer.write(bytes(size)) for size in (49, 49, 50, 2, 49)]
+    writer.flush()
+    assert [(ref.chunk_id[-1], ref.offset, ref.length) for ref in refs] == [
+        (1, 0, 49),
+        (1, 49, 49),
+        (2, 0, 50),
+        (1, 98, 2),
+        (3, 0, 49),
+    ]
+    assert sorted(size for _, size in storage.puts) == [49, 50, 100]
+
+
+def test_packing_can_be_off() -> None:
+    storage = Storage()
+    writer = writer_on(storage, PackSettings(enabled=False))
+    refs = [writer.write(b"a"), asyncio.run(writer.write_async(b"bb"))]
+    assert [stored(storage, ref) for ref in refs] == [b"a", b"bb"]
+    assert [ref.offset for ref in refs] == [0, 0]
+
+
+def test_a_chunk_larger_than_a_pack_is_a_pack() -> None:
+    storage = Storage()
+    writer = writer_on(storage, PackSettings(threshold=1000, pack_size=10))
+    refs = [writer.write(bytes([size]) * size) for size in (30, 40, 5)]
+    writer.flush()
+    assert [stored(storage, ref) for ref in refs] == [b"\x1e" * 30, b"\x28" * 40, b"\x05" * 5]
+
+
+def test_an_empty_flush_writes_nothing() -> None:
+    storage = Storage()
+    writer = writer_on(storage)
+    writer.flush()
+    writer.write(b"once")
+    writer.flush()
+    writer.flush()
+    assert storage.puts == [(chunk_key((1).to_bytes(12, "big")), 4)]
+
+
+@pytest.mark.parametrize("settings", [SMALL, PackSettings(enabled=False)])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"bytes",
+        bytearray(b"bytearray"),
+        memoryview(b"-memoryview-")[1:-1],
+        np.arange(6, dtype=">f4").reshape(2, 3),
+        np.arange(6, dtype="u1")[::2],
+        np.arange(6, dtype="i4").reshape(2, 3).T,
+        np.array([True, False]),
+    ],
+    ids=lambda data: f"{type(data).__name__}-{getattr(data, 'dtype', '')}",
+)
+def test_every_buffer_is_taken(data: object, settings: PackSettings) -> None:
+    storage = Storage()
+    writer = writer_on(storage, settings)
+    ref = writer.write(data)  # type: ignore[arg-type]
+    writer.flush()
+    expected = data.tobytes() if isinstance(data, np.ndarray) else bytes(data)  # type: ignore[call-overload]
+    assert stored(storage, ref) == expected
+
+
+def test_a_packed_chunk_is_a_copy() -> None:
+    storage = Storage()
+    writer = writer_on(storage)
+    data = bytearray(b"before")
+    ref = writer.write(data)
+    data[:] = b"after!"
+    assert pending(writer, ref) == b"before"
+    writer.flush()
+    assert stored(storage, ref) == b"before"
+
+
+def test_a_view_of_pending_bytes_does_not_stop_writing() -> None:
+    writer = writer_on(Storage())
+    ref = writer.write(b"abc")
+    held = writer.pending(ref.chunk_id, 0, 3)
+    writer.write(bytes(40))
+    assert held is not None
+    assert bytes(held) == b"abc"
+
+
+@pytest.mark.parametrize("empty", [b"", np.empty((0, 3))])
+def test_a_chunk_has_at_least_one_byte(empty: bytes) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        writer_on(Storage()).write(empty)
+    assert error.value.kind == ErrorKind.ZERO_LENGTH_CHUNK
+
+
+def test_flush_returns_only_when_the_puts_have() -> None:
+    storage = Storage()
+    storage.open_gate.clear()
+    writer = writer_on(storage)
+    refs = [writer.write(bytes([i]) * 40) for i in range(5)]  # two packs sealed, one open
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(writer.flush)
+        time.sleep(0.05)
+        assert not flushed.done()
+        assert storage.puts == []
+        assert [pending(writer, ref) for ref in refs] == [bytes([i]) * 40 for i in range(5)]
+        storage.open_gate.set()
+        flushed.result(10)
+    assert [stored(storage, ref) for ref in refs] == [bytes([i]) * 40 for i in range(5)]
+
+
+def test_a_failed_put_is_reported_until_it_succeeds() -> None:
+    storage = Storage()
+    storage.failing_puts = 1000
+    writer = writer_on(storage)
+    refs = [writer.write(bytes([i]) * 40) for i in range(3)]
+    for _ in range(3):
+        with pytest.raises(StorageError, match="disk is full"):
+            writer.flush()
+        assert [pending(writer, ref) for ref in refs] == [bytes([i]) * 40 for i in range(3)]
+    storage.failing_puts = 1  # one of the two packs fails once more
+    with pytest.raises(StorageError):
+        writer.flush()
+    writer.flush()
+    assert [stored(storage, ref) for ref in refs] == [bytes([i]) * 40 for i in range(3)]
+    assert all(pending(writer, ref) is None for ref in refs)
+
+
+def test_a_failed_file_is_reported_at_once() -> None:
+    storage = Storage()
+    storage.failing_puts = 2
+    writer = writer_on(storage)
+    with pytest.raises(StorageError):
+        writer.write(bytes(50))
+    with pytest.raises(StorageError):
+        asyncio.run(writer.write_async(bytes(50)))
+    writer.flush()
+
+
+def test_failed_packs_do_not_pile_up_in_memory() -> None:
+    storage = Storage()
+    storage.failing_puts = 1000
+    writer = writer_on(storage, max_in_flight=2)
+    written: list[tuple[NativeRef, bytes]] = []
+
+    def write_for_ever() -> None:
+        for i in itertools.cycle(range(256)):
+            written.append((writer.write(bytes([i]) * 40), bytes([i]) * 40))  # noqa: PERF401  # seen as it grows
+
+    with pytest.raises(StorageError):
+        write_for_ever()
+    assert len(written) == 6  # two packs that failed and a full open one
+    storage.failing_puts = 0
+    writer.flush()
+    written.append((writer.write(b"more"), b"more"))
+    writer.flush()
+    assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+
+
+def test_a_writer_waits_when_enough_packs_are_in_flight() -> None:
+    storage = Storage()
+    storage.open_gate.clear()
+    writer = writer_on(storage, max_in_flight=2)
+    refs: list[NativeRef] = []
+
+    def write() -> None:
+        for i in range(20):
+            refs.append(writer.write(bytes([i]) * 40))  # noqa: PERF401  # seen as it grows
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(write)
+        time.sleep(0.05)
+        assert len(refs) == 6
+        storage.open_gate.set()
+        done.result(10)
+    writer.flush()
+    assert [stored(storage, ref) for ref in refs] == [bytes([i]) * 40 for i in range(20)]
+
+
+def test_an_event_loop_goes_on_while_a_write_waits() -> None:
+    storage = Storage(is_local=False)
+    storage.open_gate.clear()
+    writer = writer_on(storage, max_in_flight=1)
+
+    async def main() -> list[NativeRef]:
+        refs = [await writer.write_async(bytes([i]) * 40) for i in range(4)]
+        waiting = asyncio.create_task(writer.write_async(b"x" * 40))
+        given_up = asyncio.create_task(writer.write_async(b"y" * 40))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        given_up.cancel()
+        await asyncio.sleep(0)
+        storage.open_gate.set()
+        return [*refs, await waiting]
+
+    refs = asyncio.run(main())
+    writer.flush()
+    expected = [*(bytes([i]) * 40 for i in range(4)), b"x" * 40]
+    assert [stored(storage, ref) for ref in refs] == expected
+
+
+def test_many_threads_write_at_once() -> None:
+    storage = Storage()
+    writer = ChunkWriter(storage, PackSettings(threshold=64, pack_size=1000), random_id)
+    barrier = threading.Barrier(8)
+
+    def write(thread: int) -> list[tuple[NativeRef, bytes]]:
+        barrier.wait(10)
+        chunks = [chunk(thread * 37 + i, 1 + (thread * i) % 90) for i in range(200)]
+        written = []
+        for i, data in enumerate(chunks):
+            written.append((writer.write(data), data))
+            if i % 50 == 49:
+                writer.flush()
+                assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+        return written
+
+    with ThreadPoolExecutor(8) as pool:
+        written = [pair for part in pool.map(write, range(8)) for pair in part]
+    writer.flush()
+    assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+
+
+def test_forgotten_chunks_are_gone_and_their_failure_too() -> None:
+    storage = Storage()
+    storage.failing_puts = 1000
+    writer = writer_on(storage)
+    refs = [writer.write(bytes(40)) for _ in range(4)]
+    with pytest.raises(StorageError):
+        writer.flush()
+    refs.append(writer.write(b"open"))
+    writer.forget()
+    assert [pending(writer, ref) for ref in refs] == [None] * 5
+    storage.failing_puts = 0
+    writer.flush()
+    assert storage.puts == []
+    ref = writer.write(b"new")
+    writer.flush()
+    assert stored(storage, ref) == b"new"
+
+
+def test_a_pickle_has_nothing_open_and_what_it_had_is_durable() -> None:
+    storage = MemoryStorage()
+    writer = ChunkWriter(storage, SMALL, random_id)
+    ref = writer.write(b"before")
+    copy = pickle.loads(pickle.dumps(writer))
+    assert stored(storage, ref) == b"before"
+    other = copy.write(b"after")
+    assert other.chunk_id != ref.chunk_id
+    assert pending(writer, other) is None
+    copy.flush()
+    assert stored(storage, other) == b"after"
+
+
+def test_what_is_not_durable_cannot_be_pickled() -> None:
+    storage = Storage()
+    storage.failing_puts = 1
+    writer = ChunkWriter(storage, SMALL, random_id)
+    writer.write(b"lost?")
+    with pytest.raises(StorageError):
+        pickle.dumps(writer)
+
+
+def test_a_forked_child_does_not_go_on_with_an_open_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writer_on(MemoryStorage(), SMALL)
+    ref = writer.write(b"of the parent")
+    here = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    for call in (writer.flush, lambda: writer.write(b"of the child")):
+        with pytest.raises(StorageError) as error:
+            call()
+        assert error.value.kind == ErrorKind.FORKED_PROCESS
+    assert pending(writer, ref) == b"of the parent"
+    writer.forget()
+    assert pending(writer, writer.write(b"of the child")) == b"of the child"

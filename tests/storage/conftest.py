@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.testing import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from frazil.testing.servers import RunningServer
+
+_INSTALL = Path(__file__).parents[2] / "scripts" / "install-test-servers"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nobody_looks_for_credentials() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*os.environ]:
+            if name.startswith(("AWS_", "GOOGLE_", "AZURE_")) or name.lower().endswith("_proxy"):
+                patch.delenv(name)
+        for name, value in servers.QUIET_ENVIRONMENT.items():
+            patch.setenv(name, value)
+        yield
+
+
+def _need(name: str, is_installed: Callable[[], bool]) -> None:
+    """Skip, or install: in CI, or where FRAZIL_TEST_SERVERS says ``all``."""
+    if is_installed():
+        return
+    if os.environ.get("CI") != "true" and os.environ.get("FRAZIL_TEST_SERVERS") != "all":
+        pytest.skip(f"{name} is not installed: run {_INSTALL.name} or set FRAZIL_TEST_SERVERS=all")
+    subprocess.run([str(_INSTALL), name], check=True, timeout=500)
+    assert is_installed()
+
+
+def _session_of(start: Callable[[], AbstractContextManager[RunningServer]]) -> Iterator[RunningServer]:
+    with start() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ministack() -> Iterator[RunningServer]:
+    yield from _session_of(servers.ministack)
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[RunningServer]:
+    yield from _session_of(servers.gcs)
+
+
+@pytest.fixture(scope="session")
+def ceph() -> Iterator[RunningServer]:
+    _need("ceph", servers.ceph_is_installed)
+    yield from _session_of(servers.ceph)
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[RunningServer]:
+    _need("azurite", lambda: servers.azurite_binary() is not None)
+    yield from _session_of(servers.azurite)

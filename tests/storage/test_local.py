@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage import local
+from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.local import LocalStorage
+from frazil.testing.storage_suite import StorageSuite, add_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class TestLocalStorage(StorageSuite):
+    rounds = 25
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Storage:
+        return LocalStorage(tmp_path / "made" / "lazily")
+
+
+class TestLocalStorageWithoutHardLinks(StorageSuite):
+    many = 20
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Storage:
+        def no_links(source: str, target: str) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted", source, None, target)
+
+        monkeypatch.setattr(os, "link", no_links)
+        return LocalStorage(tmp_path)
+
+
+# processes that are killed
+
+
+def _acknowledged(log: Path) -> list[str]:
+    return log.read_text().split("\n")[:-1] if log.exists() else []
+
+
+def _start_writer(root: Path, log: Path, count: int) -> int:
+    """A child process that makes ``count`` updates, and writes down each that was acknowledged."""
+    child = os.fork()  # and not a new interpreter, which would spend its life on imports
+    if child:
+        return child
+    status = 1
+    try:
+        storage = LocalStorage(root)
+        with log.open("a", buffering=1) as acknowledged:
+            for _ in range(count):
+                line = uuid.uuid4().hex
+                add_line(storage, "repo", line)
+                acknowledged.write(f"{line}\n")
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
+    """8 processes, 100 updates each, killed at random and started again until each has done its part."""
+    root, logs = tmp_path / "root", [tmp_path / f"log{number}" for number in range(8)]
+    storage = LocalStorage(root)
+    storage.put("repo", b"begin", IfAbsent())
+    dice = random.Random(0)
+    kills = 0
+    writers = {log: _start_writer(root, log, 100) for log in logs}
+    deadline = time.monotonic() + 90
+    try:
+        while writers:
+            time.sleep(0.005)
+            assert time.monotonic() < deadline
+            for log, child in [*writers.items()]:
+                if kills < 60 and dice.random() < 0.05:
+                    os.kill(child, signal.SIGKILL)
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended and status == 0:
+                    del writers[log]
+                elif ended:
+                    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+                    kills += 1
+                    writers[log] = _start_writer(root, log, 100 - len(_acknowledged(log)))
+    finally:
+        for child in writers.values():
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    lines = bytes(storage.get("repo")).decode().split("\n")
+    told = [line for log in logs for line in _acknowledged(log)]
+    assert kills >= 20
+    assert len(told) == 800
+    assert len(lines) == len(set(lines))
+    assert set(told) <= set(lines)
+    # Applied, but killed before it was written down: one for each kill at most.
+    assert len(lines) - 1 - len(told) <= kills
+    assert [info.key for info in storage.list("")] == ["repo"]
+    storage.delete_abandoned(datetime.now(UTC) + timedelta(minutes=1))
+    assert sorted(os.listdir(root)) == ["repo", "repo#0"]
+
+
+def test_a_writer_killed_at_any_system_call_leaves_the_old_or_the_new_object(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from frazil.storage.base import IfVersion
+from frazil.storage.local import LocalStorage
+storage = LocalStorage(sys.argv[1])
+version = storage.get_versioned("repo")[1]
+names = ["open", "write", "fsync", "replace", "close"]
+left = int(sys.argv[2])
+def deadly(call):
+    def wrapped(*args, **kwargs):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), 9)
+        return call(*args, **kwargs)
+    return wrapped
+for name in names:
+    setattr(os, name, deadly(getattr(os, name)))
+storage.put("repo", b"new" * 1000, IfVersion(version))
+os._exit(0)
+"""
+    storage = LocalStorage(tmp_path)
+    found: list[bytes] = []
+    for calls in range(30):
+        storage.put("repo", b"old")
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(calls)], timeout=60)
+        found.append(bytes(storage.get("repo")))
+        assert [info.key for info in storage.list("")] == ["repo"]
+        began = time.monotonic()
+        assert isinstance(storage.put("repo", b"next", IfVersion(storage.get_versioned("repo")[1])), Stored)
+        assert time.monotonic() - began < 1
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+    else:
+        pytest.fail("the writer was never left alive")
+    assert set(found) == {b"old", b"new" * 1000}
+    # All or nothing, and in this order.
+    assert found == sorted(found, key=lambda data: data != b"old")
+
+
+def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "root")
+    instances = [LocalStorage(tmp_path / "root"), LocalStorage(link)]
+    instances[0].put("repo", b"begin", IfAbsent())
+
+    def work(storage: LocalStorage, name: str) -> None:
+        for number in range(50):
+            add_line(storage, "repo", f"{name}-{number}")
+
+    threads = [
+        threading.Thread(target=work, args=(instance, f"{number}-{thread}"))
+        for number, instance in enumerate(instances)
+        for thread in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(bytes(instances[0].get("repo")).split(b"\n")) == 201
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_works_in_a_forked_child(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    version = storage.put("repo", b"1", IfAbsent())
+    assert isinstance(version, Stored)
+    child = os.fork()
+    if child == 0:
+        outcome = storage.put("repo", b"2", IfVersion(version.version))
+        os._exit(0 if isinstance(outcome, Stored) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert storage.put("repo", b"3", IfVersion(version.version)) == Refused()
+
+
+# files
+
+
+def test_nothing_is_made_before_the_first_write(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path / "a")
+    assert [*storage.list("")] == []
+    assert storage.head("repo") is None
+    storage.delete(["repo", "chunks/a"])
+    assert storage.put("repo", b"", IfVersion(Version("x"))) == Refused()
+    assert not (tmp_path / "a").exists()
+
+
+def test_relative_paths_are_fixed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    storage = LocalStorage("here")
+    monkeypatch.chdir("/")
+    storage.put("repo", b"x")
+    assert (tmp_path / "here" / "repo").read_bytes() == b"x"
+
+
+def test_hidden_files_are_not_objects(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("chunks/a", b"x")
+    for name in ("a#1", "a#12345678901234567890", "repo#0"):
+        (tmp_path / "chunks" / name).touch()
+        with pytest.raises(InvalidInputError):
+            storage.get(f"chunks/{name}")
+    storage.put("chunks/a#b", b"x")
+    assert {info.key for info in storage.list("")} == {"chunks/a", "chunks/a#b"}
+
+
+def test_abandoned_files_are_deleted_by_age(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("chunks/a", b"x")
+    for name in ("a#123", "repo#0"):
+        (tmp_path / "chunks" / name).touch()
+    assert storage.delete_abandoned(datetime.now(UTC) - timedelta(hours=1)) == 0
+    assert storage.delete_abandoned(datetime.now(UTC) + timedelta(hours=1)) == 1
+    assert sorted(os.listdir(tmp_path / "chunks")) == ["a", "repo#0"]
+
+
+def test_objects_are_never_rewritten_in_place(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("repo", b"one", IfAbsent())
+    for _ in range(3):
+        data, version = storage.get_versioned("repo")
+        with open(tmp_path / "repo", "rb") as held:
+            storage.backup("repo", version, data, "overwritten/repo")
+            assert os.stat(tmp_path / "overwritten" / "repo").st_ino == os.fstat(held.fileno()).st_ino
+            assert isinstance(storage.put("repo", bytes(data) + b"+", IfVersion(version)), Stored)
+            assert held.read() == data
+        assert bytes(storage.get("overwritten/repo")) == data
+
+
+def test_a_backup_of_another_version_is_a_copy(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("repo", b"one", IfAbsent())
+    data, version = storage.get_versioned("repo")
+    storage.put("repo", b"two")
+    storage.backup("repo", version, data, "overwritten/repo")
+    assert bytes(storage.get("overwritten/repo")) == b"one"
+    assert bytes(storage.get("repo")) == b"two"
+    assert os.listdir(tmp_path / "overwritten") == ["repo"]
+
+
+def test_a_stopped_lock_holder_is_an_error_not_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    stored = storage.put("repo", b"1", IfAbsent())
+    assert isinstance(stored, Stored)
+    code = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "repo#0")], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        monkeypatch.setattr(local, "_LOCK_SECONDS", 0.2)
+        with pytest.raises(StorageError) as caught:
+            storage.put("repo", b"2", IfVersion(stored.version))
+        assert caught.value.kind == ErrorKind.SEMAPHORE_ACQUIRE
+        holder.kill()
+    assert isinstance(storage.put("repo", b"2", IfVersion(stored.version)), Stored)
+
+
+def test_what_the_system_refuses_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    storage = LocalStorage(tmp_path / "file")
+    with pytest.raises(StorageError) as caught:
+        storage.put("repo", b"1")
+    assert caught.value.kind == ErrorKind.IO
+    storage = LocalStorage(tmp_path)
+    for key in ("file/below", "x" * 300):
+        with pytest.raises(StorageError):
+            storage.put(key, b"1")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_every_write_is_flushed_before_and_after_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def recorded(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def record(*args: object) -> object:
+            is_directory = name == "fsync" and os.path.isdir(f"/proc/self/fd/{args[0]}")
+            calls.append("fsync directory" if is_directory else name)
+            return call(*args)
+
+        return record
+
+    for name in ("fsync", "replace", "link"):
+        monkeypatch.setattr(os, name, recorded(name, getattr(os, name)))
+    storage = LocalStorage(tmp_path)
+    stored = storage.put("repo", b"1", IfAbsent())
+    assert calls == ["fsync", "link", "fsync directory"]
+    assert isinstance(stored, Stored)
+    calls.clear()
+    storage.put("repo", b"2", IfVersion(stored.version))
+    assert calls == ["fsync", "replace", "fsync directory"]
+    calls.clear()
+    storage.put("chunks/a", b"2")
+    assert calls == ["fsync directory", "fsync", "replace", "fsync directory"]
+
+
+def test_a_large_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_CALL_BYTES", 1 << 20)
+    data = os.urandom((5 << 20) + 3)
+    storage = LocalStorage(tmp_path)
+    storage.put("chunks/a", data)
+    assert storage.get("chunks/a") == data
+    assert storage.get("chunks/a", 7, 3 << 20) == data[7 : 3 << 20]
+    assert storage.get_versioned("chunks/a")[1] != Version()

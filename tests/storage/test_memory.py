@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.storage_suite import StorageSuite
+
+if TYPE_CHECKING:
+    from frazil.storage.base import Storage
+
+
+class TestMemoryStorage(StorageSuite):
+    rounds = 100
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        return MemoryStorage()
+
+
+def test_instances_share_nothing() -> None:
+    one, other = MemoryStorage(), MemoryStorage()
+    one.put("repo", b"1")
+    assert other.head("repo") is None
+
+
+def test_a_pickle_is_the_same_storage_while_it_lives() -> None:
+    storage = MemoryStorage()
+    storage.put("repo", b"1")
+    pickled = pickle.dumps(storage)
+    copy = pickle.loads(pickled)
+    del storage
+    gc.collect()
+    assert bytes(pickle.loads(pickled).get("repo")) == b"1"
+    del copy
+    gc.collect()
+    with pytest.raises(StorageError, match="only in the process that made it"):
+        pickle.loads(pickled)
+
+
+def test_a_pickle_is_of_no_use_elsewhere() -> None:
+    storage = MemoryStorage()
+    code = "import pickle, sys; pickle.loads(bytes.fromhex(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, pickle.dumps(storage).hex()], capture_output=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert b"StorageError: an in-memory storage can be unpickled only" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_told() -> None:
+    storage = MemoryStorage()
+    storage.put("repo", b"1")
+    child = os.fork()
+    if child == 0:
+        try:
+            storage.get("repo")
+        except StorageError as error:
+            os._exit(7 if error.kind == ErrorKind.FORKED_PROCESS else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

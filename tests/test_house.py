@@ -1,0 +1,291 @@
+"""The shape of the house: who imports whom, what is public, and what never goes into git."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+import frazil
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = REPOSITORY / "src"
+
+ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
+
+# What every room may use. They import nothing but each other.
+COMMON = {"errors", "display"}
+
+# Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "display": set(),
+    "format": set(),
+    "storage": set(),
+    "changes": {"format"},
+    "chunks": {"storage", "format"},
+    "repository": {"chunks", "changes", "storage", "format"},
+    "zarr_store": {"repository"},
+    "spark": ROOMS,
+    # names of the reference's modules: they re-export
+    "config": {"repository", "zarr_store", "storage"},
+    "conflicts": {"repository", "zarr_store", "storage", "changes"},
+    "credentials": {"repository", "zarr_store", "storage"},
+    "dask": {"repository", "zarr_store", "storage", "distributed"},
+    "distributed": {"repository", "zarr_store", "storage"},
+    "ops": {"repository", "zarr_store", "storage"},
+    "session": {"repository", "zarr_store", "storage"},
+    "snapshots": {"repository", "zarr_store", "storage"},
+    "store": {"repository", "zarr_store", "storage"},
+    "types": {"repository", "zarr_store", "storage"},
+    "virtual": {"repository", "zarr_store", "storage", "chunks"},
+    "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
+}
+PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - {"spark"}
+MAY_IMPORT["__init__"] = {"repository", "zarr_store", "storage"} | PUBLIC_MODULES
+MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
+
+# Other people's packages that only some rooms know. None at all may import the reference.
+ONLY_IN: dict[str, set[str]] = {
+    "icechunk": set(),
+    "obstore": {"storage"},
+    "zarr": {"zarr_store", "xarray", "dask", "testing"},
+    "xarray": {"xarray", "spark", "testing"},
+    "dask": {"dask", "xarray", "testing"},
+    "pyspark": {"spark"},
+    "pytest": {"testing"},
+    "hypothesis": {"testing"},
+}
+
+# (module, what it imports) -> why an import inside a function, against the table, is right there.
+DELIBERATE: dict[tuple[str, str], str] = {
+    (
+        "frazil.repository.session",
+        "frazil.zarr_store",
+    ): "`session.store`, as users know it: the one edge upwards",
+}
+
+
+class Import(NamedTuple):
+    """One import: ``module`` names ``target`` in ``line`` of ``path``."""
+
+    module: str
+    target: str
+    path: Path
+    line: int
+    in_function: bool
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(REPOSITORY)}:{self.line}: {self.module} imports {self.target}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def room(module: str) -> str:
+    """``frazil.format.ids`` is in ``format``; ``frazil`` itself is ``__init__``."""
+    return [*module.split("."), "__init__"][1]
+
+
+def imports_of(module: str) -> Iterator[Import]:
+    """Every import that happens at run time, those inside functions as well."""
+    path = PATHS[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+
+    def visit(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                for child in node.orelse:
+                    yield from visit(child, in_function)
+                return
+            case ast.Import():
+                targets = [name.name for name in node.names]
+            case ast.ImportFrom():
+                base = node.module or ""
+                if node.level:
+                    above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                    base = ".".join([*above, *filter(None, [base])])
+                # `from frazil.format import ids` may mean a module or a name in one
+                names = [f"{base}.{name.name}" for name in node.names]
+                targets = sorted({name if name in PATHS else base for name in names})
+            case _:
+                targets = []
+        yield from (Import(module, target, path, node.lineno, in_function) for target in targets)
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inside)
+
+    return visit(ast.parse(path.read_bytes()), False)
+
+
+def is_deliberate(found: Import) -> bool:
+    return found.in_function and (found.module, found.target) in DELIBERATE
+
+
+EVERY_IMPORT = [found for module in PATHS for found in imports_of(module)]
+IMPORTS = [found for found in EVERY_IMPORT if not is_deliberate(found)]
+
+
+def is_ours(target: str) -> bool:
+    return target.partition(".")[0] == "frazil"
+
+
+def listed(offences: list[Import]) -> str:
+    return "\n".join(map(str, offences))
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room(module) for module in PATHS} <= set(MAY_IMPORT)
+
+
+def test_rooms_import_only_what_the_table_allows() -> None:
+    offences = [
+        found
+        for found in IMPORTS
+        if is_ours(found.target)
+        and room(found.target) not in MAY_IMPORT[room(found.module)] | COMMON | {room(found.module)}
+    ]
+    assert not offences, f"not in the import table:\n{listed(offences)}"
+
+
+def test_other_packages_stay_in_their_rooms() -> None:
+    offences = [
+        found
+        for found in IMPORTS
+        if room(found.module) not in ONLY_IN.get(found.target.partition(".")[0], {room(found.module)})
+    ]
+    assert not offences, f"not in this room:\n{listed(offences)}"
+
+
+def test_no_imports_inside_functions() -> None:
+    offences = [found for found in IMPORTS if found.in_function]
+    assert not offences, f"inside a function:\n{listed(offences)}"
+
+
+def test_deliberate_imports_are_still_there() -> None:
+    there = {(found.module, found.target) for found in EVERY_IMPORT if found.in_function}
+    assert there >= {edge for edge in DELIBERATE if edge[0] in PATHS}
+
+
+def test_no_import_cycles() -> None:
+    graph: dict[str, set[str]] = {module: set() for module in PATHS}
+    for found in IMPORTS:
+        if found.target in PATHS and found.target != found.module:
+            graph[found.module].add(found.target)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail("import cycle: " + " -> ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import frazil.format.ids", {("frazil.format.ids", False)}),
+        ("from ..format import A_NAME", {("frazil.format", False)}),
+        ("from . import base", {("frazil.storage.base", False)}),
+        ("from frazil.storage.base import Storage, Version", {("frazil.storage.base", False)}),
+        ("if TYPE_CHECKING:\n import zarr", set()),
+        ("if typing.TYPE_CHECKING:\n import zarr\nelse:\n import obstore", {("obstore", False)}),
+        ("class A:\n async def f(self):\n  if x:\n   import zarr", {("zarr", True)}),
+        ("try:\n import a\nexcept ImportError:\n import b", {("a", False), ("b", False)}),
+    ],
+)
+def test_imports_are_found(source: str, expected: set, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "probe.py"
+    path.write_text(source)
+    monkeypatch.setitem(PATHS, "frazil.storage.probe", path)
+    assert {(found.target, found.in_function) for found in imports_of("frazil.storage.probe")} == expected
+
+
+# ---- the public list --------------------------------------------------------------------------------
+
+
+def test_the_public_list_is_what_is_there() -> None:
+    if not hasattr(frazil, "__all__"):
+        pytest.skip("frazil has no public list yet")
+    public = {
+        name
+        for name, value in vars(frazil).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+    listed_names = [name for name in frazil.__all__ if not isinstance(getattr(frazil, name), ModuleType)]
+    assert set(listed_names) == public | {name for name in listed_names if name.startswith("__")}
+    assert list(frazil.__all__) == sorted(frazil.__all__)
+
+
+def test_public_objects_say_they_are_ours() -> None:
+    foreign = [
+        f"{name}: {value.__module__}"
+        for name in getattr(frazil, "__all__", [])
+        if isinstance(value := getattr(frazil, name), type) or callable(value)
+        if not str(getattr(value, "__module__", "frazil")).startswith("frazil")
+    ]
+    assert not foreign
+
+
+# ---- what git holds ---------------------------------------------------------------------------------
+
+LARGEST = 1_000_000
+# In pieces, so that this file does not offend itself.
+MACHINE_PATHS = [
+    "/work/" + "(?:wt|main|shared|[.]library)",
+    "/tmp/" + "env",
+    "/root/" + "[.]",
+    "/opt/" + "wheels",
+]
+REGISTRIES = [
+    "pypi" + "[.]org",
+    "pythonhosted" + "[.]org",
+    "npmjs" + "[.]",
+    "deb" + "[.]debian",
+    "file:///" + "opt",
+]
+UNWANTED = re.compile("|".join([*MACHINE_PATHS, *REGISTRIES]).encode())
+LOCK_FILES = re.compile(r"(?:^|/)(?:[\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml)$")
+
+
+@pytest.fixture(scope="module")
+def in_git() -> list[str]:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("not a git checkout")
+    run = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    return [name for name in run.stdout.split("\0") if (REPOSITORY / name).is_file()]
+
+
+def test_no_large_files(in_git: list[str]) -> None:
+    assert [name for name in in_git if (REPOSITORY / name).stat().st_size > LARGEST] == []
+
+
+def test_no_lock_files(in_git: list[str]) -> None:
+    assert [name for name in in_git if LOCK_FILES.search(name)] == []
+
+
+def test_no_paths_of_a_machine_and_no_registries(in_git: list[str]) -> None:
+    found = [
+        f"{name}:{number}: {line[:80]!r}"
+        for name in in_git
+        for number, line in enumerate((REPOSITORY / name).read_bytes().splitlines(), 1)
+        if UNWANTED.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_pins_are_versions_only() -> None:
+    lines = (REPOSITORY / "constraints.txt").read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [line for line in pins if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
