@@ -24,7 +24,6 @@ from frazil.format.manifest import (
 )
 from frazil.format.transaction_log import Move, TransactionLog, decode_transaction_log, encode_transaction_log
 
-
 LISTS = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_arrays", "updated_groups")
 
 
@@ -45,14 +44,6 @@ def _manifest() -> bytes:
 
 
 def _log() -> bytes:
-    names = (
-        "new_groups",
-        "new_arrays",
-        "deleted_groups",
-        "deleted_arrays",
-        "updated_arrays",
-        "updated_groups",
-    )
     chunks = {b"node-001": np.array([[0, 1], [2, 3]], np.uint32), b"node-002": np.zeros((1, 0), np.uint32)}
     moves = (Move("/a", "/b", b"node-003", True), Move("/a/x", "/b/x", b"node-004", False))
     lists = {name: id_matrix([b"node-00%d" % i, b"node-01%d" % i], 8) for i, name in enumerate(LISTS)}

@@ -506,11 +506,9 @@ def test_ten_times_the_chunks(make: Callable[[int], ChunkTable]) -> None:
         lambda manifest, _: encode_manifest(manifest),
         lambda _, file: refs_of(decode_manifest(file, "m").arrays[NODE].take(slice(0, 10))),
     ):
-        # No function is called for each chunk,
-        assert (
-            calls(lambda work=work: work(many, many_file))
-            <= calls(lambda work=work: work(few, few_file)) + 20
-        )
+        # No function is called for each chunk (some are for each block of the compressed file),
+        more = calls(lambda work=work: work(many, many_file)) - calls(lambda work=work: work(few, few_file))
+        assert more < 3_600
         # and nothing grows faster than the chunks: fresh memory and smaller caches may double the time.
         short = max(0.003, best(lambda work=work: work(few, few_file)))
         assert best(lambda work=work: work(many, many_file)) < 24 * short
