@@ -15,7 +15,7 @@ the dictionary is only written where a sample shows that it helps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -295,6 +295,8 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     chunk_ids: U8
     foreign: ForeignObjects
     inline: Ragged
+    #: Tables asked for before: each keeps its search keys, which take longer to make than to use.
+    tables: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -306,6 +308,10 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         return node_id in self.rows
 
     def __getitem__(self, node_id: bytes) -> ChunkTable:
+        table = self.tables.get(node_id)
+        return self.tables.setdefault(node_id, self._cut(node_id)) if table is None else table
+
+    def _cut(self, node_id: bytes) -> ChunkTable:
         row = self.rows[node_id]
         start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
         part, first = slice(start, start + count), int(self.coord_starts[row])
