@@ -295,8 +295,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     chunk_ids: U8
     foreign: ForeignObjects
     inline: Ragged
-    #: Tables asked for before: each keeps its search keys, which take longer to make than to use.
-    tables: dict[bytes, ChunkTable] = field(default_factory=dict)
+    made: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -308,11 +307,13 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         return node_id in self.rows
 
     def __getitem__(self, node_id: bytes) -> ChunkTable:
-        table = self.tables.get(node_id)
-        return self.tables.setdefault(node_id, self._cut(node_id)) if table is None else table
+        # Kept, since a table finds its keys once.
+        table = self.made.get(node_id)
+        if table is None:
+            table = self.made[node_id] = self._make(self.rows[node_id])
+        return table
 
-    def _cut(self, node_id: bytes) -> ChunkTable:
-        row = self.rows[node_id]
+    def _make(self, row: int) -> ChunkTable:
         start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
         part, first = slice(start, start + count), int(self.coord_starts[row])
         table = ChunkTable(
