@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.manifest import InlineRef, Manifest, NativeRef, VirtualRef, decode_manifest, encode_manifest
+from frazil.format.manifest import (
+    InlineRef,
+    Manifest,
+    NativeRef,
+    VirtualRef,
+    decode_manifest,
+    encode_manifest,
+)
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 
 _BESIDE = Path(__file__).parents[2] / ".." / "shared" / "fixtures"
@@ -18,9 +25,7 @@ FIXTURES = Path(os.environ.get("FRAZIL_FIXTURES", _BESIDE))
 REPOS = sorted(path.parent for path in FIXTURES.glob("v[12]-*/*/expected.json"))
 
 if not REPOS:
-    pytest.skip(
-        f"no fixture repositories in {FIXTURES} (set FRAZIL_FIXTURES)", allow_module_level=True
-    )
+    pytest.skip(f"no fixture repositories in {FIXTURES} (set FRAZIL_FIXTURES)", allow_module_level=True)
 
 pytestmark = pytest.mark.parametrize("repo", REPOS, ids=lambda repo: f"{repo.parent.name}/{repo.name}")
 
@@ -105,7 +110,12 @@ def test_transaction_logs(repo: Path) -> None:
             wanted = {entry["node_id"]: sorted(entry["chunks"]) for entry in expected["updated_chunks"]}
             assert chunks == wanted
             moves = [
-                {"from": m.source, "to": m.target, "node_id": id_to_text(m.node_id), "node_type": int(m.is_array)}
+                {
+                    "from": m.source,
+                    "to": m.target,
+                    "node_id": id_to_text(m.node_id),
+                    "node_type": int(m.is_array),
+                }
                 for m in turn.moves
             ]
             assert moves == (expected["moved_nodes"] or [])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures import fixture_folders, fixture_path
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import (
@@ -21,7 +22,6 @@ from frazil.format.repo_info import (
     encode_repo_info,
 )
 from frazil.format.snapshot import ArrayData, Snapshot, decode_snapshot, encode_snapshot
-from tests.fixtures import fixture_folders, fixture_path
 
 V1 = fixture_folders("v1-*/*")
 V2 = fixture_folders("v2-*/*")
@@ -154,7 +154,8 @@ def test_every_repo_info(folder: Path) -> None:
             kind, _, ref = tip.partition(":")
             id_ = info.branches[ref] if kind == "branch" else info.tags[ref]
             rows = info.snapshots.chain(info.snapshots.find(id_)).tolist()
-            assert [id_to_text(info.snapshots.id_of(row)) for row in rows] == [each["id"] for each in chain]
+            found = [id_to_text(info.snapshots.id_of(row)) for row in rows]
+            assert found == [each["id"] for each in chain]
 
 
 def test_every_repo_info_of_every_backup() -> None:
@@ -174,9 +175,9 @@ def entries(info: RepoInfo) -> list[OpsEntry]:
 
 def check_repo_info(info: RepoInfo, raw: dict[str, Any]) -> None:
     ids = [id_to_text(row.tobytes()) for row in info.snapshots.ids()]
-    assert [{"name": n, "snapshot_index": ids.index(id_to_text(i))} for n, i in sorted(info.tags.items())] == raw[
-        "tags"
-    ]
+    assert [
+        {"name": n, "snapshot_index": ids.index(id_to_text(i))} for n, i in sorted(info.tags.items())
+    ] == raw["tags"]
     assert sorted(info.deleted_tags) == raw["deleted_tags"]
     assert info.spec_version == raw["spec_version"]
     assert info.config == raw["config"]
@@ -225,7 +226,7 @@ def check_update(entry: OpsEntry, raw: dict[str, Any]) -> None:
 def test_recorded_makes_the_log_that_the_reference_made(kind: str) -> None:
     """From the first backup on: our log with each new entry on top equals the next backup's."""
     folder = fixture_path("v2-2.3.0", kind, "repo")
-    files = [path for path in (folder / "overwritten").glob("repo.*")]
+    files = list((folder / "overwritten").glob("repo.*"))
     infos = {path.name: decode_repo_info(path.read_bytes(), path.name) for path in files}
     order = sorted(infos, key=lambda name: len(infos[name].ops))
     last = decode_repo_info((folder / "repo").read_bytes(), "repo")

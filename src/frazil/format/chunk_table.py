@@ -135,13 +135,15 @@ class ChunkTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         pruned = self.prune()
-        foreign, ids = pruned.foreign, np.ascontiguousarray(pruned.chunk_ids)
+        foreign = pruned.foreign
         foreign = ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified)
-        return ChunkTable, (*pruned._columns(), ids, foreign, pruned.inline.compact())
+        columns = pruned.index, pruned.kind, pruned.source, pruned.offset, pruned.length
+        return ChunkTable, (*columns, pruned.chunk_ids, foreign, pruned.inline.compact())
 
     @property
     def ndim(self) -> int:
-        return self.index.shape[1]
+        ndim: int = self.index.shape[1]
+        return ndim
 
     @classmethod
     def empty(cls, ndim: int) -> ChunkTable:
@@ -290,8 +292,16 @@ class ChunkTable:
 
     def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
         """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
-        index, kind, source, offset, length = (column[rows] for column in self._columns())
-        return ChunkTable(index, kind, source, offset, length, self.chunk_ids, self.foreign, self.inline)
+        return ChunkTable(
+            self.index[rows],
+            self.kind[rows],
+            self.source[rows],
+            self.offset[rows],
+            self.length[rows],
+            self.chunk_ids,
+            self.foreign,
+            self.inline,
+        )
 
     def prune(self) -> ChunkTable:
         """The same references without sources that none of them uses."""
@@ -340,7 +350,8 @@ class ChunkTable:
         again = ordered[1:] == ordered[:-1]
         # Three tables may have the same coordinates: count them at the first repetition.
         again[1:] &= ~again[:-1]
-        return index[order[1:][again]]
+        twice: U32 = index[order[1:][again]]
+        return twice
 
     def stored(self) -> ChunkTable:
         """Without the rows that mark deletions."""
@@ -350,9 +361,6 @@ class ChunkTable:
     def bounds(self) -> U32:
         """Tight half-open box around all coordinates, shape (ndim, 2). The table must not be empty."""
         return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)
-
-    def _columns(self) -> tuple[U32, U8, U32, U64, U64]:
-        return self.index, self.kind, self.source, self.offset, self.length
 
 
 def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:

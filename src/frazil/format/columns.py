@@ -2,18 +2,18 @@
 
 Fixed-size columns are plain arrays. Rows of varying length (strings, bytes, lists of ids) are a
 ``Ragged``: one flat array of values, with a start and a length for each row. Rows may lie
-anywhere in the values, overlap, or be the same: a column read from a file simply points into the file's buffer,
-``take`` moves no values, and a string that a million rows share is there once.
+anywhere in the values, overlap, or be the same: a column read from a file simply points into the
+file's buffer, ``take`` moves no values, and a string that a million rows share is there once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import builtins
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
@@ -29,6 +29,7 @@ MAX_COPIED_BYTES = 1 << 31
 
 _FEW_LENGTHS = 256
 _BLOCK = 1 << 22
+_STEP = 1 << 16
 
 
 def ranges(starts: I64, lengths: I64) -> I64:
@@ -43,21 +44,35 @@ def ranges(starts: I64, lengths: I64) -> I64:
     return shift + np.arange(total, dtype=np.int64)
 
 
+def windows(data: U8, width: int) -> NDArray[Any]:
+    """Every stretch of ``width`` bytes as one item, overlapping and without a copy."""
+    return np.ndarray((max(0, len(data) - width + 1),), f"V{width}", data, 0, data.strides)
+
+
 def copy_rows(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     """Copy row by row, bytes, without a Python loop over rows.
 
-    Rows of equal length are moved together as windows; where lengths are too many for that, by index in blocks.
+    Rows of equal length are moved together; where there are too many different lengths for that, bytes are
+    moved by their index, in blocks.
     """
-    rows = np.argsort(lengths, kind="stable")
-    ordered = lengths[rows]
-    cuts = np.flatnonzero(np.diff(ordered)) + 1
-    if len(cuts) < _FEW_LENGTHS:
-        for group in np.split(rows, cuts):
-            width = int(lengths[group[0]]) if len(group) else 0
-            if width:
-                window = sliding_window_view(src, width)
-                sliding_window_view(dst, width, writeable=True)[dst_starts[group]] = window[src_starts[group]]
+    if not len(lengths):
         return
+    if (lengths == lengths[0]).all():
+        groups: list[Any] = [slice(None)]
+    else:
+        rows = np.argsort(lengths, kind="stable")
+        cuts = np.flatnonzero(np.diff(lengths[rows])) + 1
+        if len(cuts) >= _FEW_LENGTHS:
+            _copy_bytes(dst, dst_starts, src, src_starts, lengths)
+            return
+        groups = np.split(rows, cuts)
+    for group in groups:
+        width = int(lengths[group][0])
+        if width:
+            windows(dst, width)[dst_starts[group]] = windows(src, width)[src_starts[group]]
+
+
+def _copy_bytes(dst: U8, dst_starts: I64, src: U8, src_starts: I64, lengths: I64) -> None:
     block = (np.cumsum(lengths) - 1) // _BLOCK
     for part in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(block)) + 1):
         dst[ranges(dst_starts[part], lengths[part])] = src[ranges(src_starts[part], lengths[part])]
@@ -105,7 +120,7 @@ class Ragged:
         start = int(self.starts[i])
         return self.values[start : start + int(self.lengths[i])]
 
-    def bytes(self, i: int) -> bytes:
+    def bytes(self, i: int) -> builtins.bytes:
         return self.row(i).tobytes()
 
     def text(self, i: int) -> str:
@@ -143,7 +158,7 @@ class Ragged:
         values = np.concatenate([part.values for part in compacted])
         return Ragged.from_lengths(values, np.concatenate([part.lengths for part in compacted]))
 
-    def blobs(self) -> list[bytes]:
+    def blobs(self) -> list[builtins.bytes]:
         """Every row as bytes."""
         whole = self.compact()
         data = whole.values.tobytes()
@@ -166,8 +181,8 @@ def decode_text(data: bytes) -> str:
         raise FormatError(f"text that is not UTF-8: {error}") from error
 
 
-def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
-    """The distinct values, in order of first appearance, and for each row its number among them.
+def intern(texts: Sequence[str]) -> tuple[list[str], NDArray[np.uint32]]:
+    """The distinct texts, in order of first appearance, and for each row its number among them.
 
     >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
     >>> distinct, codes.tolist()
@@ -187,18 +202,23 @@ def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:
     """
     if not len(values):
         return np.zeros(0, np.int64), np.zeros(0, np.uint32)
+    steps = np.diff(values)
+    if (steps >= 0).all():
+        new = np.concatenate(([True], steps > 0))
+        return values[new], np.cumsum(new, dtype=np.uint32) - np.uint32(1)
     low = int(values.min())
     span = int(values.max()) - low + 1
-    if span > 64 * len(values) + (1 << 16):
+    if span > 8 * len(values) + _STEP:
         distinct, inverse = np.unique(values, return_inverse=True)
         return distinct, inverse.astype(np.uint32)
     # Values that lie close together are marked on a line, which is faster than to sort them.
+    places = values - low
     marks = np.zeros(span, np.bool_)
-    marks[values - low] = True
+    marks[places] = True
     distinct = np.flatnonzero(marks)
     codes = np.empty(span, np.uint32)
     codes[distinct] = np.arange(len(distinct), dtype=np.uint32)
-    return distinct + low, codes[values - low]
+    return distinct + low, codes[places]
 
 
 def row_keys(matrix: NDArray[Any]) -> NDArray[np.bytes_]:

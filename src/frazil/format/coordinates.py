@@ -1,7 +1,7 @@
 """Chunk coordinates: their order, keys to search them by, and how they lie in flatbuffers.
 
-Coordinates of n chunks are uint32 of shape (n, ndim), ordered number by number. In a file each chunk has a table
-of its own with a vector of ndim numbers, and each array a vector of such tables.
+Coordinates of n chunks are uint32 of shape (n, ndim), ordered number by number. In a file each chunk
+has a table of its own with a vector of ndim numbers, and each array a vector of such tables.
 """
 
 from __future__ import annotations

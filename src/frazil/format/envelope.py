@@ -6,8 +6,8 @@
      1 byte   file type
      1 byte   compression    1 = zstd
 
-Specification, "Binary File Format". The table there allows compression 0 (none), but the reference refuses such files: they
-are read here, and never written.
+Specification, "Binary File Format". The table there allows compression 0 (none), but the reference
+refuses such files: they are read here, and never written.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Buffer, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from io import BytesIO
 from typing import Any, Final
 
 import zstandard
@@ -29,6 +30,9 @@ IMPLEMENTATION: Final = "frazil-0.1.0"
 MAX_PAYLOAD_BYTES: Final = 1 << 31
 _SPEC_VERSIONS: Final = (1, 2)
 _STEP: Final = 1 << 20
+_PLAUSIBLE_RATIO: Final = 256
+#: Block type of zstd: a block's one byte, repeated.
+_REPEATED_BYTE: Final = 1
 
 
 class FileType(IntEnum):
@@ -64,11 +68,13 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
     spec_version, file_type, compression = raw[36:]
     if spec_version not in _SPEC_VERSIONS:
         raise FormatError(
-            f"spec version {spec_version}, expected one of {_SPEC_VERSIONS}", ErrorKind.UNSUPPORTED_SPEC_VERSION
+            f"spec version {spec_version}, expected one of {_SPEC_VERSIONS}",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     if file_type != expected:
         raise FormatError(
-            f"file type {file_type}, expected {expected.value} ({expected.name})", ErrorKind.INVALID_FILE_FORMAT
+            f"file type {file_type}, expected {expected.value} ({expected.name})",
+            ErrorKind.INVALID_FILE_FORMAT,
         )
     if compression not in tuple(Compression):
         raise FormatError(f"compression {compression}, expected 0 or 1", ErrorKind.INVALID_FILE_FORMAT)
@@ -88,46 +94,58 @@ def open_envelope(
 
 
 def _decompress(body: memoryview, max_bytes: int) -> Buffer:
-    """One zstd frame or several. The size that a frame claims is only believed when it is small."""
+    """One zstd frame or several. The size that a frame claims is only believed when it is plausible."""
     try:
-        claimed = zstandard.frame_content_size(body) if len(body) else -1
-        if 0 <= claimed <= min(max_bytes, 64 * len(body) + _STEP):
-            whole = zstandard.ZstdDecompressor().decompressobj()
-            first = whole.decompress(body)
-            if not whole.unused_data:
-                if not whole.eof:
-                    raise FormatError("the compressed payload is cut off")
-                return first
+        claimed = zstandard.frame_content_size(body)
+        if 0 <= claimed <= min(max_bytes, _PLAUSIBLE_RATIO * len(body) + _STEP):
+            end = _end_of_frames(body, frames=1)
+            if end == len(body):
+                return zstandard.ZstdDecompressor().decompress(body, max_output_size=max_bytes)
+        _end_of_frames(body)
         out = bytearray()
-        rest = body
-        while len(rest):
-            frame = zstandard.ZstdDecompressor().decompressobj()
-            for start in range(0, len(rest), _STEP >> 4):
-                out += frame.decompress(rest[start : start + (_STEP >> 4)])
+        with zstandard.ZstdDecompressor().stream_reader(body, read_across_frames=True) as stream:
+            while step := stream.read(_STEP):
+                out += step
                 if len(out) > max_bytes:
                     raise FormatError(f"payload of more than {max_bytes} bytes")
-                if frame.eof:
-                    rest = rest[start + (_STEP >> 4) - len(frame.unused_data) :] if frame.unused_data else rest[start + (_STEP >> 4) :]
-                    break
-            else:
-                raise FormatError("the compressed payload is cut off")
         return out
     except zstandard.ZstdError as error:
         raise FormatError(f"the payload is not zstd: {error}") from error
 
 
-def seal(
-    parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3
-) -> bytes:
-    """A whole file: header and the compressed parts of the payload."""
+def _end_of_frames(body: memoryview, frames: int = -1) -> int:
+    """Where the first so many frames (all by default) end, by the sizes of their blocks.
+
+    A stream of zstd that is cut off reads as a shorter one: only the block headers tell.
+    """
+    at = 0
+    while at < len(body) and frames:
+        frames -= 1
+        has_checksum = zstandard.get_frame_parameters(body[at : at + 18]).has_checksum
+        at += zstandard.frame_header_size(body[at : at + 18])
+        last = 0
+        while not last:
+            block = int.from_bytes(body[at : at + 3], "little")
+            last, kind, size = block & 1, block >> 1 & 3, block >> 3
+            at += 3 + (1 if kind == _REPEATED_BYTE else size)
+            if at > len(body):
+                raise FormatError("the compressed payload is cut off")
+        at += 4 * has_checksum
+    if at > len(body) or not at:
+        raise FormatError("the compressed payload is cut off")
+    return at
+
+
+def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3) -> bytes:
+    """A whole file: header and the compressed parts of the payload, which are never joined uncompressed."""
     name = IMPLEMENTATION.encode().ljust(24)
-    header = MAGIC + name + bytes((spec_version, file_type, Compression.ZSTD))
+    file = BytesIO()
+    file.write(MAGIC + name + bytes((spec_version, file_type, Compression.ZSTD)))
     size = sum(len(part) for part in parts)
-    compressor = zstandard.ZstdCompressor(level=level).compressobj(size=size)
-    pieces = [header]
-    pieces.extend(map(compressor.compress, parts))
-    pieces.append(compressor.flush())
-    return b"".join(pieces)
+    with zstandard.ZstdCompressor(level=level).stream_writer(file, size=size, closefd=False) as stream:
+        for part in parts:
+            stream.write(part)
+    return file.getvalue()
 
 
 @contextmanager

@@ -7,13 +7,14 @@ that counts forward from where it stands. A vector is a u32 count, then its elem
 vector of bytes with a NUL behind.
 
 *Reading.* ``Tables`` holds the positions of n tables as one array and gathers a field of all of them
-with numpy, whatever vtables the writer chose: every table may have its own. Absent fields give the schema's default. Each
-position is checked against the buffer before it is used; anything else is a ``FormatError``. What many
-tables share (one string, one vector) stays shared: rows of a ``Ragged`` may overlap.
+with numpy, whatever vtables the writer chose: every table may have its own. Absent fields give the
+schema's default. Each position is checked against the buffer before it is used; anything else is a
+``FormatError``. What many tables share (one string, one vector) stays shared: rows of a ``Ragged``
+may overlap.
 
 *Writing.* ``Layout`` is a vtable together with the numpy dtype of a table of that shape;
-``Writer.tables`` reserves n of them as one structured array, which the caller fills and links. Everything is laid out
-front to back, parents before children, since offsets count forward.
+``Writer.tables`` reserves n of them as one structured array, which the caller fills and links.
+Everything is laid out front to back, parents before children, since offsets count forward.
 """
 
 from __future__ import annotations
@@ -24,14 +25,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from frazil.errors import FormatError
-from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import I64, U8, U32, Ragged, copy_rows, ranges, windows
 
 FILE_IDENTIFIER: Final = b"Ichk"
+#: Readers accept no larger buffer.
+MAX_BYTES: Final = 1 << 31
 
 _U2: Final = np.dtype("<u2")
 _I4: Final = np.dtype("<i4")
 _U4: Final = np.dtype("<u4")
+
+_FEW_NUMBERS: Final = 8
+#: Vectors that tables share may be copied out up to this size, however small the file.
+_SMALL: Final = 1 << 24
 
 
 class Buffer:
@@ -59,16 +66,16 @@ class Buffer:
         if width == 1 << shift and width <= 8 and not np.any(positions & (width - 1)):
             whole: NDArray[Any] = self.bytes[: self.size >> shift << shift].view(kind)
             return whole[positions >> shift]
-        rows = np.lib.stride_tricks.sliding_window_view(self.bytes, width)[positions]
-        picked: NDArray[Any] = np.ascontiguousarray(rows).view(kind)
-        return picked.reshape(n)
+        picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
+        return picked
 
     def follow(self, positions: I64) -> I64:
         """Where the forward offsets at these positions lead."""
-        return positions + self.gather(positions, _U4)
+        targets: I64 = positions + self.gather(positions, _U4)
+        return targets
 
     def vectors(self, positions: I64, width: int) -> tuple[I64, I64]:
-        """Starts of the elements and counts of the vectors at these positions; elements have ``width`` bytes."""
+        """Of vectors at these positions: starts of the elements, of ``width`` bytes each, and their counts."""
         counts = self.gather(positions, _U4).astype(np.int64)
         starts = positions + 4
         if len(starts) and int((starts + counts * width).max()) > self.size:
@@ -117,7 +124,9 @@ class Tables:
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
         """A struct of bytes (an id), shape (n, width), zeros where absent."""
-        rows = self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
+        rows = (
+            self.scalars(slot, f"V{width}") if self.present(slot).all() else self._some_structs(slot, width)
+        )
         return rows.view(np.uint8).reshape(len(self), width)
 
     def _some_structs(self, slot: int, width: int) -> NDArray[Any]:
@@ -127,9 +136,9 @@ class Tables:
         return out
 
     def vectors(self, slot: int, dtype: DTypeLike = np.uint8) -> Ragged:
-        """A vector of scalars or structs (or a string) as rows of ``dtype``, which has one byte or is a void; no rows where absent.
+        """A string, or a vector of bytes or structs, as rows of bytes; no rows where absent.
 
-        Vectors of wider scalars are read with ``numbers``.
+        ``dtype`` is that of one element, for structs a void. Vectors of numbers are read with ``numbers``.
         """
         kind = np.dtype(dtype)
         starts, counts = self._vectors(slot, kind.itemsize)
@@ -140,10 +149,20 @@ class Tables:
         kind = np.dtype(dtype)
         starts, counts = self._vectors(slot, kind.itemsize)
         self._check_expansion(counts, kind.itemsize)
+        few = int(counts[0]) if len(counts) else 0
+        if few <= _FEW_NUMBERS and (counts == few).all():
+            matrix = np.empty((len(counts), few), kind)
+            for place in range(few):
+                matrix[:, place] = self.buffer.gather(starts + place * kind.itemsize, kind)
+            return Ragged(matrix.reshape(-1), np.arange(len(counts)) * few, counts)
         values = np.empty(int(counts.sum()), kind)
         ends = np.cumsum(counts)
         copy_rows(
-            values.view(np.uint8), (ends - counts) * kind.itemsize, self.buffer.bytes, starts, counts * kind.itemsize
+            values.view(np.uint8),
+            (ends - counts) * kind.itemsize,
+            self.buffer.bytes,
+            starts,
+            counts * kind.itemsize,
         )
         return Ragged(values, ends - counts, counts)
 
@@ -154,7 +173,7 @@ class Tables:
         return Tables(self.buffer, self.buffer.follow(ranges_by(starts, counts, 4))), counts
 
     def string_vectors(self, slot: int) -> tuple[Ragged, I64]:
-        """A vector of strings: all of its strings, one parent after the other, and how many each parent has."""
+        """A vector of strings: all of them, one parent after the other, and how many each parent has."""
         starts, counts = self._vectors(slot, 4)
         self._check_expansion(counts, 4)
         targets = self.buffer.follow(ranges_by(starts, counts, 4))
@@ -180,6 +199,8 @@ class Tables:
         known = self._vtable_sizes >= place + 2
         distances = np.zeros(len(self._vtables), np.int64)
         distances[known] = self.buffer.gather(self._vtables[known] + place, _U2)
+        if distances.all():
+            return self.positions + distances
         return np.where(distances > 0, self.positions + distances, 0)
 
     def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
@@ -190,23 +211,25 @@ class Tables:
 
     def _check_expansion(self, counts: I64, width: int) -> None:
         # Vectors may be shared, but not so often that a small file becomes a huge column.
-        if int(counts.sum()) * width > 4 * self.buffer.size:
+        if int(counts.sum()) * width > max(_SMALL, 4 * self.buffer.size):
             raise FormatError(f"vectors of {int(counts.sum())} elements in all in {self.buffer.size} bytes")
 
 
 def ranges_by(starts: I64, counts: I64, step: int) -> I64:
     """``ranges`` with a step: positions of the elements of vectors with elements of ``step`` bytes."""
-    firsts = np.repeat(starts, counts)
-    within = ranges(np.zeros(len(counts), np.int64), counts)
-    return firsts + within * step
+    ends = np.cumsum(counts)
+    positions = np.arange(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
+    positions *= step
+    positions += np.repeat(starts - (ends - counts) * step, counts)
+    return positions
 
 
 class Layout:
     """The shape of a table: which slots it stores, as what, and where.
 
-    ``fields`` maps a slot to a dtype: ``"u4"`` for scalars as well as for offsets, ``"V12"`` for structs of bytes.
-    ``tail`` is stored behind the table's own fields and belongs to no slot: room for a small vector right behind
-    its table, such as a chunk's coordinates.
+    ``fields`` maps a slot to a dtype: ``"u4"`` for numbers as well as for offsets, ``"V12"`` for structs of
+    bytes. ``tail`` is stored behind the table's own fields and belongs to no slot: room for a small vector
+    right behind its table, such as a chunk's coordinates.
     """
 
     __slots__ = ("dtype", "offsets", "slots", "tail_offset", "vtable")
@@ -214,16 +237,17 @@ class Layout:
     def __init__(self, fields: Mapping[int, str], slots: int, tail: DTypeLike | None = None) -> None:
         kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
         widths = {slot: 1 if kind.kind == "V" else kind.itemsize for slot, kind in kinds.items()}
-        names, formats, offsets = ["vtable"], [_I4], [0]
-        end, alignment = 4, 4
-        for slot in sorted(kinds, key=lambda slot: -widths[slot]):
-            alignment = max(alignment, widths[slot])
+        names, formats, offsets = ["vtable"], [np.dtype(_I4)], [0]
+        end, alignment = 4, max([4, *widths.values()])
+        for slot in _packed(widths):
             start = -(-end // widths[slot]) * widths[slot]
             names.append(f"f{slot}")
             formats.append(kinds[slot])
             offsets.append(start)
             end = start + kinds[slot].itemsize
-        self.offsets: Final = {int(name[1:]): offset for name, offset in zip(names[1:], offsets[1:], strict=True)}
+        self.offsets: Final = {
+            int(name[1:]): offset for name, offset in zip(names[1:], offsets[1:], strict=True)
+        }
         table_end = end
         self.tail_offset: Final = -(-end // 4) * 4
         if tail is not None:
@@ -244,6 +268,43 @@ class Layout:
         return self.offsets[slot]
 
 
+def _packed(widths: Mapping[int, int]) -> list[int]:
+    """Slots from wide to narrow; before those of 8 bytes one of 4, in the gap behind the vtable's i32."""
+    slots = sorted(widths, key=lambda slot: -widths[slot])
+    if slots and widths[slots[0]] == 8:
+        gap = [slot for slot in slots if widths[slot] == 4][:1]
+        return gap + [slot for slot in slots if slot not in gap]
+    return slots
+
+
+class OffsetVectors:
+    """Vectors of offsets, one behind the other, whose elements are yet to be filled."""
+
+    __slots__ = ("_elements", "_start", "_words", "positions")
+
+    def __init__(self, words: U32, start: int, counts: I64) -> None:
+        firsts = np.cumsum(counts + 1) - counts - 1
+        words[firsts] = counts
+        self._words = words
+        self._start = start
+        self._elements = ranges(firsts + 1, counts) if len(counts) > 1 else slice(1, None)
+        #: Where each of the vectors is.
+        self.positions = start + 4 * firsts
+
+    def lead(self, rows: I64 | slice, targets: I64) -> None:
+        """Let some of the elements, numbered through all vectors, lead to ``targets``."""
+        if not isinstance(self._elements, slice):
+            places = self._elements[rows]
+        elif isinstance(rows, slice):
+            places = np.arange(1, len(self._words), dtype=np.int64)[rows]
+        else:
+            places = rows + 1
+        distances = places * -4
+        distances -= self._start
+        distances += targets
+        self._words[places] = distances
+
+
 class Writer:
     """Lays out a flatbuffer front to back.
 
@@ -260,8 +321,16 @@ class Writer:
         self.size = 8
 
     def reserve(self, size: int, alignment: int = 4) -> tuple[U8, int]:
-        """``size`` zero bytes at a position that is a multiple of ``alignment`` (a power of two from 4 on)."""
+        """``size`` zero bytes at a multiple of ``alignment`` (a power of two from 4 on).
+
+        Raises ``FormatError`` (``serialization``) where the buffer would grow beyond 2 GiB.
+        """
         gap = -self.size % alignment
+        if self.size + gap + size > MAX_BYTES:
+            raise FormatError(
+                f"a flatbuffer of {self.size + gap + size} bytes, at most {MAX_BYTES} expected",
+                ErrorKind.SERIALIZATION,
+            )
         if gap:
             self._parts.append(np.zeros(gap, np.uint8))
         position = self.size + gap
@@ -296,27 +365,17 @@ class Writer:
         part[4:] = payload
         return position
 
-    def offsets(self, targets: int) -> tuple[NDArray[np.uint32], I64, int]:
+    def offsets(self, targets: int) -> tuple[U32, I64, int]:
         """A vector of offsets yet to be filled: elements, the position of each, the position of the vector."""
         part, position = self._vector_part(targets, 4 * targets, 4)
-        elements: NDArray[np.uint32] = part[4:].view(_U4)
+        elements: U32 = part[4:].view(_U4)
         return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position
 
-    def offset_vectors(self, counts: I64) -> tuple[U32, I64 | slice, I64, I64]:
-        """Several vectors of offsets yet to be filled, one behind the other.
-
-        The words of all of them; which of these are elements (the others are the counts); the position of each
-        element; the position of each vector.
-        """
-        part, start = self.reserve(4 * int(counts.sum() + len(counts)))
-        words: U32 = part.view(_U4)
-        firsts = np.cumsum(counts + 1) - counts - 1
-        words[firsts] = counts
-        vectors = start + 4 * firsts
-        if len(counts) == 1:
-            return words, slice(1, None), start + 4 * np.arange(1, len(words)), vectors
-        elements = ranges(firsts + 1, counts)
-        return words, elements, start + 4 * elements, vectors
+    def offset_vectors(self, counts: ArrayLike) -> OffsetVectors:
+        """Vectors of ``counts`` offsets."""
+        sizes = np.asarray(counts, np.int64)
+        part, start = self.reserve(4 * int(sizes.sum() + len(sizes)))
+        return OffsetVectors(part.view(_U4), start, sizes)
 
     def strings(self, rows: Ragged) -> I64:
         """Strings, with the NUL behind each that some readers insist on."""
@@ -357,5 +416,6 @@ class Writer:
 
 def link(records: NDArray[Any], layout: Layout, slot: int, positions: ArrayLike, targets: ArrayLike) -> None:
     """Let an offset field of tables at ``positions`` lead to ``targets``."""
-    place = np.asarray(positions, np.int64) + layout.place(slot)
-    records[f"f{slot}"] = np.asarray(targets, np.int64) - place
+    distances = np.subtract(targets, positions, dtype=np.int64)
+    distances -= layout.place(slot)
+    records[f"f{slot}"] = distances

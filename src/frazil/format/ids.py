@@ -1,8 +1,8 @@
 """Object ids: 12 bytes for snapshots, manifests and chunks, 8 bytes for nodes.
 
-Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in file names
-and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on the
-right (specification, "Common Types").
+Inside Frazil an id is ``bytes``, many ids are a uint8 matrix of shape (n, 12) or (n, 8). As text, in
+file names and in the public API, it is Crockford base32: upper case, no padding, zero bits appended on
+the right (specification, "Common Types").
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
         if id_to_text(id_) == text:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 "
-        "in upper case",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 in upper case",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 

@@ -1,8 +1,8 @@
 """Where things live: the layout of a repository's files (specification, "File Layout").
 
-    repo                                    repo info, the only file that changes
-    overwritten/repo.30729294865234.S0CH…   earlier versions of it
-    snapshots/1CECHNKREP0F1RSTCMT0          also manifests/, transactions/, chunks/
+repo                                    repo info, the only file that changes
+overwritten/repo.30729294865234.S0CH…   earlier versions of it
+snapshots/1CECHNKREP0F1RSTCMT0          also manifests/, transactions/, chunks/
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 *Layout of a written file*, front to back:
 
     Manifest ── arrays ── ArrayManifest, one an array ── refs, one vector an array
-    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its coordinates
-                in its tail
+    records     ChunkRef tables, all of one shape (native, virtual, ...) side by side, each with its
+                coordinates in its tail
     strings     each distinct location and etag once, shared by offset; then the inline chunks
 
 *Location compression.* The format may store locations as zstd frames made with a dictionary. Stored once
@@ -42,7 +42,7 @@ from frazil.format.coordinates import (
     read_coordinates,
 )
 from frazil.format.envelope import MAX_PAYLOAD_BYTES, FileType, open_envelope, reading, seal
-from frazil.format.flatbuffer import Buffer, Layout, Tables, Writer, link
+from frazil.format.flatbuffer import Buffer, Layout, OffsetVectors, Tables, Writer, link
 
 __all__ = [
     "ArrayTables",
@@ -117,11 +117,11 @@ def encode_manifest(
 ) -> bytes:
     """The bytes of a manifest's file.
 
-    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations are
-    compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
+    Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
+    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
 
-    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as readers
-    do: what references share counts once for each of them.
+    Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
+    readers do: what references share counts once for each of them.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
@@ -143,26 +143,21 @@ def _layout_manifest(
     root, root_at = writer.table(layout)
     root[f"f{_ID}"] = np.void(id_)
     root[f"f{_ALGORITHM}"] = _ZSTD_DICTIONARY if compression else 0
-    entries, entries_at, arrays_at = writer.offsets(len(arrays))
-    link(root, layout, _ARRAYS, root_at, arrays_at)
+    entries = writer.offset_vectors([len(arrays)])
+    link(root, layout, _ARRAYS, root_at, entries.positions)
     records, positions = writer.tables(_ARRAY, len(arrays))
-    entries[:] = positions - entries_at
+    entries.lead(slice(None), positions)
     records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(tables), "V8")
-    words, elements, elements_at, refs_at = writer.offset_vectors(counts)
-    link(records, _ARRAY, _REFS, positions, refs_at)
-
-    groups = list(_write_refs(writer, arrays, whole, counts, bool(compression)))
-    targets = np.empty(len(whole), np.int64)
-    for group in groups:
-        targets[group.rows] = group.positions
-    words[elements] = targets - elements_at
+    refs = writer.offset_vectors(counts)
+    link(records, _ARRAY, _REFS, positions, refs.positions)
+    groups = list(_write_refs(writer, refs, arrays, whole, bool(compression)))
     if compression:
         link(root, layout, _DICTIONARY, root_at, writer.vector(compression[0]))
-        group_strings = writer.vectors(compression[1])
+        strings_at = writer.vectors(compression[1])
     else:
-        group_strings = writer.strings(strings)
+        strings_at = writer.strings(strings)
     etag_of, etags = _distinct(whole.foreign.etags)
-    _link_sources(groups, _COMPRESSED if compression else _LOCATION, group_strings[location_of])
+    _link_sources(groups, _COMPRESSED if compression else _LOCATION, strings_at[location_of])
     if any(_ETAG in group.layout.offsets for group in groups):
         _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
     if any(_INLINE in group.layout.offsets for group in groups):
@@ -174,7 +169,6 @@ def _layout_manifest(
 class _Group:
     """References of one shape and one number of dimensions."""
 
-    rows: I64 | slice  # among the references of all arrays
     source: U32
     layout: Layout
     records: NDArray[Any]
@@ -182,13 +176,14 @@ class _Group:
 
 
 def _write_refs(
-    writer: Writer, arrays: Sequence[ChunkTable], whole: ChunkTable, counts: I64, compressed: bool
+    writer: Writer, vectors: OffsetVectors, arrays: Sequence[ChunkTable], whole: ChunkTable, compressed: bool
 ) -> Iterator[_Group]:
     """The records of all references, without what they lead to."""
     if not arrays:
         return
     shapes = _shapes(whole)
     ndims = np.fromiter((table.ndim for table in arrays), np.int64, len(arrays))
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
     for ndim, members, rows in by_rank(ndims, counts):
         index = joined([arrays[member].index for member in members])
         own = shapes if isinstance(shapes, int) or isinstance(rows, slice) else shapes[rows]
@@ -210,7 +205,8 @@ def _write_refs(
                 records[f"f{_CHUNK_ID}"] = np.ascontiguousarray(whole.chunk_ids).view("V12")[:, 0][source]
             if _MODIFIED in layout.offsets:
                 records[f"f{_MODIFIED}"] = whole.foreign.modified[source]
-            yield _Group(chosen, source, layout, records, positions)
+            vectors.lead(chosen, positions)
+            yield _Group(source, layout, records, positions)
 
 
 def _shapes(whole: ChunkTable) -> int | U8:
@@ -250,8 +246,8 @@ def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Rag
     apparent += int(whole.foreign.etags.lengths[virtual].sum()) + int(whole.inline.lengths[inline].sum())
     if apparent > MAX_PAYLOAD_BYTES:
         raise FormatError(
-            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} expected: "
-            "split the array's references over more manifests",
+            f"a manifest of {len(whole)} references and {apparent} bytes, at most {MAX_PAYLOAD_BYTES} "
+            "expected: split the references over more manifests",
             ErrorKind.SERIALIZATION,
         )
 
@@ -266,7 +262,7 @@ def _compress_locations(
         return None
     blobs = strings.blobs()
     step = max(1, len(blobs) // config.max_training_samples)
-    samples = blobs[::step][: config.max_training_samples]
+    samples: list[Any] = blobs[::step][: config.max_training_samples]
     # Training wants several times more text than it makes a dictionary of.
     samples *= 1 + 10 * config.max_dictionary_bytes // max(1, sum(map(len, samples)))
     try:
@@ -365,7 +361,19 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             length[is_inline] = sizes[source[is_inline]]
         starts = np.cumsum(counts) - counts
         tables = ArrayTables(
-            rows, starts, counts, ndims, coords, coord_starts, kind, source, offset, length, ids, foreign, inline
+            rows,
+            starts,
+            counts,
+            ndims,
+            coords,
+            coord_starts,
+            kind,
+            source,
+            offset,
+            length,
+            ids,
+            foreign,
+            inline,
         )
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
 
@@ -436,7 +444,7 @@ def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]
     An absent field is an empty row. The rows do not hold on to the buffer, unless a damaged file makes them
     overlap so much that they would be larger than it.
     """
-    targets, there = tables.targets(slot)
+    targets, _ = tables.targets(slot)
     distinct, codes = number(targets)
     starts, lengths = np.zeros(len(distinct), np.int64), np.zeros(len(distinct), np.int64)
     # An absent field has the target 0, where no vector can be.

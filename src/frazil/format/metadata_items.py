@@ -16,7 +16,15 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.columns import Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
-from frazil.format.rows import OffsetVectors, concat_numbered, insert_row, numbered, require
+from frazil.format.rows import (
+    OffsetVectors,
+    concat_numbered,
+    insert_row,
+    numbered,
+    require,
+    unshared,
+    writable,
+)
 
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads, 2: flexbuffer.loads}
@@ -54,8 +62,10 @@ class MetadataColumn:
         """The decoded metadata of one row; ``FormatError`` if a value is not what it should be."""
         loads = _LOADERS[self.spec_version]
         with reading(self.source):
-            items = self.rows.row(row).tolist()
-            return {self.names.text(item): loads(self.values.bytes(item)) for item in items}
+            items = self.rows.row(row)
+            names = unshared(self.names.take(items), "names of metadata").texts()
+            values = unshared(self.values.take(items), "metadata").blobs()
+            return dict(zip(names, map(loads, values), strict=True))
 
     def take(self, rows: Any) -> MetadataColumn:
         return MetadataColumn(self.rows.take(rows), self.names, self.values, self.spec_version, self.source)
@@ -95,5 +105,5 @@ def write_metadata(
     flat = column.rows.compact().values
     items, places = writer.tables(_ITEM, len(flat))
     vectors.fill(places)
-    link(items, _ITEM, 0, places, writer.strings(column.names.take(flat)))
-    link(items, _ITEM, 1, places, writer.vectors(column.values.take(flat)))
+    link(items, _ITEM, 0, places, writer.strings(writable(column.names.take(flat))))
+    link(items, _ITEM, 1, places, writer.vectors(writable(column.values.take(flat))))

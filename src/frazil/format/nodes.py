@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
-from frazil.format.rows import concat_numbered
+from frazil.format.rows import concat_numbered, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500
@@ -172,7 +172,7 @@ class NodeTable:
         if memo.rows is None and memo.searches < _SEARCHES_BEFORE_INDEX:
             memo.searches += 1
             row = self._bisect(path)
-            return row if row < len(self) and self.paths.bytes(row) == path.encode() else -1
+            return row if row < len(self) and self.paths.bytes(row) == _encoded(path) else -1
         if memo.rows is None:
             memo.rows = dict(zip(self.paths_list(), range(len(self)), strict=True))
         return memo.rows.get(path, -1)
@@ -276,8 +276,9 @@ class NodeTable:
             grid = _num_chunks(self.user_data.bytes(row), shape, grid)
         names: tuple[str | None, ...] | None = None
         if self.named[row]:
-            numbers = self.dim_rows.row(row).tolist()
-            names = tuple([None if number < 0 else self.dim_names.text(number) for number in numbers])
+            numbers = self.dim_rows.row(row)
+            given = iter(unshared(self.dim_names.take(numbers[numbers >= 0]), "dimension names").texts())
+            names = tuple([next(given) if there else None for there in (numbers >= 0).tolist()])
         ids = self.manifests.row(row)
         boxes = self.extents.row(row).reshape(len(ids), len(shape), 2)
         return ArrayData(shape, grid, names, tuple(map(ManifestRef, ids.tolist(), boxes)))
@@ -286,7 +287,7 @@ class NodeTable:
         """First row whose path is not less."""
         if self._memo.paths is not None:
             return bisect_left(self._memo.paths, path)
-        return bisect_left(range(len(self)), path.encode(), key=self.paths.bytes)
+        return bisect_left(range(len(self)), _encoded(path), key=self.paths.bytes)
 
     def _children(self) -> tuple[dict[str, slice], list[str]]:
         if not len(self):
@@ -324,6 +325,11 @@ def _concat(parts: Sequence[NodeTable]) -> NodeTable:
         Ragged.concat([part.manifests for part in parts]),
         Ragged.concat([part.extents for part in parts]),
     )
+
+
+def _encoded(path: str) -> bytes:
+    # Text that is no UTF-8 is no path; looking for it must not fail.
+    return path.encode(errors="surrogatepass")
 
 
 def _starts(lengths: I64) -> tuple[I64, I64]:

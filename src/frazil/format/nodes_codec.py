@@ -18,7 +18,7 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 from frazil.format.nodes import NodeTable
-from frazil.format.rows import OffsetVectors, ascending, require, spread, structs
+from frazil.format.rows import OffsetVectors, ascending, require, spread, structs, unshared, writable
 
 _ARRAY: Final = 1
 _GROUP: Final = 2
@@ -45,7 +45,7 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
     if not (is_array | (kinds == _GROUP)).all():
         raise FormatError(f"a node of kind {int(kinds[~is_array].max())}, expected 1 (array) or 2 (group)")
     paths = nodes.vectors(1)
-    _check_paths(paths, nodes.buffer.size)
+    _check_paths(paths)
     arrays, _ = nodes.take(is_array).tables(4)
     lengths, counts = _shapes_v1(arrays) if spec_version == 1 else _shapes_v2(arrays)
 
@@ -90,10 +90,8 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
     return table.take(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
 
 
-def _check_paths(paths: Ragged, size: int) -> None:
-    # Paths differ from one another, so that a file holds every one of them: shared bytes are damage.
-    if paths.total() > size:
-        raise FormatError(f"paths of {paths.total()} bytes in all in {size} bytes")
+def _check_paths(paths: Ragged) -> None:
+    unshared(paths, "paths")
     if not paths.lengths.all() or (paths.values[paths.starts] != _SLASH).any():
         raise FormatError("a node's path does not start with `/`")
 
@@ -141,8 +139,8 @@ def write_nodes(writer: Writer, table: NodeTable) -> int:
         if len(rows):
             link(arrays, layout, 0, places, none)
             _write_arrays(writer, table, layout, arrays, places, rows)
-    link(records, _NODE_LAYOUT, 1, positions, writer.strings(table.paths))
-    link(records, _NODE_LAYOUT, 2, positions, writer.vectors(table.user_data))
+    link(records, _NODE_LAYOUT, 1, positions, writer.strings(writable(table.paths)))
+    link(records, _NODE_LAYOUT, 2, positions, writer.vectors(writable(table.user_data)))
     return int(vector.positions[0])
 
 
@@ -189,7 +187,7 @@ def _write_names(writer: Writer, names: Ragged, numbers: I64) -> I64:
     records, places = writer.tables(_NAME_LAYOUT, int(given.sum()))
     out[given] = places
     _, out[~given] = writer.table(_NO_NAME_LAYOUT)
-    link(records, _NAME_LAYOUT, 0, places, writer.strings(names.take(numbers[given])))
+    link(records, _NAME_LAYOUT, 0, places, writer.strings(writable(names.take(numbers[given]))))
     return out
 
 

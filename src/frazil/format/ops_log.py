@@ -21,7 +21,7 @@ from frazil.format.columns import I64, U8, Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.rows import OffsetVectors, require, set_row, structs
+from frazil.format.rows import OffsetVectors, require, set_row, structs, writable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 
@@ -290,7 +290,7 @@ def write_statuses(writer: Writer, statuses: Statuses) -> I64:
         records["f0"] = statuses.availability[rows]
         records["f1"] = statuses.set_at[rows]
         if with_reason:
-            link(records, layout, 2, places, writer.strings(statuses.reasons.take(rows)))
+            link(records, layout, 2, places, writer.strings(writable(statuses.reasons.take(rows))))
     return out
 
 
@@ -367,7 +367,7 @@ def write_ops(writer: Writer, log: OpsLog) -> int:
         records["f0"] = log.kinds[rows]
         records["f2"] = log.updated_at[rows]
         if with_backup:
-            link(records, layout, 3, places, writer.strings(log.backups.take(rows)))
+            link(records, layout, 3, places, writer.strings(writable(log.backups.take(rows))))
         written.append((layout, records, places, rows))
     vector.fill(targets)
     updates = np.zeros(len(log), np.int64)
@@ -385,7 +385,7 @@ def _write_updates(writer: Writer, log: OpsLog, rows: I64, layout: Layout, field
     for slot, field in enumerate(fields):
         match field:
             case "name":
-                link(records, layout, slot, places, writer.strings(log.names.take(rows)))
+                link(records, layout, slot, places, writer.strings(writable(log.names.take(rows))))
             case "previous_snapshot":
                 records[f"f{slot}"] = structs(log.previous[rows])
             case "new_snapshot":

@@ -36,7 +36,7 @@ from frazil.format.ops_log import (
     write_ops,
     write_statuses,
 )
-from frazil.format.rows import OffsetVectors, require
+from frazil.format.rows import OffsetVectors, require, unshared
 from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
 from frazil.format.snapshot_table import SnapshotEntry, SnapshotTable, read_snapshots, write_snapshots
 
@@ -81,9 +81,9 @@ class RepoInfo:
         """With one more ops log entry on top.
 
         The entry that was newest until now gets ``backup`` as its backup_path (the backup holds the state
-        right after it); only the ``keep`` newest entries stay, and ``repo_before_updates`` then names the
+        right after it). Of the others the ``keep`` newest stay, and ``repo_before_updates`` then names the
         backup whose newest entry is the first one that was dropped. Entries that a migration made up have no
-        backup: when such a one is dropped, ``backup`` is named, which still has it.
+        backup: the log is never cut before such a one, and grows over ``keep`` until it can be cut elsewhere.
 
         ``InternalError`` if the entry is not newer than the newest one, or ``keep`` is less than 1.
         """
@@ -93,10 +93,11 @@ class RepoInfo:
         if entry.updated_at <= last:
             raise InternalError(f"update at {entry.updated_at}, expected later than the last one at {last}")
         ops = self.ops.pushed(replace(entry, backup_path=None), backup)
-        if len(ops) <= keep:
+        cuts = np.flatnonzero(ops.backups.lengths[keep:])
+        if not len(cuts):
             return replace(self, ops=ops)
-        before = ops.entry(keep).backup_path or backup
-        return replace(self, ops=ops.newest(keep), repo_before_updates=before)
+        kept = keep + int(cuts[0])
+        return replace(self, ops=ops.newest(kept), repo_before_updates=ops.entry(kept).backup_path)
 
 
 def new_repo_info(
@@ -192,7 +193,7 @@ def decode_repo_info(data: Any, name: str) -> RepoInfo:
             spec_version=_SPEC_VERSION,
             branches=_read_refs(root, 2, snapshots, number),
             tags=_read_refs(root, 1, snapshots, number),
-            deleted_tags=frozenset(deleted.texts()),
+            deleted_tags=frozenset(unshared(deleted, "deleted tags").texts()),
             snapshots=snapshots,
             status=read_statuses(statuses).status(0),
             metadata=read_metadata(root, 6, name).load(0),
@@ -210,7 +211,7 @@ def _read_refs(root: Tables, slot: int, snapshots: SnapshotTable, number: I64) -
     indices = refs.scalars(1, "<u4")
     if (indices >= len(snapshots)).any():
         raise FormatError(f"a ref is on snapshot {int(indices.max())} of {len(snapshots)}")
-    names = refs.vectors(0).texts()
+    names = unshared(refs.vectors(0), "names of refs").texts()
     out = dict(zip(names, map(snapshots.id_of, number[indices].tolist()), strict=True))
     if len(out) != len(names):
         raise FormatError("two refs with one name")

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from frazil.errors import FormatError
-from frazil.format.columns import I64, Ragged
+from frazil.format.columns import I64, MAX_COPIED_BYTES, Ragged
 from frazil.format.flatbuffer import Tables, Writer, ranges_by
 
 _WORD: Final = 8
@@ -27,6 +27,24 @@ def require(tables: Tables, what: str, *slots: int) -> None:
     for slot in slots:
         if not tables.present(slot).all():
             raise FormatError(f"{what} without its required field in slot {slot}")
+
+
+def unshared(rows: Ragged, what: str) -> Ragged:
+    """The same rows, of which a file holds every one.
+
+    ``FormatError`` where they have more bytes than the file: then a damaged file uses the same bytes over and
+    over, and whoever decoded them all would fill the memory.
+    """
+    if rows.total() > len(rows.values):
+        raise FormatError(f"{what} of {rows.total()} bytes in all in {len(rows.values)} bytes")
+    return rows
+
+
+def writable(rows: Ragged) -> Ragged:
+    """The same rows; ``FormatError`` where written out they would make a file that no reader accepts."""
+    if rows.total() * rows.values.dtype.itemsize > MAX_COPIED_BYTES:
+        raise FormatError(f"rows of {rows.total()} elements in all, too many for one file")
+    return rows
 
 
 def numbered(counts: NDArray[Any]) -> Ragged:

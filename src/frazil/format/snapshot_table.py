@@ -21,7 +21,7 @@ from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
-from frazil.format.rows import OffsetVectors, insert_row, require, set_row, structs
+from frazil.format.rows import OffsetVectors, insert_row, require, set_row, structs, writable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {
@@ -261,10 +261,10 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
         records["f0"] = structs(table._ids[rows])
         records["f1"] = table._parents[rows]
         records["f2"] = table._flushed[rows]
-        link(records, layout, 3, places, writer.strings(table._messages.take(rows)))
+        link(records, layout, 3, places, writer.strings(writable(table._messages.take(rows))))
         write_metadata(writer, records, layout, 4, places, table._metadata.take(rows))
         if with_logs:
-            link(records, layout, 5, places, writer.vectors(table._pruned.take(rows)))
+            link(records, layout, 5, places, writer.vectors(writable(table._pruned.take(rows))))
     vector.fill(targets)
     return int(vector.positions[0])
 

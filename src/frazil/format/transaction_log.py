@@ -69,7 +69,8 @@ class TransactionLog:
 
 def empty_log(id_: bytes) -> TransactionLog:
     """A log of nothing, as that of the initial snapshot."""
-    return TransactionLog(id_, *[np.zeros((0, NODE_ID_BYTES), np.uint8)] * len(_ID_LISTS))
+    nothing = np.zeros((0, NODE_ID_BYTES), np.uint8)
+    return TransactionLog(id_, **dict.fromkeys(_ID_LISTS.values(), nothing), updated_chunks={}, moves=())
 
 
 _LOG: Final = Layout({_ID: "V12", **dict.fromkeys((*_ID_LISTS, _UPDATED_CHUNKS, _MOVES), "u4")}, 10)
@@ -99,33 +100,32 @@ def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
     nodes = sorted(updated)
     arrays = in_order(list(map(updated.__getitem__, nodes)))
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    entries, entries_at, arrays_at = writer.offsets(len(arrays))
+    entries = writer.offset_vectors([len(arrays)])
     records, positions = writer.tables(_ARRAY, len(arrays))
-    entries[:] = positions - entries_at
+    entries.lead(slice(None), positions)
     records[f"f{_NODE_ID}"] = np.frombuffer(b"".join(nodes), "V8")
-    words, elements, elements_at, chunks_at = writer.offset_vectors(counts)
-    link(records, _ARRAY, _CHUNKS, positions, chunks_at)
+    vectors = writer.offset_vectors(counts)
+    link(records, _ARRAY, _CHUNKS, positions, vectors.positions)
 
     ndims = np.fromiter((coords.shape[1] for coords in arrays), np.int64, len(arrays))
-    targets = np.empty(int(counts.sum()), np.int64)
     for ndim, members, rows in by_rank(ndims, counts):
         coords = joined([arrays[member] for member in members])
         layout = coordinates_layout((), 1, _COORDS, ndim)
-        chunks, targets[rows] = writer.tables(layout, len(coords))
+        chunks, chunks_at = writer.tables(layout, len(coords))
         put_coordinates(chunks, layout, _COORDS, coords)
-    words[elements] = targets - elements_at
-    return arrays_at
+        vectors.lead(rows, chunks_at)
+    return int(entries.positions[0])
 
 
 def _write_moves(writer: Writer, moves: list[Move]) -> int:
-    entries, entries_at, moves_at = writer.offsets(len(moves))
+    entries = writer.offset_vectors([len(moves)])
     records, positions = writer.tables(_MOVE, len(moves))
-    entries[:] = positions - entries_at
+    entries.lead(slice(None), positions)
     records[f"f{_MOVED_ID}"] = np.frombuffer(b"".join(move.node_id for move in moves), "V8")
     records[f"f{_MOVED_TYPE}"] = [move.is_array for move in moves]
     for slot, paths in ((_FROM, [move.source for move in moves]), (_TO, [move.target for move in moves])):
         link(records, _MOVE, slot, positions, writer.strings(Ragged.of_text(paths)))
-    return moves_at
+    return int(entries.positions[0])
 
 
 def decode_transaction_log(data: Any, name: str) -> TransactionLog:

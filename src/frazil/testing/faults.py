@@ -1,0 +1,97 @@
+"""A storage that fails on demand, for testing what is built on one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Buffer, Callable, Iterable, Iterator
+from enum import Enum
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.settings import StorageSettings
+
+
+class Fault(Enum):
+    """What happens to one ``put``."""
+
+    #: It does not reach the storage; the caller gets an error.
+    LOST = "lost"
+    #: It takes effect; the caller gets an error.
+    ANSWER_LOST = "answer-lost"
+    #: It takes effect; the client's own retry meets it, and the caller is told that the condition did not hold.
+    MET_ITSELF = "met-itself"
+    #: The storage says that the condition does not hold, and does nothing.
+    REFUSED = "refused"
+
+
+class FaultyStorage(Storage):
+    """Passes everything on to ``inner``; ``choose(key, condition)`` says what happens to a ``put``, None for nothing special.
+
+    >>> from frazil.storage.memory import MemoryStorage
+    >>> storage = FaultyStorage(MemoryStorage(), lambda key, condition: Fault.ANSWER_LOST)
+    >>> storage.put("repo", b"x")
+    Traceback (most recent call last):
+        ...
+    frazil.errors.StorageError: injected: the answer to put `repo` was lost
+    >>> bytes(storage.get("repo"))
+    b'x'
+    """
+
+    def __init__(self, inner: Storage, choose: Callable[[str, Condition], Fault | None]) -> None:
+        self.inner = inner
+        self.choose = choose
+        self.is_local = inner.is_local
+        self.puts: list[str] = []
+        self.gets: list[str] = []
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        with self._lock:
+            self.gets.append(key)
+        return self.inner.get(key, start, stop)
+
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        with self._lock:
+            self.gets.append(key)
+        return self.inner.get_versioned(key)
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        with self._lock:
+            self.puts.append(key)
+            fault = self.choose(key, condition)
+        if fault is Fault.REFUSED:
+            return Refused()
+        if fault is Fault.LOST:
+            raise StorageError(f"injected: put `{key}` was lost", ErrorKind.OBJECT_STORE)
+        answer = self.inner.put(key, data, condition)
+        if fault is Fault.ANSWER_LOST:
+            raise StorageError(f"injected: the answer to put `{key}` was lost", ErrorKind.OBJECT_STORE)
+        return Refused() if fault is Fault.MET_ITSELF else answer
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        self.inner.backup(key, version, data, to)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self.inner.head(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self.inner.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.inner.delete(keys)
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.get(key, start, stop)
+
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        answer = self.put(key, data)
+        return answer if isinstance(answer, Stored) else Stored(Version())
+
+    def default_settings(self) -> StorageSettings:
+        return self.inner.default_settings()
+
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self

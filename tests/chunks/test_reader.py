@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.chunks.stand_ins import Foreign, Storage, numbered_ids
+
+from frazil.chunks.reader import ChunkReader
+from frazil.chunks.virtual import Container, VirtualSources
+from frazil.chunks.writer import ChunkWriter, PackSettings
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.keys import chunk_key
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
+from frazil.storage.memory import MemoryStorage
+from frazil.storage.object_store_config import s3_store
+
+NO_SOURCES = VirtualSources([], {})
+PACK = bytes(i % 251 for i in range(10_000))
+PACK_ID = bytes(11) + b"\x01"
+FOREIGN = "s3://bucket/data.nc"
+
+
+def foreign() -> Foreign:
+    return Foreign({FOREIGN: (PACK, "etag-1", 1000)})
+
+
+def reader_on(storage: Storage, foreign: Foreign | None = None, **limits: int) -> ChunkReader:
+    """A reader of one pack and, with ``foreign``, of one object of others."""
+    storage.put(chunk_key(PACK_ID), PACK)
+    sources = NO_SOURCES
+    if foreign is not None:
+        containers = [Container(None, "s3://bucket/", s3_store())]
+        sources = VirtualSources(containers, {"s3://bucket/": None}, open_foreign=foreign)
+    return ChunkReader(storage, sources, **limits)
+
+
+def native(offset: int, length: int) -> NativeRef:
+    return NativeRef(PACK_ID, offset, length)
+
+
+Read = Callable[[ChunkReader, ChunkRef, int, int | None], bytes]
+
+
+def plain(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
+    return bytes(reader.read(ref, start, stop))
+
+
+def awaited(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
+    return bytes(asyncio.run(_awaited(reader.read_async(ref, start, stop))))
+
+
+def many(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
+    return [bytes(data) for data in reader.read_many([(ref, start, stop), (ref, 0, 1)])][0]
+
+
+def many_awaited(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
+    return bytes(asyncio.run(_awaited(reader.read_many_async([(ref, start, stop)])))[0])
+
+
+async def _awaited[T](awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+every_way = pytest.mark.parametrize("read", [plain, awaited, many, many_awaited])
+near_and_far = pytest.mark.parametrize("is_local", [True, False])
+every_kind = pytest.mark.parametrize(
+    "ref",
+    [
+        native(100, 50),
+        VirtualRef(FOREIGN, 100, 50),
+        VirtualRef(FOREIGN, 100, 50, "etag-1", 1000),
+        InlineRef(PACK[100:150]),
+    ],
+    ids=["native", "virtual", "virtual-checked", "inline"],
+)
+
+
+@every_way
+@near_and_far
+@every_kind
+@pytest.mark.parametrize(
+    ("start", "stop"),
+    [(0, None), (0, 50), (10, 20), (49, None), (10, 1000), (50, None), (70, 80), (20, 20), (30, 20)],
+)
+def test_a_range_of_a_chunk_is_a_slice_of_it(
+    read: Read, is_local: bool, ref: ChunkRef, start: int, stop: int | None
+) -> None:
+    reader = reader_on(Storage(is_local=is_local), foreign())
+    assert read(reader, ref, start, stop) == PACK[100:150][start:stop]
+
+
+@every_way
+@pytest.mark.parametrize(("start", "stop"), [(-1, None), (0, -1)])
+def test_a_range_has_no_negative_ends(read: Read, start: int, stop: int | None) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        read(reader_on(Storage()), native(0, 10), start, stop)
+    assert error.value.kind == ErrorKind.INVALID_BYTE_RANGE
+
+
+@every_way
+@near_and_far
+@pytest.mark.parametrize("offset", [9_990, 10_000, 10_001, 1 << 40])
+def test_an_object_that_is_too_short_is_named(read: Read, is_local: bool, offset: int) -> None:
+    reader = reader_on(Storage(is_local=is_local))
+    with pytest.raises(
+        StorageError, match=rf"{chunk_key(PACK_ID)}.*at least {offset + 20} .*found 10000"
+    ) as error:
+        read(reader, native(offset, 20), 0, None)
+    assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
+
+
+@every_way
+@near_and_far
+def test_a_foreign_object_that_is_too_short_is_named(read: Read, is_local: bool) -> None:
+    reader = reader_on(Storage(is_local=is_local), foreign())
+    with pytest.raises(StorageError, match=rf"{FOREIGN}.*at least 10010 .*found 10000") as error:
+        read(reader, VirtualRef(FOREIGN, 9_990, 20), 0, None)
+    assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
+
+
+@every_way
+@pytest.mark.parametrize("offset", [(1 << 63) - 5, (1 << 64) - 1])
+def test_hostile_offsets_are_an_error(read: Read, offset: int) -> None:
+    with pytest.raises(StorageError) as error:
+        read(reader_on(Storage()), native(offset, 20), 0, None)
+    assert error.value.kind == ErrorKind.INVALID_OBJECT_SIZE
+
+
+@every_way
+@near_and_far
+def test_a_missing_object_stays_a_missing_object(read: Read, is_local: bool) -> None:
+    with pytest.raises(StorageError) as error:
+        read(reader_on(Storage(is_local=is_local)), NativeRef(bytes(12), 0, 1), 0, None)
+    assert error.value.kind == ErrorKind.OBJECT_NOT_FOUND
+
+
+def test_other_errors_of_the_storage_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage()
+    reader = reader_on(storage)
+
+    def broken(key: str, start: int = 0, stop: int | None = None) -> bytes:
+        raise StorageError("connection lost", ErrorKind.OBJECT_STORE)
+
+    monkeypatch.setattr(storage, "get", broken)
+    with pytest.raises(StorageError, match="connection lost"):
+        reader.read(native(0, 10))
+
+
+@every_way
+@pytest.mark.parametrize(("etag", "modified"), [("etag-2", None), (None, 999), ("etag-2", 2000)])
+def test_a_modified_foreign_object_is_refused(read: Read, etag: str | None, modified: int | None) -> None:
+    with pytest.raises(StorageError) as error:
+        read(reader_on(Storage(), foreign()), VirtualRef(FOREIGN, 0, 5, etag, modified), 0, None)
+    assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
+@near_and_far
+def test_own_chunks_are_read_before_they_are_durable(is_local: bool) -> None:
+    storage = Storage(is_local=is_local)
+    writer = ChunkWriter(storage, PackSettings(), numbered_ids())
+    reader = ChunkReader(storage, NO_SOURCES, writer)
+    ref = writer.write(b"not yet durable")
+    for read in (plain, awaited, many, many_awaited):
+        assert read(reader, ref, 4, 7) == b"yet"
+    assert storage.gets == []
+    writer.flush()
+    assert plain(reader, ref, 4, 7) == b"yet"
+    assert len(storage.gets) == 1
+
+
+# ------------------------------------------------------------------------------- many at once
+
+wanted_lists = st.lists(
+    st.tuples(st.sampled_from(["native", "virtual", "inline"]), st.integers(0, 9_900), st.integers(1, 100)),
+    max_size=40,
+)
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(wanted_lists, st.booleans(), st.integers(0, 500), st.integers(0, 3000), st.integers(1, 5000))
+def test_many_are_as_one_by_one(
+    wanted: list[tuple[str, int, int]], is_local: bool, gap: int, waste: int, size: int
+) -> None:
+    make: dict[str, Callable[[int, int], ChunkRef]] = {
+        "native": native,
+        "virtual": lambda offset, length: VirtualRef(FOREIGN, offset, length),
+        "inline": lambda offset, length: InlineRef(PACK[offset : offset + length]),
+    }
+    storage = Storage(is_local=is_local)
+    reader = reader_on(storage, foreign(), max_gap=gap, max_waste=waste, max_merged=size)
+    requests = [(make[kind](offset, length), 0, None) for kind, offset, length in wanted]
+    expected = [PACK[offset : offset + length] for _, offset, length in wanted]
+    assert list(map(bytes, reader.read_many(requests))) == expected
+    assert list(map(bytes, asyncio.run(_awaited(reader.read_many_async(requests))))) == expected
+
+    async def together() -> list[bytes]:
+        return [bytes(data) for data in await asyncio.gather(*(reader.read_async(*r) for r in requests))]
+
+    assert asyncio.run(together()) == expected
+
+
+@near_and_far
+def test_neighbours_are_one_request(is_local: bool) -> None:
+    storage = Storage(is_local=is_local)
+    reader = reader_on(storage)
+    reader.read_many([(native(i * 100, 100), 0, None) for i in range(100)])
+    assert storage.gets == [(chunk_key(PACK_ID), 0, 10_000)]
+
+
+def test_only_the_chunk_past_the_end_fails() -> None:
+    reader = reader_on(Storage(is_local=False))
+    refs = [native(9_900, 50), native(9_950, 100), native(9_980, 20)]
+
+    async def main() -> list[object]:
+        return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
+
+    first, second, third = asyncio.run(main())
+    assert bytes(first) == PACK[9_900:9_950]  # type: ignore[call-overload]
+    assert isinstance(second, StorageError)
+    assert second.kind == ErrorKind.INVALID_OBJECT_SIZE
+    assert bytes(third) == PACK[9_980:]  # type: ignore[call-overload]
+
+
+def test_a_local_storage_is_never_awaited() -> None:
+    storage = Storage(is_local=True)
+    reader = reader_on(storage)
+
+    async def main() -> None:
+        await asyncio.gather(*(reader.read_async(native(i, 1)) for i in range(10)))
+        await reader.read_many_async([(native(i, 1), 0, None) for i in range(10)])
+
+    asyncio.run(main())
+    assert storage.async_gets == 0
+
+
+# ---------------------------------------------------------------- one turn of an event loop
+
+
+def test_reads_of_one_turn_are_one_request() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage)
+
+    async def one_chunk(i: int) -> bytes:
+        await asyncio.sleep(0)
+        return bytes(await reader.read_async(native(i * 100, 100)))
+
+    async def main() -> list[bytes]:
+        return await asyncio.gather(*map(one_chunk, range(100)))
+
+    assert asyncio.run(main()) == [PACK[i * 100 : i * 100 + 100] for i in range(100)]
+    assert storage.gets == [(chunk_key(PACK_ID), 0, 10_000)]
+
+
+def test_requests_at_once_are_bounded() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage, max_gap=0, max_requests=3)
+
+    async def main() -> None:
+        await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(20)))
+        await reader.read_many_async([(native(i * 100, 10), 0, None) for i in range(20)])
+
+    asyncio.run(main())
+    assert storage.async_gets == 40
+    assert storage.most_running == 3
+
+
+def test_errors_go_to_those_who_asked() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage)
+
+    async def main() -> list[object]:
+        refs = [native(0, 10), NativeRef(bytes(12), 0, 1), native(20, 10), NativeRef(bytes(12), 5, 1)]
+        return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in found] == [False, True, False, True]
+
+
+def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage)
+
+    async def main() -> bytes:
+        tasks = [asyncio.create_task(_awaited(reader.read_async(native(i * 10, 10)))) for i in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()  # before the request is made
+        await asyncio.sleep(0.001)
+        tasks[1].cancel()  # while it runs
+        data = bytes(await tasks[2])
+        ended = await asyncio.gather(*tasks[:2], return_exceptions=True)
+        assert [type(outcome) for outcome in ended] == [asyncio.CancelledError] * 2
+        return data
+
+    assert asyncio.run(main()) == PACK[20:30]
+    assert storage.gets == [(chunk_key(PACK_ID), 10, 30)]
+
+
+def test_a_request_that_nobody_waits_for_is_cancelled() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage)
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(_awaited(reader.read_async(native(i * 10, 10)))) for i in range(3)]
+        await asyncio.sleep(0.0005)
+        assert storage.running == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert storage.running == 0
+        assert bytes(await reader.read_async(native(0, 3))) == PACK[:3]
+
+    asyncio.run(main())
+    assert storage.gets == [(chunk_key(PACK_ID), 0, 3)]
+
+
+def test_several_event_loops_and_threads_share_a_reader() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage)
+    barrier = threading.Barrier(6)
+
+    async def main() -> list[bytes]:
+        return [
+            bytes(data)
+            for data in await asyncio.gather(*(reader.read_async(native(i, 9)) for i in range(50)))
+        ]
+
+    def in_a_loop() -> list[bytes]:
+        barrier.wait(10)
+        return [data for _ in range(10) for data in asyncio.run(main())]
+
+    def in_a_thread() -> list[bytes]:
+        barrier.wait(10)
+        requests = [(native(i, 9), 0, None) for i in range(50)]
+        return [bytes(data) for _ in range(10) for data in reader.read_many(requests)]
+
+    with ThreadPoolExecutor(6) as pool:
+        running = [pool.submit(work) for work in [in_a_loop, in_a_thread] * 3]
+        expected = [PACK[i : i + 9] for i in range(50)] * 10
+        assert all(work.result(30) == expected for work in running)
+    assert len(reader._loops) <= 3  # closed loops are let go
+
+
+def test_threads_fetch_from_a_remote_storage_side_by_side() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage, max_gap=0)
+    meeting = threading.Barrier(4)
+
+    def slow(key: str, start: int = 0, stop: int | None = None) -> bytes:
+        meeting.wait(10)
+        return PACK[start:stop]
+
+    storage.get = slow  # type: ignore[method-assign]
+    found = reader.read_many([(native(i * 1000, 10), 0, None) for i in range(4)])
+    assert list(map(bytes, found)) == [PACK[i * 1000 : i * 1000 + 10] for i in range(4)]
+
+
+def test_a_reader_can_be_pickled() -> None:
+    storage = MemoryStorage()
+    writer = ChunkWriter(storage, PackSettings(), _fixed_id)
+    reader = ChunkReader(storage, NO_SOURCES, writer, max_gap=7, max_requests=5)
+    ref = writer.write(b"before")
+    asyncio.run(_awaited(reader.read_async(ref)))
+    copy = pickle.loads(pickle.dumps(reader))
+    assert bytes(copy.read(ref)) == b"before"
+    assert copy.__getstate__()[3:] == reader.__getstate__()[3:]
+
+
+def _fixed_id() -> bytes:
+    return PACK_ID
+
+
+def test_reading_is_not_held_up_by_a_put() -> None:
+    storage = Storage()
+    storage.open_gate.clear()
+    writer = ChunkWriter(storage, PackSettings(), numbered_ids())
+    reader = ChunkReader(storage, NO_SOURCES, writer)
+    ref = writer.write(b"held up")
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(writer.flush)
+        time.sleep(0.02)
+        assert plain(reader, ref, 0, None) == b"held up"
+        storage.open_gate.set()
+        flushed.result(10)

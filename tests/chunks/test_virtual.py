@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+import time
+from collections.abc import Sequence
+
+import pytest
+from tests.chunks.stand_ins import Foreign
+
+from frazil.chunks.virtual import Container, VirtualSources, normalized
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.manifest import VirtualRef
+from frazil.storage.object_store_config import (
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+
+DATA = bytes(range(256))
+CONTAINERS = (
+    Container("loc", "file:///data/", local_filesystem_store("/data")),
+    Container(None, "file:///data/sub/", local_filesystem_store("/data/sub")),
+    Container(None, "s3://b/", s3_store()),
+    Container("pre", "s3://b/pre/", s3_store(region="eu-west-1")),
+    Container(None, "gs://b/", gcs_store()),
+    Container(None, "http://127.0.0.1:9/", http_store()),
+    Container(None, "az://c/", azure_store(account="x")),
+)
+
+
+def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> VirtualSources:
+    return VirtualSources(CONTAINERS, dict.fromkeys(authorised), open_foreign=foreign or Foreign({}))
+
+
+@pytest.mark.parametrize(
+    ("location", "kept"),
+    [
+        ("s3://b/k", "s3://b/k"),
+        ("s3://b//k/../x", "s3://b//k/../x"),
+        ("s3://b/a b%20c?x#y", "s3://b/a b%20c?x#y"),
+        ("S3://B/k", "s3://B/k"),
+        ("s3://u@b:99/k", "s3://u@b:99/k"),
+        ("http://127.0.0.1:9/x?y=1", "http://127.0.0.1:9/x?y=1"),
+        ("foo://b/k", "foo://b/k"),
+        ("file:///data/x", "file:///data/x"),
+        ("FILE:///data/x", "file:///data/x"),
+        ("file:/data/x", "file:///data/x"),
+        ("file:data/x", "file:///data/x"),
+        ("file://localhost/data/x", "file:///data/x"),
+        ("file://host/x", "file://host/x"),
+        ("file:///data/sub/../x", "file:///data/x"),
+        ("file:///data/./x", "file:///data/x"),
+        ("file:///data/%2e%2E/x", "file:///x"),
+        ("file:///../../x", "file:///x"),
+        ("file:///data/a/..", "file:///data/"),
+        ("file:///data/a/.", "file:///data/a/"),
+        ("file:///data//a//b/../c", "file:///data//a//c"),
+        ("file:///data\\..\\x", "file:///x"),
+        ("file:///data/a b", "file:///data/a%20b"),
+        ("file:///data/a%20b%41%", "file:///data/a%20b%41%"),
+        ("file:///data/[a]|^`{}~<>\"é'", "file:///data/[a]|^%60%7B%7D~%3C%3E%22%C3%A9'"),
+        ("file:///data/a?../b#c", "file:///data/a?../b#c"),
+    ],
+)
+def test_locations_are_kept_as_the_field_keeps_them(location: str, kept: str) -> None:
+    assert normalized(location) == kept
+    assert normalized(kept) == kept
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "b/k",
+        "/data/x",
+        "s3:b/k",
+        "s3:/b/k",
+        "s3:///k",
+        "s3://",
+        "://b/k",
+        "file:///data/%00",
+        "file:///data/..%2fx",
+    ],
+)
+def test_what_is_no_url_is_refused(location: str) -> None:
+    for call in (normalized, sources().find, sources().resolve):
+        with pytest.raises(InvalidInputError) as error:
+            call(location)
+        assert error.value.kind == ErrorKind.INVALID_VIRTUAL_REF
+
+
+@pytest.mark.parametrize(
+    ("location", "prefix"),
+    [
+        ("s3://b/k", "s3://b/"),
+        ("s3://b/", "s3://b/"),
+        ("s3://b/pre/k", "s3://b/pre/"),
+        ("s3://b/prefix", "s3://b/"),
+        ("gs://b/k", "gs://b/"),
+        ("az://c/k", "az://c/"),
+        ("http://127.0.0.1:9/x", "http://127.0.0.1:9/"),
+        ("file:///data/x", "file:///data/"),
+        ("file:///data/sub/x", "file:///data/sub/"),
+        ("file:///data/sub/../x", "file:///data/"),
+        ("vcc://loc/x", "file:///data/"),
+        ("vcc://loc/sub/x", "file:///data/sub/"),
+        ("vcc://pre/", "s3://b/pre/"),
+        ("VCC://pre/k", "s3://b/pre/"),
+    ],
+)
+def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
+    assert sources().find(location).url_prefix == prefix
+    assert sources().matching([location]).tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://b",
+        "s3://other/k",
+        "gcs://b/k",
+        "tigris://b/k",
+        "https://127.0.0.1:9/x",
+        "file://host/data/x",
+        "file:///data/../etc/passwd",
+        "file:///data/%2e%2e/etc/passwd",
+        "file:///database",
+        "vcc://none/x",
+        "vcc://pre",
+        "vcc:///x",
+        "vcc://loc/../etc/passwd",
+    ],
+)
+def test_what_has_no_container_is_refused(location: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        sources().find(location)
+    assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
+    assert sources().matching([location]).tolist() == [False]
+
+
+def test_only_authorised_containers_are_read() -> None:
+    foreign = Foreign({"s3://b/k": (DATA, "e", 1), "s3://b/pre/k": (DATA, "e", 1)})
+    some = sources(["s3://b/"], foreign)
+    assert bytes(some.read(VirtualRef("s3://b/k", 3, 4))) == DATA[3:7]
+    for location in ("s3://b/pre/k", "vcc://pre/k", "file:///data/x"):
+        for read in (some.read, lambda ref: asyncio.run(some.read_async(ref))):
+            with pytest.raises(InvalidInputError) as error:
+                read(VirtualRef(location, 0, 1))
+            assert error.value.kind == ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
+    assert [prefix for _, _, prefix in foreign.opened] == ["s3://b/"]
+    assert foreign.gets == [("s3://b/k", 3, 7)]
+
+
+def test_a_store_is_opened_once_with_its_own_credentials() -> None:
+    foreign = Foreign({"s3://b/k": (DATA, "e", 1), "file:///data/x": (DATA, "e", 1)})
+    both = VirtualSources(CONTAINERS, {"s3://b/": "secret", "file:///data/": None}, open_foreign=foreign)
+    for _ in range(3):
+        assert bytes(both.read(VirtualRef("vcc://loc/x", 0, 9), 2, 5)) == DATA[2:5]
+        assert bytes(asyncio.run(both.read_async(VirtualRef("s3://b/k", 1, 9)))) == DATA[1:10]
+    assert foreign.opened == [
+        (local_filesystem_store("/data"), None, "file:///data/"),
+        (s3_store(), "secret", "s3://b/"),
+    ]
+
+
+def test_credentials_are_found_under_any_spelling_of_the_prefix() -> None:
+    foreign = Foreign({"file:///data/x": (DATA, "e", 1)})
+    some = sources(["file:///other/../data/"], foreign)
+    assert bytes(some.read(VirtualRef("file:/data/x", 0, 2))) == DATA[:2]
+
+
+def test_checksums_go_with_the_read() -> None:
+    some = sources(["s3://b/"], Foreign({"s3://b/k": (DATA, "e", 100)}))
+    assert bytes(some.read(VirtualRef("s3://b/k", 0, 2, "e", 100))) == DATA[:2]
+    for etag, modified in (("other", None), (None, 99)):
+        with pytest.raises(StorageError) as error:
+            some.read(VirtualRef("s3://b/k", 0, 2, etag, modified))
+        assert error.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
+def test_containers_of_early_formats_name_a_scheme() -> None:
+    old = VirtualSources([Container(None, "s3", s3_store())], {"s3": None}, open_foreign=Foreign({}))
+    assert old.find("s3://any/key").url_prefix == "s3"
+
+
+def test_a_pickle_opens_its_stores_anew() -> None:
+    foreign = Foreign({"s3://b/k": (DATA, "e", 1)})
+    some = sources(["s3://b/"], foreign)
+    some.read(VirtualRef("s3://b/k", 0, 2))
+    copy = pickle.loads(pickle.dumps(some))
+    assert copy.containers == CONTAINERS
+    assert copy._readers == {}
+    assert bytes(copy.read(VirtualRef("s3://b/k", 0, 2))) == DATA[:2]
+
+
+def test_matching_many_locations_costs_little() -> None:
+    locations = [f"s3://{'b' if i % 2 else 'other'}/{i % 1000}" for i in range(200_000)]
+    start = time.perf_counter()
+    found = sources().matching(locations)
+    assert time.perf_counter() - start < 1
+    assert found.tolist() == [i % 2 == 1 for i in range(200_000)]

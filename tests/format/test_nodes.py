@@ -1,0 +1,272 @@
+"""The columns of nodes: lookups, edits, and files of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import FormatError, InternalError
+from frazil.format.columns import Ragged
+from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.format.flatbuffer import Buffer, Writer
+from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
+from frazil.format.rows import OffsetVectors, ascending
+from frazil.format.snapshot import (
+    ManifestFiles,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+    initial_snapshot,
+)
+
+SEGMENTS = st.text(
+    st.one_of(st.sampled_from("ab-.0!é"), st.characters(exclude_characters="/", codec="utf-8")),
+    min_size=1,
+    max_size=12,
+)
+PATHS = st.lists(SEGMENTS, max_size=4).map(lambda parts: "/" + "/".join(parts))
+U32 = st.integers(0, 2**32 - 1)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8"), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcé"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+METADATA = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=6), JSON, max_size=3)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> ArrayData:
+    ndim = draw(st.integers(0, 3))
+    fixed = {"min_size": ndim, "max_size": ndim}
+    shape = draw(st.lists(st.integers(0, 2**64 - 1), **fixed))
+    grid = draw(st.lists(U32, **fixed))
+    name = st.none() | st.text(st.characters(codec="utf-8"), max_size=5)
+    names = draw(st.none() | st.lists(name, **fixed))
+    boxes = draw(st.lists(st.lists(st.tuples(U32, U32), **fixed), max_size=3))
+    refs = [
+        ManifestRef(draw(st.binary(min_size=12, max_size=12)), np.array(box, np.uint32).reshape(ndim, 2))
+        for box in boxes
+    ]
+    return ArrayData(tuple(shape), tuple(grid), None if names is None else tuple(names), tuple(refs))
+
+
+@st.composite
+def node_lists(draw: st.DrawFn) -> list[Node]:
+    paths = draw(st.lists(PATHS, unique=True, max_size=12))
+    return [
+        Node(
+            draw(st.binary(min_size=8, max_size=8)),
+            path,
+            draw(st.binary(max_size=20)),
+            draw(st.none() | arrays()),
+        )
+        for path in paths
+    ]
+
+
+def nodes_of(table: NodeTable) -> list[Node]:
+    return [table.node(row) for row in range(len(table))]
+
+
+def in_order(nodes: list[Node]) -> list[Node]:
+    return sorted(nodes, key=lambda node: node.path.encode())
+
+
+def snapshot_of(table: NodeTable, **changes: Any) -> Snapshot:
+    return dataclasses.replace(initial_snapshot(5), nodes=table, **changes)
+
+
+@given(node_lists(), METADATA, st.text(st.characters(codec="utf-8")), st.integers(0, 2**64 - 1))
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_round_trip(nodes: list[Node], metadata: dict[str, Any], message: str, flushed_at: int) -> None:
+    files = ManifestFiles(
+        np.arange(36, dtype=np.uint8)[::-1].reshape(3, 12).copy(),
+        np.array([1, 2**63, 3], np.uint64),
+        np.array([1, 2**32 - 1, 0], np.uint32),
+    )
+    written = Snapshot(b"\7" * 12, flushed_at, message, metadata, NodeTable.from_nodes(nodes), files)
+    read = decode_snapshot(encode_snapshot(written), "x")
+    assert (read.id, read.message, read.flushed_at) == (written.id, message, flushed_at)
+    assert read.metadata == metadata
+    assert nodes_of(read.nodes) == in_order(nodes)
+    assert read.manifests.size_bytes.tolist() == [3, 2**63, 1]
+    assert [read.manifests.size_of(id_.tobytes()) for id_ in files.ids] == [1, 2**63, 3]
+    again = decode_snapshot(encode_snapshot(read), "x")
+    assert nodes_of(again.nodes) == in_order(nodes)
+
+
+@given(node_lists(), node_lists(), st.data())
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_edit_is_what_a_dictionary_does(before: list[Node], changed: list[Node], data: st.DataObject) -> None:
+    table = NodeTable.from_nodes(before)
+    if data.draw(st.booleans()):
+        table = decode_snapshot(encode_snapshot(snapshot_of(table)), "x").nodes
+    model = {node.path: node for node in before}
+    gone = data.draw(st.lists(st.sampled_from(sorted(model)), unique=True)) if model else []
+    for path in gone:
+        del model[path]
+    replaced = {node.path for node in changed} & set(model)
+    model |= {node.path: node for node in changed}
+    removed = [table.find(path) for path in [*gone, *replaced]]
+    after = table.edit(np.array(removed, np.int64), NodeTable.from_nodes(changed))
+    assert nodes_of(after) == in_order(list(model.values()))
+    again = decode_snapshot(encode_snapshot(snapshot_of(after)), "x").nodes
+    assert nodes_of(again) == in_order(list(model.values()))
+    ids = {ref.id for node in model.values() if node.array for ref in node.array.manifests}
+    assert [row.tobytes() for row in after.manifest_ids()] == sorted(ids)
+    assert nodes_of(pickle.loads(pickle.dumps(again))) == nodes_of(again)
+
+
+@given(st.lists(PATHS, unique=True, max_size=30), PATHS)
+@settings(derandomize=True, deadline=None, max_examples=200)
+def test_lookups(paths: list[str], other: str) -> None:
+    nodes = [Node(bytes(8), path, b"", None) for path in paths]
+    for table in (
+        NodeTable.from_nodes(nodes),
+        decode_snapshot(encode_snapshot(snapshot_of(NodeTable.from_nodes(nodes))), "x").nodes,
+    ):
+        for path in [*paths, other]:
+            row = table.find(path)
+            assert (row >= 0) == (path in paths)
+            assert row < 0 or table.node(row).path == path
+            prefix = path if path == "/" else path + "/"
+            below = [each for each in table.paths_list() if each.startswith(prefix) and each != "/"]
+            assert table.paths_list()[table.below(path)] == below
+            names = [each[len(prefix) :] for each in below]
+            assert table.children(path) == [name for name in names if "/" not in name]
+
+
+def test_many_lookups_use_a_dictionary() -> None:
+    table = NodeTable.from_nodes([Node(bytes(8), f"/{n}", b"", None) for n in range(2000)])
+    table = decode_snapshot(encode_snapshot(snapshot_of(table)), "x").nodes
+    for n in range(2000):
+        assert table.node(table.find(f"/{n}")).path == f"/{n}"
+        assert table.find(f"/{n}x") == -1
+    assert table._memo.searches < 1000
+    assert table.find("/\ud800") == -1
+
+
+def test_two_nodes_at_one_path() -> None:
+    node = Node(bytes(8), "/a", b"", None)
+    with pytest.raises(InternalError, match="two nodes"):
+        NodeTable.from_nodes([node, node])
+    table = NodeTable.from_nodes([node])
+    with pytest.raises(InternalError, match="two nodes"):
+        table.edit(np.zeros(0, np.int64), table)
+
+
+@given(st.lists(st.binary(max_size=20), max_size=150), st.booleans(), st.integers(0, 80))
+@settings(derandomize=True, deadline=None, max_examples=300)
+def test_ascending(rows: list[bytes], in_order: bool, more: int) -> None:
+    """Against Python's own comparison; many rows, since few take another way."""
+    rows += [b"shared prefix of some length %d" % n for n in range(more)]
+    if in_order:
+        rows = sorted(set(rows))
+    assert ascending(Ragged.of_bytes(rows)) == all(a < b for a, b in zip(rows, rows[1:], strict=False))
+
+
+def test_ascending_at_the_end_of_the_values() -> None:
+    rows = [b"%03d" % n for n in range(100)]
+    assert ascending(Ragged.of_bytes(rows))
+    assert not ascending(Ragged.of_bytes([*rows, b"099"]))
+    assert not ascending(Ragged.of_bytes([*rows, b"098\0"]))
+    assert ascending(Ragged.of_bytes([*rows, b"099\0"]))
+
+
+def test_offset_vectors_lead_where_they_should() -> None:
+    writer = Writer()
+    vectors = OffsetVectors(writer, np.array([2, 0, 1]))
+    targets = writer.strings(Ragged.of_text(["a", "b", "c"]))
+    vectors.fill(targets)
+    payload = b"".join(map(bytes, writer.finish(0)))
+    first = int(vectors.positions[0])
+    assert np.frombuffer(payload, "<u4", 1, first)[0] == 2
+    second = int(np.frombuffer(payload, "<u4", 1, first + 8)[0]) + first + 8
+    assert payload[second : second + 5] == b"\1\0\0\0b"
+
+
+def v1_node(document: Any, shape: tuple[int, ...], guess: tuple[int, ...]) -> NodeTable:
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    table = NodeTable.from_nodes([Node(bytes(8), "/a", text, ArrayData(shape, guess, None))])
+    return dataclasses.replace(table, guessed=np.array([True]))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ({"chunk_shape": [4, 10]}, (3, 2)),
+        ({"chunk_shape": [4]}, (9, 9)),
+        ({"chunk_shape": [0, 1]}, (9, 9)),
+        ({"chunk_shape": ["4", 1]}, (9, 9)),
+        ({"chunk_shapes": [[4, 5], [20]]}, (9, 9)),
+        (None, (9, 9)),
+    ],
+)
+def test_the_zarr_metadata_has_the_last_word_in_version_1(
+    configuration: Any, expected: tuple[int, ...]
+) -> None:
+    table = v1_node({"chunk_grid": {"name": "regular", "configuration": configuration}}, (9, 20), (9, 9))
+    for each in (table, table.exact()):
+        array = each.node(0).array
+        assert array is not None
+        assert array.num_chunks == expected
+    assert not table.exact().guessed.any()
+    assert table.exact().exact().num_chunks.row(0).tolist() == list(expected)
+
+
+@pytest.mark.parametrize("document", [b"", b"\xff", b"[" * 100_000, b"[]", b'{"chunk_grid": 3}'])
+def test_metadata_that_says_nothing(document: bytes) -> None:
+    array = v1_node(document, (9,), (2,)).node(0).array
+    assert array is not None
+    assert array.num_chunks == (2,)
+
+
+def test_more_chunks_than_the_format_can_count() -> None:
+    document = {"chunk_grid": {"configuration": {"chunk_shape": [1]}}}
+    table = v1_node(document, (2**40,), (2,))
+    with pytest.raises(FormatError, match="chunks along a dimension"):
+        table.node(0)
+    with pytest.raises(FormatError, match="chunks along a dimension"):
+        encode_snapshot(snapshot_of(table))
+
+
+def test_slots_are_those_that_the_reference_writes() -> None:
+    """shape is there and empty, manifest_files is there and empty, extra is nowhere."""
+    from_nodes = NodeTable.from_nodes(
+        [Node(bytes(8), "/a", b"{}", ArrayData((4,), (2,), None)), Node(bytes(8), "/", b"{}", None)]
+    )
+    _, payload = open_envelope(encode_snapshot(snapshot_of(from_nodes)), FileType.SNAPSHOT)
+    root = decoded_root(payload)
+    assert [slot for slot in range(12) if root.present(slot)[0]] == [0, 2, 3, 4, 5, 6, 7]
+    nodes, _ = root.children(2)
+    assert [slot for slot in range(8) if nodes.present(slot).any()] == [0, 1, 2, 3, 4]
+    array, _ = nodes.take(np.array([1])).tables(4)
+    assert [slot for slot in range(8) if array.present(slot)[0]] == [0, 2, 3]
+    assert array.numbers(0, "V16").lengths.tolist() == [0]
+    assert root.children(6)[1].tolist() == [0]
+
+
+def decoded_root(payload: Any) -> Any:
+    return Buffer(payload).root()
+
+
+def test_shared_bytes_do_not_fill_the_memory() -> None:
+    """A small file whose thousand nodes all have the same long path."""
+    nodes = [Node(bytes(8), f"/{n:03d}{'x' * 5000}", b"", None) for n in range(200)]
+    _, payload = open_envelope(encode_snapshot(snapshot_of(NodeTable.from_nodes(nodes))), FileType.SNAPSHOT)
+    damaged = bytearray(payload)
+    vector = int(decoded_root(payload).targets(2)[0][0])
+    words = np.frombuffer(damaged, "<u4", 200, vector + 4)
+    first = vector + 4 + int(words[0])
+    same = first - (vector + 4 + 4 * np.arange(200))
+    damaged[vector + 4 : vector + 804] = same.astype("<u4").tobytes()
+    with pytest.raises(FormatError, match=r"repo\.x: (two nodes|paths of)"):
+        decode_snapshot(seal([bytes(damaged)], FileType.SNAPSHOT), "repo.x")

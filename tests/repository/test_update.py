@@ -1,0 +1,150 @@
+"""The retry loop: what is reported as done is there, once; what is reported as failed is not."""
+
+import itertools
+import threading
+
+import pytest
+from frazil.errors import ConflictError, ErrorKind, RefNotFoundError, RepositoryNotFoundError, StorageError
+from frazil.format.keys import OVERWRITTEN, REPO
+from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
+from frazil.repository.history import ops_log
+from frazil.repository.mutations import create_branch, delete_branch, set_metadata
+from frazil.repository.update import RetryPolicy, read_repo_info, update_repo_info
+from frazil.storage.base import IfAbsent
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import Fault, FaultyStorage
+
+QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
+
+
+def counting():
+    return set_metadata(lambda known: {"n": known.get("n", 0) + 1})
+
+
+def repository(choose=lambda key, condition: None):
+    storage = FaultyStorage(MemoryStorage(), choose)
+    storage.inner.put(REPO, encode_repo_info(new_repo_info(1)), IfAbsent())
+    return storage
+
+
+def update(storage, change, keep=1000, policy=QUICK):
+    return update_repo_info(storage, change, policy=policy, keep=keep, level=1)
+
+
+def log(storage):
+    return list(ops_log(storage, read_repo_info(storage)[0]))
+
+
+@pytest.mark.parametrize("keep", [1, 2, 1000])
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("times", [1, 3])
+def test_every_fault_counts_once(fault, times, keep):
+    faults = iter([fault] * times)
+    storage = repository(lambda key, condition: next(faults, None) if key == REPO else None)
+    for n in range(1, 4):
+        assert update(storage, counting(), keep).metadata == {"n": n}
+    assert read_repo_info(storage)[0].metadata == {"n": 3}
+    kinds = [entry.kind for entry in log(storage)]
+    assert kinds == [UpdateKind.METADATA_CHANGED] * 3 + [UpdateKind.REPO_INITIALIZED]
+
+
+@pytest.mark.parametrize("keep", [1, 3, 1000])
+def test_found_in_history_when_others_wrote_since(keep):
+    """The answer is lost, and before the loop looks, five others have changed the repository."""
+    busy = threading.local()
+    faults = iter([Fault.ANSWER_LOST])
+
+    def choose(key, condition):
+        return None if key != REPO or getattr(busy, "yes", False) else next(faults, None)
+
+    storage = repository(choose)
+    original = storage.get_versioned
+    looked = itertools.count()
+
+    def get_versioned(key):
+        if key == REPO and not getattr(busy, "yes", False) and next(looked) == 1:
+            busy.yes = True
+            for _ in range(5):
+                update(storage, counting(), keep)
+            busy.yes = False
+        return original(key)
+
+    storage.get_versioned = get_versioned
+    update(storage, counting(), keep)
+    assert read_repo_info(storage)[0].metadata == {"n": 6}
+    assert len(log(storage)) == 7
+
+
+def test_a_storage_that_never_answers_is_an_error_and_nothing_is_written():
+    storage = repository(lambda key, condition: Fault.LOST if key == REPO else None)
+    with pytest.raises(StorageError):
+        update(storage, counting())
+    assert read_repo_info(storage)[0].metadata == {}
+
+
+def test_always_refused_ends_after_the_given_tries_and_leaves_no_backups():
+    storage = repository(lambda key, condition: Fault.REFUSED if key == REPO else None)
+    with pytest.raises(ConflictError) as error:
+        update(storage, counting(), policy=RetryPolicy(tries=7, initial_backoff_ms=1, max_backoff_ms=1))
+    assert error.value.kind == ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED
+    assert storage.puts.count(REPO) == 7
+    assert len(list(storage.list(OVERWRITTEN))) <= 1
+
+
+def test_what_the_change_raises_ends_the_loop():
+    storage = repository()
+    with pytest.raises(RefNotFoundError):
+        update(storage, delete_branch("nope"))
+    assert storage.puts == []
+
+
+def test_a_change_that_became_impossible_after_a_refusal():
+    """Refused once because another writer made the same branch: the second look says so."""
+    storage = repository()
+    main = read_repo_info(storage)[0].branches["main"]
+    first = iter([True])
+
+    def choose(key, condition):
+        if key == REPO and next(first, False):
+            storage.choose = lambda key, condition: None
+            update(FaultyStorage(storage.inner, storage.choose), create_branch("dev", main))
+        return None
+
+    storage.choose = choose
+    with pytest.raises(Exception, match="already exists"):
+        update(storage, create_branch("dev", main))
+    assert len(log(storage)) == 2
+
+
+def test_threads_count_exactly():
+    storage = repository()
+
+    def work():
+        for _ in range(20):
+            update(storage, counting(), policy=RetryPolicy(tries=1000, initial_backoff_ms=1, max_backoff_ms=4))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    info = read_repo_info(storage)[0]
+    assert info.metadata == {"n": 160}
+    entries = log(storage)
+    assert len(entries) == 161
+    times = [entry.updated_at for entry in entries]
+    assert times == sorted(set(times), reverse=True)
+
+
+def test_the_ops_log_goes_on_in_the_backups():
+    storage = repository()
+    for _ in range(7):
+        update(storage, counting(), keep=2)
+    info = read_repo_info(storage)[0]
+    assert len(info.ops) == 2
+    assert [entry.kind for entry in log(storage)].count(UpdateKind.METADATA_CHANGED) == 7
+
+
+def test_no_repository():
+    with pytest.raises(RepositoryNotFoundError):
+        read_repo_info(MemoryStorage())

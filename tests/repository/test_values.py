@@ -1,0 +1,172 @@
+"""Result values: equality, pickling, text, and chunk indices as columns."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frazil.repository.updates import Update, UpdateType
+from frazil.repository.values import (
+    ChunkStorageStats,
+    ChunkType,
+    Diff,
+    FeatureFlag,
+    GCSummary,
+    ManifestFileInfo,
+    RepoAvailability,
+    RepoStatus,
+    SessionMode,
+    SnapshotInfo,
+    SpecVersion,
+)
+
+WHEN = datetime(2026, 11, 21, 7, 24, 10, 334424, tzinfo=UTC)
+STATUS = RepoStatus(RepoAvailability.read_only, WHEN, "maintenance")
+
+KINDS: list[Any] = [
+    UpdateType.RepoInitialized(),
+    UpdateType.RepoMigrated(1, 2),
+    UpdateType.RepoStatusChanged(STATUS),
+    UpdateType.ConfigChanged(),
+    UpdateType.MetadataChanged(),
+    UpdateType.FeatureFlagChanged(3, None),
+    UpdateType.TagCreated("t"),
+    UpdateType.TagDeleted("t", "A" * 20),
+    UpdateType.BranchCreated("b"),
+    UpdateType.BranchDeleted("b", "A" * 20),
+    UpdateType.BranchReset("b", "A" * 20),
+    UpdateType.NewCommit("main", "A" * 20),
+    UpdateType.CommitAmended("main", "A" * 20, "B" * 20),
+    UpdateType.NewDetachedSnapshot("A" * 20),
+    UpdateType.GCRan(),
+    UpdateType.ExpirationRan(),
+]
+
+
+def diff(**given: Any) -> Diff:
+    return Diff(chunk_coordinates={"/x": np.array([[0, 1], [2, 3]], "u4")}, **given)
+
+
+VALUES: list[Any] = [
+    *KINDS,
+    Update(KINDS[0], WHEN, "repo.1.X"),
+    STATUS,
+    SnapshotInfo("A" * 20, None, WHEN, "first", {"author": "me"}),
+    ManifestFileInfo("A" * 20, 185, 4),
+    FeatureFlag(3, "move_node", True, False),
+    GCSummary(bytes_deleted=3, delete_errors=["x"]),
+    ChunkStorageStats(1, 2, 3),
+    diff(new_arrays={"/x"}, moved_nodes=[("/a", "/b")]),
+    SpecVersion.v2,
+    ChunkType.virtual,
+    SessionMode.rearrange,
+    RepoAvailability.online,
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__qualname__)
+def test_equal_and_picklable(value: Any) -> None:
+    copy = pickle.loads(pickle.dumps(value))
+    assert copy == value
+    assert value != 1
+    assert all(value != other for other in VALUES if other is not value)
+
+
+@pytest.mark.parametrize(
+    "value", [v for v in VALUES if hasattr(v, "_repr_html_")], ids=lambda v: type(v).__name__
+)
+def test_results_are_frozen_and_print_themselves(value: Any) -> None:
+    assert repr(value) == str(value)
+    assert "<div" in value._repr_html_()
+    with pytest.raises(AttributeError):
+        setattr(value, next(iter(value.__dataclass_fields__)), None)
+    with pytest.raises(TypeError):
+        value < value  # noqa: B015
+
+
+def test_every_kind_of_update_is_there() -> None:
+    assert set(UpdateType.variants()) == {type(kind) for kind in KINDS}
+    assert all(isinstance(kind, UpdateType) for kind in KINDS)
+
+
+def test_texts() -> None:
+    update = Update(UpdateType.NewCommit("main", "1CECHNKREP0F1RSTCMT0"), WHEN, "repo.307.VR4")
+    assert str(update) == (
+        "<frazil.ops.Update>\n"
+        'kind: frazil.ops.UpdateType.NewCommit(branch="main", new_snap_id="1CECHNKREP0F1RSTCMT0")\n'
+        "updated_at: datetime.datetime(2026,11,21,7,24,10,334424, tzinfo=datetime.timezone.utc)\n"
+        "backup_path: repo.307.VR4\n"
+    )
+    assert repr(SnapshotInfo("A", None, WHEN, "two\nlines", {"n": [1, None]})) == (
+        "<frazil.snapshots.SnapshotInfo>\n"
+        "id: A\n"
+        "parent_id: None\n"
+        "written_at: datetime.datetime(2026,11,21,7,24,10,334424, tzinfo=datetime.timezone.utc)\n"
+        "message:\n"
+        "    two\n"
+        "    lines\n"
+        'metadata: {"n": [1, None]}\n'
+    )
+    assert "availability: ReadOnly\n" in str(STATUS)
+    assert [repr(v) for v in (SpecVersion.v1, SpecVersion.v2)] == [
+        "SpecVersion.v1",
+        "SpecVersion.v2 (current)",
+    ]
+
+
+def test_html_is_escaped() -> None:
+    html = SnapshotInfo("A", None, WHEN, "<script>", {})._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_status_is_set_now_unless_told() -> None:
+    before = datetime.now(UTC)
+    assert before <= RepoStatus(RepoAvailability.online).set_at <= datetime.now(UTC)
+    with pytest.raises(TypeError, match="time zone"):
+        RepoStatus(RepoAvailability.online, datetime(2026, 1, 1))
+
+
+def test_flags() -> None:
+    assert FeatureFlag(3, "f", True).enabled
+    assert not FeatureFlag(3, "f", True, False).enabled
+    assert FeatureFlag(3, "f", False, True).enabled
+
+
+def test_statistics_add_up() -> None:
+    total = ChunkStorageStats(1, 2, 3) + ChunkStorageStats(10, 20, 30)
+    assert total == ChunkStorageStats(11, 22, 33)
+    assert total.non_virtual_bytes() == 44
+    assert total.total_bytes() == 66
+
+
+def test_diff() -> None:
+    assert Diff().is_empty()
+    assert str(Diff()) == ""
+    changed = diff(updated_groups={"/"}, deleted_arrays={"/z", "/y"}, moved_nodes=[("/a", "/b")])
+    assert not changed.is_empty()
+    assert changed.updated_chunks == {"/x": [[0, 1], [2, 3]]}
+    assert str(changed) == (
+        "Group definitions updated:\n    /\n\n"
+        "Arrays deleted:\n    /y\n    /z\n\n"
+        "Chunks updated:\n    /x:\n        [0, 1]\n        [2, 3]\n\n"
+        "Nodes moved/renamed:\n    /a -> /b\n"
+    )
+    assert changed != diff()
+    assert diff() != Diff(chunk_coordinates={"/x": np.array([[0, 1], [2, 4]], "u4")})
+    assert diff() != Diff(chunk_coordinates={"/y": np.array([[0, 1], [2, 3]], "u4")})
+
+
+def test_a_large_diff_prints_and_compares_at_once() -> None:
+    rows = np.zeros((2_000_000, 3), "u4")
+    start = time.perf_counter()
+    one, two = Diff(chunk_coordinates={"/x": rows}), Diff(chunk_coordinates={"/x": rows.copy()})
+    assert "... 1999990 more" in str(one)
+    assert "2000000 chunks" in one._repr_html_()
+    assert one == two
+    assert time.perf_counter() - start < 1

@@ -1,0 +1,58 @@
+"""Object store configurations: families of values."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from frazil.storage.object_store_config import (
+    ChecksumAlgorithm,
+    ObjectStoreConfig,
+    S3Options,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        ObjectStoreConfig.InMemory(),
+        local_filesystem_store("/data"),
+        s3_store(region="r", checksum_algorithm=ChecksumAlgorithm.Sha1),
+        s3_store(s3_compatible=True, endpoint_url="http://127.0.0.1:9000", allow_http=True),
+        ObjectStoreConfig.Tigris(S3Options()),
+        gcs_store({"a": "b"}),
+        azure_store(account="acc", config={"k": "v"}),
+        http_store({"timeout": "3s"}, {"X": "y"}),
+    ],
+)
+def test_values(store: Any) -> None:
+    assert isinstance(store, ObjectStoreConfig)
+    assert pickle.loads(pickle.dumps(store)) == store
+    assert store != ObjectStoreConfig.LocalFileSystem("/elsewhere")
+    assert f"ObjectStoreConfig.{type(store).__name__}" in repr(store)
+
+
+def test_s3_or_compatible() -> None:
+    assert isinstance(s3_store(), ObjectStoreConfig.S3)
+    assert isinstance(s3_store(s3_compatible=True), ObjectStoreConfig.S3Compatible)
+    assert s3_store().options == S3Options(network_stream_timeout_seconds=60)
+
+
+def test_azure_account_goes_into_the_options() -> None:
+    assert azure_store(account="acc", config={"k": "v"}).opts == {"account": "acc", "k": "v"}
+
+
+def test_wrong_types() -> None:
+    with pytest.raises(TypeError, match="path: expected str"):
+        ObjectStoreConfig.LocalFileSystem(3)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError, match="options: expected S3Options"):
+        ObjectStoreConfig.S3({})  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError, match="no instances"):
+        ObjectStoreConfig()

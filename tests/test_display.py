@@ -1,0 +1,89 @@
+"""The one way of printing: calls, records, HTML."""
+
+from __future__ import annotations
+
+import pytest
+
+from frazil.display import Family, instance, required, unsigned
+from frazil.errors import InvalidInputError
+from frazil.repository.config import CompressionConfig, RepositoryConfig
+from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.object_store_config import gcs_store
+from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+
+
+def test_a_call_is_nested_with_four_spaces() -> None:
+    settings = StorageSettings(retries=StorageRetriesSettings(3), storage_class='a"b')
+    text = repr(settings)
+    assert 'storage_class="a\\"b",\n' in text
+    assert "    retries=frazil.storage.StorageRetriesSettings(\n        max_tries=3,\n" in text
+    assert text.endswith("    timeouts=None,\n)")
+
+
+def test_a_record_says_what_holds() -> None:
+    assert str(CompressionConfig(level=9)) == (
+        "<frazil.config.CompressionConfig>\nalgorithm: Zstd (default)\nlevel: 9\n"
+    )
+
+
+def test_containers_print_by_name() -> None:
+    config = RepositoryConfig(
+        virtual_chunk_containers={"gs://b/": VirtualChunkContainer("gs://b/", gcs_store())}
+    )
+    assert (
+        "    virtual_chunk_containers={\n"
+        '        "gs://b/": frazil.virtual.VirtualChunkContainer(\n'
+        "            name=None,\n"
+        '            url_prefix="gs://b/",\n'
+        "            store=frazil.config.ObjectStoreConfig.Gcs(None),\n"
+        "        ),\n"
+        "    },\n"
+    ) in repr(config)
+    assert (
+        "virtual_chunk_containers:\n"
+        "    gs://b/:\n"
+        "        <frazil.virtual.VirtualChunkContainer>\n"
+        "        name: None\n"
+    ) in str(config)
+    assert '<summary class="frazil-field-name">gs://b/</summary>' in config._repr_html_()
+    config.clear_virtual_chunk_containers()
+    assert "virtual_chunk_containers={},\n" in repr(config)
+    assert "virtual_chunk_containers: {}\n" in str(config)
+
+
+def test_html_has_one_style_and_balanced_blocks() -> None:
+    html = RepositoryConfig()._repr_html_()
+    assert html.count("<style>") == 1
+    for tag in ("div", "details", "summary", "span"):
+        assert html.count(f"<{tag}") == html.count(f"</{tag}>") > 0
+
+
+def test_checks() -> None:
+    unsigned(8)("n", None)
+    unsigned(8)("n", 255)
+    for value in (256, -1):
+        with pytest.raises(InvalidInputError):
+            unsigned(8)("n", value)
+    for wrong in (True, 1.0, "1"):
+        with pytest.raises(TypeError):
+            unsigned(8)("n", wrong)
+    instance(str)("n", None)
+    with pytest.raises(TypeError, match="n: expected str or int or None, found float"):
+        instance(str, int)("n", 1.0)
+    with pytest.raises(TypeError, match="n: expected str, found NoneType"):
+        required(str)("n", None)
+
+
+def test_a_family_is_closed() -> None:
+    class Shape(metaclass=Family):
+        class Round:
+            pass
+
+        class Square:
+            pass
+
+    assert Shape.variants() == (Shape.Round, Shape.Square)
+    assert isinstance(Shape.Round(), Shape)
+    assert not isinstance(3, Shape)
+    with pytest.raises(TypeError, match=r"Shape\.Round, Shape\.Square"):
+        Shape()
