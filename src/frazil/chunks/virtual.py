@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, unquote
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from frazil.format.manifest import VirtualRef
-    from frazil.storage.object_store_config import ObjectStoreConfig
+    from frazil.storage.object_store_config import AnyObjectStoreConfig
 
 RELATIVE: Final = "vcc://"
 
@@ -43,7 +44,7 @@ class Container:
 
     name: str | None
     url_prefix: str
-    store: ObjectStoreConfig
+    store: AnyObjectStoreConfig
 
     @property
     def is_local(self) -> bool:
@@ -53,15 +54,29 @@ class Container:
 class ForeignReader(Protocol):
     """Objects of others under one URL prefix.
 
-    Checks ``etag`` and ``not_modified_since`` (seconds since 1970), where given, with the read itself.
+    Checks ``etag`` and ``not_modified_since`` (a time), where given, with the read itself.
     """
 
     def get(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: int | None
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        /,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
     ) -> Buffer: ...
 
     async def get_async(
-        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: int | None
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        /,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
     ) -> Buffer: ...
 
 
@@ -82,12 +97,17 @@ class ForeignObject:
     reader: ForeignReader = field(compare=False)
 
     def get(self, start: int, stop: int) -> Buffer:
-        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self.modified)
+        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self.limit)
 
     async def get_async(self, start: int, stop: int) -> Buffer:
         return await self.reader.get_async(
-            self.name, start, stop, etag=self.etag, not_modified_since=self.modified
+            self.name, start, stop, etag=self.etag, not_modified_since=self.limit
         )
+
+    @property
+    def limit(self) -> datetime | None:
+        """The object must not have been modified after this."""
+        return None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
 
     def size(self) -> int | None:
         return None

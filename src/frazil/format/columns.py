@@ -9,7 +9,7 @@ file's buffer, ``take`` moves no values, and a string that a million rows share 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,8 +181,8 @@ def decode_text(data: bytes) -> str:
         raise FormatError(f"text that is not UTF-8: {error}") from error
 
 
-def intern(texts: Sequence[str]) -> tuple[list[str], NDArray[np.uint32]]:
-    """The distinct texts, in order of first appearance, and for each row its number among them.
+def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]]:
+    """The distinct values, in order of first appearance, and for each row its number among them.
 
     >>> distinct, codes = intern(["a.nc", "b.nc", "a.nc"])
     >>> distinct, codes.tolist()

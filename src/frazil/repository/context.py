@@ -1,4 +1,4 @@
-"""What a repository's handle and all of its sessions share: storage, configuration, caches, virtual sources."""
+"""What a repository's handle and all of its sessions share."""
 
 from __future__ import annotations
 

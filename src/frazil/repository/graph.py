@@ -83,7 +83,7 @@ class AncestryGraph:
         ]
         shapes += [
             f'<circle cx="{x}" cy="{y}" r="6" fill="{_colour(dot.lane)}"/>'
-            f'<text x="{left + 8}" y="{y + 5}" font-family="monospace" font-size="13">{escape(dot.text)}</text>'
+            f'<text x="{left + 8}" y="{y + 5}" font-family="monospace">{escape(dot.text)}</text>'
             for dot, (x, y) in zip(self.dots, places, strict=True)
         ]
         height = len(self.dots) * _STEP

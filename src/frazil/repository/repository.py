@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from frazil.storage.foreign import open_foreign
-from frazil.storage.probe import probe_conditions
-
 from frazil.changes.change_set import ChangeSet
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.errors import (
@@ -50,6 +47,8 @@ from frazil.repository.values import (
 from frazil.repository.workspace import Workspace
 from frazil.storage.base import IfAbsent, Refused, Storage
 from frazil.storage.credentials import AnyCredential
+from frazil.storage.foreign import open_foreign
+from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -114,7 +113,8 @@ class Repository:
         document = None if config is None or config == RepositoryConfig() else to_document(config)
         context = _context(storage, config, None, authorize_virtual_chunk_access)
         storage = context.storage
-        probe_conditions(storage)
+        if not storage.is_local:
+            probe_conditions(storage)
         level = context.settings.compression_level
         now = now_us()
         storage.put(snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level))
@@ -146,8 +146,11 @@ class Repository:
 
         What ``config`` sets goes before what the repository has saved.
         """
-        _refuse_old_versions(storage)
-        info, _, _ = read_repo_info(storage)
+        try:
+            info, _, _ = read_repo_info(storage)
+        except RepositoryNotFoundError:
+            _refuse_old_versions(storage)
+            raise
         saved = None if info.config is None else from_document(info.config)
         return cls(_context(storage, config, saved, authorize_virtual_chunk_access))
 
@@ -502,13 +505,11 @@ def _require_version_2(version: SpecVersion | int | None) -> None:
 
 
 def _refuse_old_versions(storage: Storage) -> None:
-    if storage.head(REPO) is None:
-        if storage.head(_V1_MAIN) is not None:
-            raise FormatError(
-                f"{storage!r} holds a repository of spec version 1, which this version does not open yet",
-                ErrorKind.UNSUPPORTED_SPEC_VERSION,
-            )
-        raise RepositoryNotFoundError(f"no repository in {storage!r}")
+    if storage.head(_V1_MAIN) is not None:
+        raise FormatError(
+            f"{storage!r} holds a repository of spec version 1, which this version does not open yet",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )
 
 
 def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:

@@ -1,0 +1,94 @@
+"""Bytes under keys: one contract (``base``), and object stores, local files, memory and HTTP that keep it."""
+
+from frazil.storage.base import (
+    ALWAYS,
+    Always,
+    Condition,
+    IfAbsent,
+    IfVersion,
+    ObjectInfo,
+    Refused,
+    Storage,
+    Stored,
+    Version,
+)
+from frazil.storage.constructors import (
+    azure_storage,
+    gcs_storage,
+    hf_storage,
+    http_storage,
+    in_memory_storage,
+    local_filesystem_storage,
+    r2_storage,
+    redirect_storage,
+    s3_storage,
+    tigris_storage,
+)
+from frazil.storage.foreign import ForeignObjects, open_foreign
+from frazil.storage.http import HttpStorage
+from frazil.storage.local import LocalStorage
+from frazil.storage.memory import MemoryStorage
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import (
+    AnyObjectStoreConfig,
+    ChecksumAlgorithm,
+    ObjectStoreConfig,
+    S3Options,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+from frazil.storage.probe import probe_conditions
+from frazil.storage.redirect import RedirectStorage
+from frazil.storage.settings import (
+    StorageConcurrencySettings,
+    StorageRetriesSettings,
+    StorageSettings,
+    StorageTimeoutSettings,
+)
+
+__all__ = [
+    "ALWAYS",
+    "Always",
+    "AnyObjectStoreConfig",
+    "ChecksumAlgorithm",
+    "Condition",
+    "ForeignObjects",
+    "HttpStorage",
+    "IfAbsent",
+    "IfVersion",
+    "LocalStorage",
+    "MemoryStorage",
+    "ObjectInfo",
+    "ObjectStorage",
+    "ObjectStoreConfig",
+    "RedirectStorage",
+    "Refused",
+    "S3Options",
+    "Storage",
+    "StorageConcurrencySettings",
+    "StorageRetriesSettings",
+    "StorageSettings",
+    "StorageTimeoutSettings",
+    "Stored",
+    "Version",
+    "azure_storage",
+    "azure_store",
+    "gcs_storage",
+    "gcs_store",
+    "hf_storage",
+    "http_storage",
+    "http_store",
+    "in_memory_storage",
+    "local_filesystem_storage",
+    "local_filesystem_store",
+    "open_foreign",
+    "probe_conditions",
+    "r2_storage",
+    "redirect_storage",
+    "s3_storage",
+    "s3_store",
+    "tigris_storage",
+]

@@ -103,7 +103,7 @@ class S3Location(Location):
         config["skip_signature"] = anonymous
         if options.region is not None:
             config["region"] = options.region
-        endpoint, virtual_hosted = _s3_addressing(self.bucket, options)
+        endpoint, virtual_hosted = s3_addressing(self.bucket, options)
         config["virtual_hosted_style_request"] = virtual_hosted
         if endpoint is not None:
             config["endpoint"] = endpoint
@@ -294,7 +294,7 @@ def _split_options(
 # S3
 
 
-def _s3_addressing(bucket: str, options: S3Options) -> tuple[str | None, bool]:
+def s3_addressing(bucket: str, options: S3Options) -> tuple[str | None, bool]:
     """The endpoint the client needs, and whether the bucket is part of its host name."""
     endpoint = options.endpoint_url
     # A certificate for *.s3.amazonaws.com does not cover names with a dot.

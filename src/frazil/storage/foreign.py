@@ -1,0 +1,373 @@
+"""Reading the objects that virtual chunks point to: files that belong to others, anywhere.
+
+A virtual chunk is a range of an object and, often, what the object was when it was indexed: its etag, or
+a time after which it was not changed. Both are compared with what comes in the same answer as the bytes,
+so nothing can change in between, and no server has to understand a condition.
+
+URLs are read as the reference reads them. ``file:`` is a URL in full: percent codes are decoded, ``..`` is
+resolved, and what follows ``?`` or ``#`` is not part of the path. In ``s3:``, ``gs:`` and ``az:`` all that
+follows the bucket is the key, letter by letter. ``http:`` is a URL without a query.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.credentials import (
+    AnyCredential,
+    AzureCredentials,
+    Credentials,
+    GcsCredentials,
+    S3Credentials,
+)
+from frazil.storage.locations import (
+    AzureLocation,
+    GcsLocation,
+    HttpLocation,
+    Location,
+    S3Location,
+    first_line,
+)
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.process_guard import enter_runtime
+from frazil.storage.redirect import TIGRIS_ENDPOINT
+from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Iterator
+    from datetime import datetime
+
+    from obstore import GetResult
+    from obstore.store import ObjectStore
+
+#: One system call moves at most this much.
+_CALL_BYTES: Final = 1 << 30
+
+
+class ForeignObjects(ABC):
+    """The objects below one URL prefix. May be pickled; connects when it is first used."""
+
+    @abstractmethod
+    def get(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        """The bytes ``start <= i < stop`` of the object at ``url``: all of them, or an error.
+
+        Raises ``StorageError``: ``virtual-chunk-modified`` if the object has another etag or was changed
+        after that time (in whole seconds), ``virtual-chunk-fetch`` if it cannot be read;
+        ``InvalidInputError`` of kind ``invalid-virtual-ref`` for a URL that is not of this place.
+        """
+
+    @abstractmethod
+    async def get_async(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        """``get`` for an event loop."""
+
+
+def open_foreign(
+    config: AnyObjectStoreConfig,
+    credentials: AnyCredential | None,
+    url_prefix: str,
+    settings: StorageSettings | None = None,
+) -> ForeignObjects:
+    """A reader for the objects whose URLs begin with ``url_prefix``.
+
+    If ``config`` is a local file system with another path than the prefix has, files are looked for below
+    that path instead.
+    """
+    match config:
+        case ObjectStoreConfig.LocalFileSystem(path):
+            return ForeignFiles(url_prefix, path)
+        case ObjectStoreConfig.InMemory():
+            raise InvalidInputError(
+                "virtual chunks cannot be in memory: expected a store that other programs can write",
+                ErrorKind.STORAGE_CONFIG,
+            )
+        case _:
+            return ForeignStore(url_prefix, config, credentials, settings or StorageSettings())
+
+
+# files
+
+
+@dataclass(slots=True)
+class ForeignFiles(ForeignObjects):
+    """Files of this machine: those below the path of ``url_prefix``, looked for below ``path``."""
+
+    url_prefix: str
+    path: str
+
+    def get(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        with _fetching(url):
+            descriptor = os.open(self._file(url), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if etag is not None or not_modified_since is not None:
+                    status = os.fstat(descriptor)
+                    _check(url, etag, file_etag(status), not_modified_since, status.st_mtime)
+                return _read(descriptor, url, start, stop)
+            finally:
+                os.close(descriptor)
+
+    async def get_async(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        return self.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)
+
+    def _file(self, url: str) -> str:
+        base = _url_path(self.url_prefix).rstrip("/") + "/"
+        found = _url_path(url)
+        if not found.startswith(base):
+            raise _not_of_this_place(url, self.url_prefix)
+        return os.path.join(self.path, found[len(base) :])
+
+
+def _url_path(url: str) -> str:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.scheme != "file" or "//" in path or "\0" in path:
+        raise InvalidInputError(
+            f"{url!r} is not a file URL: expected file:///path with no empty segments",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
+    return posixpath.normpath(path)
+
+
+def file_etag(status: os.stat_result) -> str:
+    """The etag of a file, as the object_store crate makes it: inode, time in us, and size."""
+    return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
+
+
+def _read(descriptor: int, url: str, start: int, stop: int) -> bytes:
+    parts: list[bytes] = []
+    at = start
+    while at < stop:
+        part = os.pread(descriptor, min(stop - at, _CALL_BYTES), at)
+        if not part:
+            raise _too_short(url, start, stop, at)
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# object stores
+
+
+@dataclass(slots=True)
+class ForeignStore(ForeignObjects):
+    """Objects in S3, GCS, Azure or on the web: one client for each bucket, container or host."""
+
+    url_prefix: str
+    config: AnyObjectStoreConfig
+    credentials: AnyCredential | None
+    settings: StorageSettings
+    _clients: dict[str, ObjectStore] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ForeignStore, (self.url_prefix, self.config, self.credentials, self.settings))
+
+    def get(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        client, key = self._find(url)
+        if stop <= start:
+            return b""
+        with _fetching(url):
+            answer = obstore.get(client, key, options={"range": (start, stop)})
+            _check_answer(url, answer, start, stop, etag, not_modified_since)
+            return answer.bytes()
+
+    async def get_async(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        client, key = self._find(url)
+        if stop <= start:
+            return b""
+        with _fetching(url):
+            answer = await obstore.get_async(client, key, options={"range": (start, stop)})
+            _check_answer(url, answer, start, stop, etag, not_modified_since)
+            return await answer.bytes_async()
+
+    def _find(self, url: str) -> tuple[ObjectStore, str]:
+        if not url.startswith(self.url_prefix):
+            raise _not_of_this_place(url, self.url_prefix)
+        is_http = isinstance(self.config, ObjectStoreConfig.Http)
+        place, key = _split_http(url) if is_http else _split_bucket(url)
+        # The client would tidy such keys up, and read another object.
+        if any(segment in ("", ".", "..") for segment in key.split("/")):
+            raise InvalidInputError(
+                f"cannot address {url!r}: its key has an empty, '.' or '..' segment",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
+        enter_runtime()
+        client = self._clients.get(place)
+        if client is None:
+            location = _location(self.config, self.credentials, place)
+            client = self._clients[place] = location.connect("", self.settings, {})
+        return client, key
+
+
+def _split_bucket(url: str) -> tuple[str, str]:
+    bucket, _, key = url.partition("://")[2].partition("/")
+    return bucket, key
+
+
+def _split_http(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    if parts.query:
+        raise InvalidInputError(
+            f"cannot address {url!r}: URLs with a query are not supported", ErrorKind.INVALID_VIRTUAL_REF
+        )
+    return f"{parts.scheme}://{parts.netloc}", unquote(parts.path.removeprefix("/"))
+
+
+def _location(config: AnyObjectStoreConfig, credentials: AnyCredential | None, place: str) -> Location:
+    """Where ``place`` is, with the credentials that were granted; those of the environment if none were."""
+    match config, credentials:
+        case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), None:
+            return S3Location(place, options, S3Credentials.FromEnv())
+        case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
+            return S3Location(place, options, keys)
+        case ObjectStoreConfig.Tigris(options), None:
+            return S3Location(place, _tigris(options), S3Credentials.FromEnv())
+        case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
+            return S3Location(place, _tigris(options), keys)
+        case ObjectStoreConfig.Gcs(opts), None:
+            return GcsLocation(place, dict(opts or {}), GcsCredentials.FromEnv())
+        case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
+            return GcsLocation(place, dict(opts or {}), token)
+        case ObjectStoreConfig.Azure(opts), None:
+            return _azure(place, dict(opts or {}), AzureCredentials.FromEnv())
+        case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
+            return _azure(place, dict(opts or {}), secret)
+        case ObjectStoreConfig.Http(opts, headers), None | Credentials.HttpAccess():
+            return HttpLocation(place, dict(opts or {}), dict(headers or {}))
+        case _:
+            raise InvalidInputError(
+                f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
+                f"{type(config).__qualname__}",
+                ErrorKind.INVALID_CREDENTIALS,
+            )
+
+
+def _tigris(options: S3Options) -> S3Options:
+    endpoint = TIGRIS_ENDPOINT if options.endpoint_url is None else options.endpoint_url
+    return S3Options(
+        region=options.region or "auto",
+        endpoint_url=endpoint,
+        allow_http=options.allow_http,
+        anonymous=options.anonymous,
+        force_path_style=options.force_path_style,
+        network_stream_timeout_seconds=options.network_stream_timeout_seconds,
+    )
+
+
+def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocation:
+    if "account" not in opts:
+        raise InvalidInputError(
+            "the configuration of an Azure store must name its account", ErrorKind.STORAGE_CONFIG
+        )
+    return AzureLocation(opts.pop("account"), container, opts, credentials)
+
+
+# what was found, against what was expected
+
+
+def _check_answer(
+    url: str,
+    answer: GetResult,
+    start: int,
+    stop: int,
+    etag: str | None,
+    not_modified_since: datetime | None,
+) -> None:
+    meta = answer.meta
+    _check(url, etag, meta["e_tag"], not_modified_since, meta["last_modified"].timestamp())
+    if answer.range != (start, stop):
+        raise _too_short(url, start, stop, answer.range[1])
+
+
+def _check(
+    url: str, etag: str | None, found_etag: str | None, not_after: datetime | None, modified: float
+) -> None:
+    if etag is not None and (found_etag is None or etag.strip('"') != found_etag.strip('"')):
+        raise _modified(url, f"expected etag {etag}, found {found_etag}")
+    if not_after is not None and int(modified) > int(not_after.timestamp()):
+        raise _modified(url, f"expected no change after {not_after}, found one at {modified:.0f} (Unix time)")
+
+
+def _modified(url: str, what: str) -> StorageError:
+    return StorageError(
+        f"the object of a virtual chunk has changed ({url}): {what}", ErrorKind.VIRTUAL_CHUNK_MODIFIED
+    )
+
+
+def _too_short(url: str, start: int, stop: int, end: int) -> StorageError:
+    return StorageError(
+        f"error fetching virtual reference: {url} ends at byte {end}, expected the range [{start}, {stop})",
+        ErrorKind.VIRTUAL_CHUNK_FETCH,
+    )
+
+
+def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
+    return InvalidInputError(f"{url!r} is not below the container {prefix!r}", ErrorKind.INVALID_VIRTUAL_REF)
+
+
+@contextmanager
+def _fetching(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (BaseError, OSError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise StorageError(
+            f"error fetching virtual reference {url}: {first_line(error)}", ErrorKind.VIRTUAL_CHUNK_FETCH
+        ) from error

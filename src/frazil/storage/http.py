@@ -1,0 +1,55 @@
+"""A repository on a web server: read only, and nothing in it can be listed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.locations import HttpLocation
+from frazil.storage.object_store import ObjectStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from frazil.storage.base import ObjectInfo
+    from frazil.storage.settings import StorageSettings
+
+
+class HttpStorage(ObjectStorage):
+    """The files below ``url``.
+
+    >>> HttpStorage("https://example.org/data").is_read_only
+    True
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        settings: StorageSettings | None = None,
+    ) -> None:
+        location = HttpLocation(checked_url(url), dict(options or {}), dict(headers or {}))
+        super().__init__(location, settings=settings, read_only=True)
+        self._given = (url, options, headers)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        raise StorageError("a storage over HTTP cannot list its objects", ErrorKind.OBJECT_STORE)
+
+    def with_settings(self, settings: StorageSettings) -> HttpStorage:
+        return HttpStorage(*self._given, settings=settings)
+
+
+def checked_url(url: str) -> str:
+    """``url`` itself, or a ``StorageError`` of kind ``cannot-parse-url`` if it has no scheme and host."""
+    try:
+        parts = urlsplit(url)
+        parsed = bool(parts.scheme and parts.hostname)
+    except ValueError:
+        parsed = False
+    if not parsed:
+        raise StorageError(
+            f"cannot parse URL {url!r}: expected a scheme and a host", ErrorKind.CANNOT_PARSE_URL
+        )
+    return url

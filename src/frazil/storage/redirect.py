@@ -1,0 +1,220 @@
+"""A storage that is found by asking a web address, which redirects to where the objects are.
+
+At the first use the address is asked with GET. A ``Location`` over http or https is asked in turn, ten
+times at most; one with another scheme is the storage:
+
+====================================================  =============================================
+``s3://bucket/prefix?region=...``                     S3
+``gs://bucket/prefix`` or ``gcs:``                    Google Cloud Storage
+``r2://bucket/prefix?account_id=...``                 Cloudflare R2
+``tigris://bucket/prefix?region=...``                 Tigris
+``az://container/prefix?account=...``                 Azure (Frazil only)
+``http+icechunk://host/path``, ``https+icechunk:``    a web server (or ``http+ic:``, ``https+ic:``)
+====================================================  =============================================
+
+It is read without credentials, and read only.
+"""
+
+from __future__ import annotations
+
+import threading
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
+
+from frazil.errors import ErrorKind, ReadOnlyError, StorageError
+from frazil.storage.base import ALWAYS, Storage
+from frazil.storage.credentials import (
+    azure_anonymous_credentials,
+    gcs_anonymous_credentials,
+    s3_anonymous_credentials,
+)
+from frazil.storage.http import HttpStorage, checked_url
+from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import S3Options
+from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+    from email.message import Message
+
+    from frazil.storage.base import Condition, ObjectInfo, Refused, Stored, Version
+
+#: Where R2 and Tigris are.
+R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
+TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
+
+_MAX_REDIRECTS: Final = 10
+_SECONDS: Final = 30.0
+
+
+class RedirectStorage(Storage):
+    """See the module. Resolved once; a pickle made after that holds the answer."""
+
+    is_read_only = True
+
+    def __init__(self, url: str, settings: StorageSettings | None = None) -> None:
+        self._url = checked_url(url)
+        self._settings = settings
+        self._resolved: Storage | None = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<icechunk.Storage>\ntype: redirect\nurl: {self._url}\n"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def target(self) -> Storage:
+        """The storage that the address leads to."""
+        with self._lock:
+            if self._resolved is None:
+                found = storage_of(follow(self._url))
+                self._resolved = found if self._settings is None else found.with_settings(self._settings)
+            return self._resolved
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.target().get(key, start, stop)
+
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        return self.target().get_versioned(key)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self.target().head(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self.target().list(prefix)
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return await self.target().get_async(key, start, stop)
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        raise _read_only()
+
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        raise _read_only()
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        raise _read_only()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise _read_only()
+
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings() if self._resolved is None else self._resolved.default_settings()
+
+    def with_settings(self, settings: StorageSettings) -> RedirectStorage:
+        return RedirectStorage(self._url, settings)
+
+
+def _read_only() -> ReadOnlyError:
+    return ReadOnlyError("a redirected storage is read only", ErrorKind.READ_ONLY_STORAGE)
+
+
+def follow(url: str) -> str:
+    """The first address with a scheme of its own that ``url`` redirects to."""
+    now = url
+    for _ in range(_MAX_REDIRECTS + 1):
+        if urlsplit(now).scheme not in ("http", "https"):
+            return now
+        now = urljoin(now, _location(now))
+    raise _bad_redirect(f"{url} redirects more than {_MAX_REDIRECTS} times")
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leaves redirects to us, as they lead to schemes that urllib does not know."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Message, newurl: str
+    ) -> None:
+        return None
+
+    def _leave(self, req: Any, fp: Any, code: int, msg: str, headers: Message) -> None:
+        return None
+
+    http_error_301 = http_error_302 = http_error_303 = http_error_307 = http_error_308 = _leave
+
+
+def _location(url: str) -> str:
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(url, timeout=_SECONDS) as answer:
+            status, location = answer.status, None
+    except urllib.error.HTTPError as answer:
+        with answer:
+            status, location = answer.code, answer.headers.get("Location")
+    except OSError as error:
+        raise _bad_redirect(f"request to {url} failed: {error}") from error
+    if location is None or not 300 <= status < 400:
+        raise _bad_redirect(f"expected a redirect from {url}, found status {status}")
+    return str(location)
+
+
+def storage_of(url: str) -> Storage:
+    """The storage that ``url`` names, read without credentials; see the module for the schemes."""
+    parts = urlsplit(url)
+    build = _BUILDERS.get(parts.scheme)
+    if build is None:
+        raise _bad_redirect(f"unknown scheme: {url}, expected one of {', '.join(_BUILDERS)}")
+    return build(parts, dict(parse_qsl(parts.query)))
+
+
+def _bad_redirect(text: str) -> StorageError:
+    return StorageError(f"bad redirect: {text}", ErrorKind.BAD_REDIRECT)
+
+
+def _parameter(url: SplitResult, query: Mapping[str, str], name: str) -> str:
+    if name not in query:
+        raise _bad_redirect(f"{url.geturl()} must have the query parameter {name!r}")
+    return query[name]
+
+
+def _s3(url: SplitResult, options: S3Options) -> Storage:
+    location = S3Location(url.netloc, options, s3_anonymous_credentials())
+    return ObjectStorage(location, url.path, read_only=True)
+
+
+def _aws(url: SplitResult, query: Mapping[str, str]) -> Storage:
+    return _s3(url, S3Options(region=_parameter(url, query, "region")))
+
+
+def _r2(url: SplitResult, query: Mapping[str, str]) -> Storage:
+    endpoint = R2_ENDPOINT.format(account_id=_parameter(url, query, "account_id"))
+    return _s3(url, S3Options(region="auto", endpoint_url=endpoint, force_path_style=True))
+
+
+def _tigris(url: SplitResult, query: Mapping[str, str]) -> Storage:
+    return _s3(url, S3Options(region=query.get("region", "auto"), endpoint_url=TIGRIS_ENDPOINT))
+
+
+def _gcs(url: SplitResult, query: Mapping[str, str]) -> Storage:
+    location = GcsLocation(url.netloc, {}, gcs_anonymous_credentials())
+    return ObjectStorage(location, url.path, read_only=True)
+
+
+def _azure(url: SplitResult, query: Mapping[str, str]) -> Storage:
+    account = _parameter(url, query, "account")
+    location = AzureLocation(account, url.netloc, {}, azure_anonymous_credentials())
+    return ObjectStorage(location, url.path, read_only=True)
+
+
+def _http(url: SplitResult, query: Mapping[str, str]) -> Storage:
+    return HttpStorage(url._replace(scheme=url.scheme.partition("+")[0]).geturl())
+
+
+_BUILDERS: Final[Mapping[str, Callable[[SplitResult, Mapping[str, str]], Storage]]] = {
+    "s3": _aws,
+    "gs": _gcs,
+    "gcs": _gcs,
+    "r2": _r2,
+    "tigris": _tigris,
+    "az": _azure,
+    "http+icechunk": _http,
+    "http+ic": _http,
+    "https+icechunk": _http,
+    "https+ic": _http,
+}

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
+from frazil.storage.credentials import (
+    Credentials,
+    HttpAccess,
+    LocalFileSystemAccess,
+    azure_credentials,
+    gcs_credentials,
+    s3_anonymous_credentials,
+    s3_static_credentials,
+)
+from frazil.storage.foreign import ForeignObjects, file_etag, open_foreign
+from frazil.storage.object_store_config import (
+    ObjectStoreConfig,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from frazil.testing.servers import RunningServer
+
+_DATA = bytes(range(100))
+_KEY = s3_static_credentials(access_key_id="testkey", secret_access_key="testsecret")
+Place = tuple[ForeignObjects, str, str]
+
+
+def _s3(server: RunningServer) -> Place:
+    storage = server.storage()
+    bucket = storage._location.bucket  # type: ignore[attr-defined]
+    storage.put("data/a b%20c.nc", _DATA)
+    config = s3_store(
+        region="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{server.port}",
+        allow_http=True,
+        s3_compatible=True,
+        force_path_style=True,
+    )
+    foreign = open_foreign(config, Credentials.S3(_KEY), f"s3://{bucket}/")
+    etag = storage.get_versioned("data/a b%20c.nc")[1].etag
+    return foreign, f"s3://{bucket}/data/a b%20c.nc", f'"{etag}"'
+
+
+def _gcs(server: RunningServer) -> Place:
+    storage = server.storage()
+    bucket = storage._location.bucket  # type: ignore[attr-defined]
+    storage.put("a.nc", _DATA)
+    config = gcs_store({"base_url": f"http://127.0.0.1:{server.port}", "allow_http": "true"})
+    foreign = open_foreign(config, Credentials.Gcs(gcs_credentials(bearer_token="t")), f"gs://{bucket}/")
+    return foreign, f"gs://{bucket}/a.nc", f'"{storage.get_versioned("a.nc")[1].etag}"'
+
+
+def _http(server: RunningServer) -> Place:
+    storage = server.storage()
+    bucket = storage._location.bucket  # type: ignore[attr-defined]
+    storage.put("dir/a b.nc", _DATA)
+    prefix = f"http://127.0.0.1:{server.port}/{bucket}/"
+    foreign = open_foreign(http_store(), HttpAccess, prefix)
+    return foreign, f"{prefix}dir/a%20b.nc", f'"{storage.get_versioned("dir/a b.nc")[1].etag}"'
+
+
+def _azure(server: RunningServer) -> Place:
+    storage = server.storage()
+    location = storage._location
+    storage.put("a.nc", _DATA)
+    config = azure_store(account=location.account, config=dict(location.config))  # type: ignore[attr-defined]
+    container = location.container  # type: ignore[attr-defined]
+    foreign = open_foreign(config, Credentials.Azure(location.credentials), f"az://{container}/")  # type: ignore[attr-defined]
+    return foreign, f"az://{container}/a.nc", f'"{storage.get_versioned("a.nc")[1].etag}"'
+
+
+def _file(path: Path) -> Place:
+    (path / "a.nc").write_bytes(_DATA)
+    foreign = open_foreign(local_filesystem_store(str(path)), LocalFileSystemAccess, f"file://{path}/")
+    return foreign, f"file://{path}/a.nc", file_etag(os.stat(path / "a.nc"))
+
+
+@pytest.fixture(
+    params=[
+        "file",
+        "ministack",
+        "gcs",
+        "http",
+        pytest.param("ceph", marks=pytest.mark.servers),
+        pytest.param("azurite", marks=pytest.mark.servers),
+    ]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    make: dict[str, Callable[[], Place]] = {
+        "file": lambda: _file(tmp_path),
+        "http": lambda: _http(request.getfixturevalue("gcs")),
+        "gcs": lambda: _gcs(request.getfixturevalue("gcs")),
+        "azurite": lambda: _azure(request.getfixturevalue("azurite")),
+    }
+    name = request.param
+    return make[name]() if name in make else _s3(request.getfixturevalue(name))
+
+
+def test_ranges(place: Place) -> None:
+    foreign, url, _ = place
+    for start, stop in ((0, 100), (10, 20), (99, 100), (5, 5)):
+        assert bytes(foreign.get(url, start, stop)) == _DATA[start:stop]
+        assert bytes(asyncio.run(foreign.get_async(url, start, stop))) == _DATA[start:stop]
+    copy = pickle.loads(pickle.dumps(foreign))
+    assert bytes(copy.get(url, 1, 2)) == _DATA[1:2]
+
+
+def test_a_short_object_is_an_error(place: Place) -> None:
+    foreign, url, _ = place
+    for start, stop in ((90, 101), (100, 101), (500, 600)):
+        for read in (foreign.get, lambda *args: asyncio.run(foreign.get_async(*args))):
+            with pytest.raises(StorageError) as caught:
+                read(url, start, stop)
+            assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
+
+
+def test_a_missing_object(place: Place) -> None:
+    foreign, url, _ = place
+    with pytest.raises(StorageError) as caught:
+        foreign.get(f"{url}.missing", 0, 1)
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
+
+
+def test_etags(place: Place) -> None:
+    foreign, url, etag = place
+    for good in (etag, etag.strip('"')):
+        assert bytes(foreign.get(url, 0, 5, etag=good)) == _DATA[:5]
+    for read in (foreign.get, lambda *args, **more: asyncio.run(foreign.get_async(*args, **more))):
+        with pytest.raises(StorageError) as caught:
+            read(url, 0, 5, etag='"other"')
+        assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
+def test_times(place: Place) -> None:
+    foreign, url, _ = place
+    now = datetime.now(UTC)
+    assert bytes(foreign.get(url, 0, 5, not_modified_since=now + timedelta(seconds=2))) == _DATA[:5]
+    with pytest.raises(StorageError) as caught:
+        foreign.get(url, 0, 5, not_modified_since=now - timedelta(hours=1))
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
+def test_what_is_not_below_the_prefix_is_not_read(place: Place) -> None:
+    foreign, url, _ = place
+    scheme = url.partition("://")[0]
+    for other in (f"{scheme}://elsewhere/a.nc", f"x{url}"):
+        with pytest.raises(InvalidInputError) as caught:
+            foreign.get(other, 0, 1)
+        assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
+
+
+def test_keys_that_the_client_would_tidy_up_are_refused() -> None:
+    foreign = open_foreign(s3_store(region="x"), Credentials.S3(s3_anonymous_credentials()), "s3://b/")
+    for key in ("a//b", "../b", "a/./b", "", "a/"):
+        with pytest.raises(InvalidInputError) as caught:
+            foreign.get(f"s3://b/{key}", 0, 1)
+        assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
+    with pytest.raises(InvalidInputError, match="query"):
+        open_foreign(http_store(), None, "http://127.0.0.1:9/").get("http://127.0.0.1:9/a?b", 0, 1)
+
+
+# files
+
+
+def test_times_of_files_are_whole_seconds(tmp_path: Path) -> None:
+    foreign, url, _ = _file(tmp_path)
+    os.utime(tmp_path / "a.nc", ns=(0, 1_600_000_000_900_000_000))
+    for seconds, is_good in ((1_600_000_000, True), (1_599_999_999, False), (1_600_000_001, True)):
+        since = datetime.fromtimestamp(seconds, UTC)
+        if is_good:
+            foreign.get(url, 0, 1, not_modified_since=since)
+        else:
+            with pytest.raises(StorageError):
+                foreign.get(url, 0, 1, not_modified_since=since)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("plain.bin", "plain.bin"),
+        ("with space.bin", "with space.bin"),
+        ("with%20space.bin", "with space.bin"),
+        ("with%2520code.bin", "with%20code.bin"),
+        ("a%23b.bin", "a#b.bin"),
+        ("sub/../plain.bin", "plain.bin"),
+        ("gr%C3%B6n.bin", "grön.bin"),
+        ("with%20code.bin", None),
+        ("a#b.bin", None),
+        ("q?x.bin", None),
+    ],
+)
+def test_file_urls_are_read_as_the_reference_reads_them(tmp_path: Path, url: str, name: str | None) -> None:
+    for each in ("plain.bin", "with space.bin", "with%20code.bin", "a#b.bin", "q?x.bin", "grön.bin"):
+        (tmp_path / each).write_text(each)
+    foreign = open_foreign(local_filesystem_store("/ignored"), None, f"file://{tmp_path}/")
+    foreign = open_foreign(local_filesystem_store(str(tmp_path)), None, f"file://{tmp_path}")
+    if name is None:
+        with pytest.raises(StorageError):
+            foreign.get(f"file://{tmp_path}/{url}", 0, 1)
+    else:
+        assert foreign.get(f"file://{tmp_path}/{url}", 0, len(name.encode())) == name.encode()
+
+
+@pytest.mark.parametrize("url", ["//plain.bin", "/../../etc/passwd", "/%2e%2e/x", "2/plain.bin", "/a%00b"])
+def test_files_outside_are_not_read(tmp_path: Path, url: str) -> None:
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "x").write_text("secret")
+    base = f"file://{tmp_path}/dir"
+    foreign = open_foreign(local_filesystem_store(str(tmp_path / "dir")), LocalFileSystemAccess, base)
+    with pytest.raises(InvalidInputError) as caught:
+        foreign.get(f"{base}{url}", 0, 1)
+    assert caught.value.kind == ErrorKind.INVALID_VIRTUAL_REF
+
+
+def test_another_path_is_where_the_prefix_is_now(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.nc").write_bytes(_DATA)
+    foreign = open_foreign(local_filesystem_store(str(tmp_path)), None, "file:///far/away/")
+    assert foreign.get("file:///far/away/sub/a.nc", 3, 6) == _DATA[3:6]
+
+
+def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign, url, _ = _file(tmp_path)
+    monkeypatch.setattr("frazil.storage.foreign._CALL_BYTES", 7)
+    assert foreign.get(url, 3, 90) == _DATA[3:90]
+
+
+# configuration
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    cases = [
+        (ObjectStoreConfig.Gcs(None), Credentials.S3(s3_anonymous_credentials()), "gs://b/a"),
+        (ObjectStoreConfig.Azure({}), Credentials.Azure(azure_credentials(anonymous=True)), "az://b/a"),
+        (s3_store(region="x"), HttpAccess, "s3://b/a"),
+    ]
+    for config, credentials, url in cases:
+        with pytest.raises(IcechunkError):
+            open_foreign(config, credentials, url[:6]).get(url, 0, 1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError):
+        open_foreign(ObjectStoreConfig.InMemory(), None, "memory://")
+
+
+def test_no_secret_is_printed() -> None:
+    foreign = open_foreign(s3_store(region="x"), Credentials.S3(_KEY), "s3://b/")
+    assert "testsecret" not in repr(foreign)

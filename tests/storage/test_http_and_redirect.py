@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frazil.errors import ErrorKind, ReadOnlyError, StorageError
+from frazil.storage.base import IfAbsent, Version
+from frazil.storage.constructors import http_storage, redirect_storage
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.redirect import storage_of
+from frazil.storage.settings import StorageSettings
+from frazil.testing.object_server import Conditions, ObjectServer
+from frazil.testing.servers import s3_location
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from frazil.storage.base import Storage
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    """Serves its buckets as folders, too."""
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("folder")
+        storage = ObjectStorage(s3_location("folder", server.port), "of ice")
+        storage.put("repo", b"0123456789")
+        storage.put("chunks/a", b"abc")
+        server.requests.clear()
+        yield server
+
+
+class Redirects:
+    """A server that redirects."""
+
+    def __init__(self) -> None:
+        self.locations: dict[str, str] = {}
+        self.asked: list[str] = []
+        redirects = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+            def do_GET(self) -> None:  # as http.server wants it
+                redirects.asked.append(self.path)
+                location = redirects.locations.get(self.path)
+                self.send_response(404 if location is None else 302)
+                if location is not None:
+                    self.send_header("Location", location)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
+
+
+@pytest.fixture
+def redirects() -> Iterator[Redirects]:
+    redirects = Redirects()
+    thread = threading.Thread(target=redirects.http.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield redirects
+    redirects.http.shutdown()
+    thread.join()
+    redirects.http.server_close()
+
+
+def _read(storage: Storage) -> None:
+    assert bytes(storage.get("repo")) == b"0123456789"
+    assert bytes(storage.get("repo", 2, 5)) == b"234"
+    data, version = storage.get_versioned("repo")
+    assert bytes(data) == b"0123456789"
+    assert version != Version()
+    head = storage.head("chunks/a")
+    assert head is not None
+    assert head.size == 3
+    assert storage.head("chunks/b") is None
+    with pytest.raises(StorageError) as caught:
+        storage.get("chunks/b")
+    assert caught.value.kind == ErrorKind.OBJECT_NOT_FOUND
+
+
+def _writes_are_refused(storage: Storage) -> None:
+    assert storage.is_read_only
+    writes: list[Callable[[], object]] = [
+        lambda: storage.put("repo", b"1"),
+        lambda: storage.put("repo", b"1", IfAbsent()),
+        lambda: storage.backup("repo", Version("a"), b"", "b"),
+        lambda: storage.delete(["repo"]),
+    ]
+    for write in writes:
+        with pytest.raises(ReadOnlyError) as caught:
+            write()
+        assert caught.value.kind == ErrorKind.READ_ONLY_STORAGE
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_http(server: ObjectServer, slash: str) -> None:
+    storage = http_storage(f"{server.url}/folder/of%20ice{slash}", headers={"x-mine": "1"})
+    _read(storage)
+    assert all(request.headers["x-mine"] == "1" for request in server.requests)
+    _writes_are_refused(storage)
+    _read(pickle.loads(pickle.dumps(storage)))
+    _read(storage.with_settings(StorageSettings()))
+    with pytest.raises(StorageError, match="cannot list"):
+        storage.list("")
+
+
+@pytest.mark.parametrize("make", [http_storage, redirect_storage])
+@pytest.mark.parametrize("url", ["nonsense", "", "/path", "http://", "http://[::1"])
+def test_what_is_no_url_is_refused(make: Callable[[str], Storage], url: str) -> None:
+    with pytest.raises(StorageError) as caught:
+        make(url)
+    assert caught.value.kind == ErrorKind.CANNOT_PARSE_URL
+
+
+def test_redirect(server: ObjectServer, redirects: Redirects) -> None:
+    redirects.locations = {
+        "/data": f"{redirects.url}/moved",
+        "/moved": "again",
+        "/again": f"http+icechunk://127.0.0.1:{server.port}/folder/of%20ice",
+    }
+    storage = redirect_storage(f"{redirects.url}/data")
+    assert redirects.asked == []
+    assert repr(storage) == f"<icechunk.Storage>\ntype: redirect\nurl: {redirects.url}/data\n"
+    _writes_are_refused(storage)
+    for copy in (storage, storage.with_settings(StorageSettings()), pickle.loads(pickle.dumps(storage))):
+        redirects.asked.clear()
+        _read(copy)
+        assert redirects.asked in (["/data", "/moved", "/again"], [])
+    redirects.asked.clear()
+    _read(pickle.loads(pickle.dumps(storage)))
+    assert redirects.asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("s3://b/p/q?region=eu-west-1", "type: S3 (native)\nbucket: b\nprefix: p/q\nregion: eu-west-1\n"),
+        ("gs://b/p", "type: GCS\nbucket: b\nprefix: p\n"),
+        ("gcs://b/p", "type: GCS\nbucket: b\nprefix: p\n"),
+        ("r2://b/p?account_id=7", "endpoint_url: https://7.r2.cloudflarestorage.com\nanonymous: True\n"),
+        ("tigris://b/p?region=iad", "region: iad\nendpoint_url: https://t3.storage.dev\n"),
+        ("az://c/p?account=a", "type: Azure\naccount: a\ncontainer: c\nprefix: p\n"),
+        ("https+ic://127.0.0.1:9/x", "type: HTTP\nurl: https://127.0.0.1:9/x\n"),
+    ],
+)
+def test_targets(url: str, expected: str) -> None:
+    storage = storage_of(url)
+    assert expected in repr(storage)
+    assert storage.is_read_only
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("s3://b/p", "query parameter 'region'"),
+        ("r2://b/p", "query parameter 'account_id'"),
+        ("file:///etc", "unknown scheme"),
+        ("memory://", "unknown scheme"),
+        ("/loop", "more than 10 times"),
+        ("/missing", "found status 404"),
+        ("http://127.0.0.1:9/", "failed"),
+    ],
+)
+def test_bad_redirects(redirects: Redirects, location: str, message: str) -> None:
+    redirects.locations = {"/data": location, "/loop": "/loop"}
+    with pytest.raises(StorageError, match=message) as caught:
+        redirect_storage(f"{redirects.url}/data").get("repo")
+    assert caught.value.kind == ErrorKind.BAD_REDIRECT
