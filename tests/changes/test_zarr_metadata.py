@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import ErrorKind, InvalidInputError
 
