@@ -91,7 +91,10 @@ def ingest(repo: frazil.Repository) -> str:
     say()
     started = time.monotonic()
     spark = get_spark()
-    say(f"Spark {pyspark.__version__} with {spark.sparkContext.master}, up in {time.monotonic() - started:.1f} s")
+    say(
+        f"Spark {pyspark.__version__} with {spark.sparkContext.master}, "
+        f"up in {time.monotonic() - started:.1f} s"
+    )
     try:
         with Progress("   writing", len(work), sys.stdout) as bar:
             written = write_blocks(session, read_block, work, OnSpark(spark), progress=bar)

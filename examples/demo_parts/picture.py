@@ -15,7 +15,7 @@ import xarray as xr
 
 WARM, COOL, INK, GREY = "#b5342b", "#2a6f97", "#22303c", "#8795a1"
 
-STYLE = {
+STYLE: Any = {
     "figure.dpi": 150,
     "font.size": 9,
     "text.color": INK,
@@ -63,12 +63,12 @@ def warming_map(figure: Any, axes: Any, a1b: xr.DataArray, e1: xr.DataArray) -> 
     axes.clabel(lines, fmt="%d K", fontsize=7.5)
     axes.set_title("Scenario A1B minus E1, mean of 2080 to 2099")
     degrees(axes)
-    figure.colorbar(shades, ax=axes, label="air temperature at 1.5 m [K]", shrink=0.9, pad=0.02)
+    figure.colorbar(shades, ax=axes, label="difference in air temperature [K]", shrink=0.9, pad=0.02)
 
 
 def warming_series(axes: Any, a1b: xr.DataArray, e1: xr.DataArray) -> None:
     weights = np.cos(np.deg2rad(a1b.latitude))
-    for name, data, colour in (("A1B", a1b, WARM), ("E1", e1, COOL)):
+    for name, data, colour, above in (("A1B", a1b, WARM, 12), ("E1", e1, COOL, -28)):
         mean = data.weighted(weights).mean(("latitude", "longitude"))
         change = mean - mean.sel(time=slice("1860", "1899")).mean("time")
         smooth = change.rolling(time=11, center=True).mean()
@@ -78,7 +78,7 @@ def warming_series(axes: Any, a1b: xr.DataArray, e1: xr.DataArray) -> None:
         axes.annotate(
             f"{name}  {last.item():+.1f} K",
             (int(last.time.dt.year), last.item()),
-            xytext=(-8, 12),
+            xytext=(-8, above),
             textcoords="offset points",
             ha="right",
             color=colour,
@@ -86,7 +86,10 @@ def warming_series(axes: Any, a1b: xr.DataArray, e1: xr.DataArray) -> None:
         )
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_title("North America, change since 1860 to 1899")
-    axes.set_ylabel("[K]; thick: mean of 11 years")
+    axes.set_ylabel("[K]")
+    axes.text(
+        0.03, 0.93, "thin: each year\nthick: mean of 11 years", transform=axes.transAxes, va="top", color=GREY
+    )
     axes.margins(x=0)
 
 

@@ -53,7 +53,7 @@ SOURCES = (
 
 
 def write_metadata(source: Source, store: Any) -> None:
-    """The group with all of its arrays, attributes and small variables: everything but the large one's values.
+    """The group: all arrays and attributes, and all values but those of the large variable.
 
     Values stay as they are in the file (``decode_cf=False``): units, calendars and fill values are
     attributes, and xarray applies them when the data are read back.

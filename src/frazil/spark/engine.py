@@ -1,15 +1,15 @@
 """Run one function over many messages.
 
-A task function is a plain function of a module, ``(shared, task) -> result``, bytes to bytes. ``shared``
-is the same for all tasks of a run; what differs is small. What it needs to know is in its arguments, what it did
-is in its result: it may run on another machine, and more than once.
+A task function is a plain function of a module, ``(shared, task) -> result``, bytes to bytes.
+``shared`` is the same for all tasks of a run; what differs is small. What it needs to know is in its
+arguments, what it did is in its result: it may run on another machine, and more than once.
 
     Inline     here, one after the other: small jobs, tests, debuggers
     OnSpark    one Spark partition for each task
 
-Results come in the order of the tasks. `OnSpark` sends the tasks as a few Spark jobs, two of them
-at any time: the second fills the slots that the first leaves free, results arrive while others work, and
-the driver never holds all of them.
+Results come in the order of the tasks. `OnSpark` sends the tasks as a few Spark jobs, two of them at any
+time: the second fills the slots that the first leaves free, results arrive while others work, and the
+driver never holds all of them. (``toLocalIterator`` would run one partition after the other.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-import pyarrow as pa
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -39,7 +39,8 @@ class Engine(Protocol):
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         """``task(shared, t)`` for each ``t``, in order.
 
-        Raises ``IcechunkError`` (``concurrency``), with the number of the task and what it raised, if one fails for good.
+        If one fails for good, raises ``IcechunkError`` (``concurrency``) with its number and what it
+        raised.
         """
         ...
 
@@ -95,7 +96,9 @@ class OnSpark:
             pool.shutdown(wait=True)
 
 
-def _window[T, R](pool: ThreadPoolExecutor, call: Callable[[T], R], items: Iterable[T], size: int = 2) -> Iterator[R]:
+def _window[T, R](
+    pool: ThreadPoolExecutor, call: Callable[[T], R], items: Iterable[T], size: int = 2
+) -> Iterator[R]:
     """``map`` with at most ``size`` calls under way, so that results do not pile up."""
     rest = iter(items)
     pending: list[Future[R]] = [pool.submit(call, item) for item in islice(rest, size)]

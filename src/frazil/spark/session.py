@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
@@ -36,8 +36,6 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Else mapInArrow takes columns by position, whatever their names and types.
     "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-    # Not the directory of whoever happened to start the job.
-    "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "frazil-warehouse"),
     "spark.sql.session.timeZone": "UTC",
 }
 
@@ -59,24 +57,38 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if "SPARK_REMOTE" in os.environ:
-        return SparkSession.builder.getOrCreate()
-    conf = SparkConf().setAppName("frazil").setMaster(f"local[{cores or '*'},{ATTEMPTS}]").setAll(list(SETTINGS.items()))
-    with _log_file(log) as output, _environment(_for_the_jvm(find_java_home())):
-        try:
-            gateway = launch_gateway(conf, {"stderr": output})
-        except PySparkRuntimeError as error:
-            raise SessionStateError(
-                f"Spark's JVM did not start; its last words:\n{_tail(output)}", ErrorKind.NOT_ALLOWED
-            ) from error
+    if "SPARK_REMOTE" not in os.environ and SparkContext._active_spark_context is None:
+        _start(cores, log)
+    return SparkSession.builder.getOrCreate()
+
+
+def _start(cores: int | None, log: Path | None) -> None:
+    conf = SparkConf().setAppName("frazil").setMaster(f"local[{cores or '*'},{ATTEMPTS}]")
+    conf.setAll(list(SETTINGS.items()))
+    with _environment(_for_the_jvm(find_java_home())):
+        # One JVM serves all sessions of a process, one after the other.
+        gateway = SparkContext._gateway or _launch(conf, log)
         context = SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("ERROR")
-    return SparkSession(context)
 
 
-def find_java_home(
-    environment: Mapping[str, str] = os.environ, usual: tuple[str, ...] = _JAVA_HOMES
-) -> Path:
+def _launch(conf: SparkConf, log: Path | None) -> Any:
+    # Without a name the file vanishes with the JVM.
+    with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
+        try:
+            return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            output.seek(0)
+            words = output.read().decode(errors="replace").splitlines()[-15:]
+            raise SessionStateError(
+                "\n".join(
+                    ["Spark's JVM did not start (it has to be Java 17 or newer). Its last words:", *words]
+                ),
+                ErrorKind.NOT_ALLOWED,
+            ) from error
+
+
+def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str, ...] = _JAVA_HOMES) -> Path:
     """The directory of a Java: ``JAVA_HOME``, the ``java`` on ``PATH``, else one in a usual place.
 
     >>> find_java_home({"PATH": ""}, usual=())
@@ -89,7 +101,9 @@ def find_java_home(
     if on_path is not None:
         return Path(on_path).resolve().parents[1]
     for place in map(Path, usual):
-        for java in sorted([*place.glob("*/bin/java"), *place.glob("*/Contents/Home/bin/java")], reverse=True):
+        for java in sorted(
+            [*place.glob("*/bin/java"), *place.glob("*/Contents/Home/bin/java")], reverse=True
+        ):
             return java.resolve().parents[1]
     raise SessionStateError(
         "Spark needs Java 17 or newer, and none was found: install one (Debian: openjdk-17-jre-headless), "
@@ -122,14 +136,3 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _log_file(path: Path | None) -> IO[bytes]:
-    # Without a name it vanishes with the JVM.
-    return path.open("w+b") if path is not None else tempfile.TemporaryFile()
-
-
-def _tail(output: IO[Any], lines: int = 15) -> str:
-    output.seek(0)
-    text: str = output.read().decode(errors="replace")
-    return "\n".join(text.splitlines()[-lines:])

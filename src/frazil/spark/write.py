@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from pyspark import cloudpickle
+from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ErrorKind, InvalidInputError
 
@@ -88,12 +88,13 @@ def write_blocks(
 ) -> Written:
     """Write ``read(block)`` to every block, in parallel. Commit the session afterwards.
 
-    The arrays must be there, committed or not. Raises ``InvalidInputError`` before anything is written if blocks overlap or do
-    not lie on chunk borders, and ``IcechunkError`` (``concurrency``) if a task fails.
+    The arrays must be there, committed or not. ``read`` is a function of a module that executors can
+    import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
+    borders, and ``IcechunkError`` (``concurrency``) if a task fails.
     """
     planned = plan(session, blocks)
-    shared = cloudpickle.dumps((session.fork(), read))
-    tasks = list(map(cloudpickle.dumps, planned.blocks))
+    shared = dumps((session.fork(), read))  # type: ignore[no-untyped-call]
+    tasks = list(map(dumps, planned.blocks))
     forks: list[ForkSession] = []
     returned = 0
     sizes = zip(planned.blocks, planned.chunks, planned.bytes, strict=True)
@@ -114,7 +115,8 @@ def write_block(shared: bytes, task: bytes) -> bytes:
     values = np.asarray(read(block))
     if values.shape != block.shape:
         raise InvalidInputError(
-            f"expected values of shape {block.shape} for {block}, found {values.shape}", ErrorKind.INVALID_ARRAY_METADATA
+            f"expected values of shape {block.shape} for {block}, found {values.shape}",
+            ErrorKind.INVALID_ARRAY_METADATA,
         )
     _array(fork, block.path)[block.region] = values
     return pickle.dumps(fork)
@@ -137,7 +139,8 @@ def _array(session: Session, path: str) -> zarr.Array[Any]:
 def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     """Check that the blocks can be written at the same time.
 
-    Raises ``InvalidInputError``: outside of its array, not on chunk borders, or two blocks with a chunk in common.
+    Raises ``InvalidInputError`` for a block that is outside of its array or not on chunk borders, and
+    for two blocks with a chunk in common.
     """
     paths = {block.path: None for block in blocks}
     arrays = {path: _array(session, path) for path in paths}
@@ -166,7 +169,9 @@ def _bounds(blocks: Sequence[Block], ndim: int) -> tuple[_Corners, _Corners]:
     for block in blocks:
         if not len(block.start) == len(block.stop) == ndim:
             raise _refused(block, f"{ndim} dimensions")
-    corners = np.array([(block.start, block.stop) for block in blocks], np.int64).reshape(len(blocks), 2, ndim)
+    corners = np.array([(block.start, block.stop) for block in blocks], np.int64).reshape(
+        len(blocks), 2, ndim
+    )
     return corners[:, 0], corners[:, 1]
 
 
@@ -177,7 +182,9 @@ def _on_chunk_borders(
     extent, step = np.array(shape, np.int64), np.array(grid, np.int64)
     inside = ((starts >= 0) & (starts < stops) & (stops <= extent)).all(axis=1)
     if not inside.all():
-        raise _refused(blocks[int(np.argmin(inside))], f"a block that is not empty and inside of the shape {shape}")
+        raise _refused(
+            blocks[int(np.argmin(inside))], f"a block that is not empty and inside of the shape {shape}"
+        )
     aligned = ((starts % step == 0) & ((stops % step == 0) | (stops == extent))).all(axis=1)
     if not aligned.all():
         raise _refused(blocks[int(np.argmin(aligned))], f"a block on the borders of chunks of {grid}")
