@@ -39,7 +39,9 @@ class Array:
         self.data = ArrayData(grid, grid, None, tuple(refs))
         self.model.update(changes)
         self.model = {
-            at: ref for at, ref in self.model.items() if ref and all(a < n for a, n in zip(at, grid, strict=True))
+            at: ref
+            for at, ref in self.model.items()
+            if ref and all(a < n for a, n in zip(at, grid, strict=True))
         }
         return rewrite, new
 

@@ -51,7 +51,12 @@ SUBMODULES = (
     "xarray",
 )
 # Every class has these, or they are constructors, which are looked at with the class.
-ORDINARY = {"__new__", "__init__", "__repr__", "__str__", "__eq__", "__lt__", "__hash__", "__class_getitem__"}
+ORDINARY = {
+    *("__new__", "__init__", "__repr__", "__str__", "__eq__", "__lt__", "__hash__"),
+    *("__class_getitem__", "__getstate__", "__setstate__", "__reduce__"),
+}
+# Users get these from functions: what their constructors take is nobody's business.
+NOT_CONSTRUCTED = {"Repository", "Session", "ForkSession", "IcechunkStore"}
 SHOWN = {"_repr_html_", "_repr_svg_"}
 NO_DEFAULT = object()
 #: A default that is an expression: it is not compared.
@@ -156,7 +161,7 @@ def parameters_of(callable_: Any, bound: bool) -> list[Parameter] | None:
 
 def live_class(cls: type, known: dict[str, Thing]) -> Thing:
     thing = Thing(callable=True)
-    if "__init__" in vars(cls):
+    if "__init__" in vars(cls) and cls.__name__ not in NOT_CONSTRUCTED:
         thing.parameters = parameters_of(vars(cls)["__init__"], bound=True)
     for name, value in vars(cls).items():
         if not is_public(name) or (name.startswith("__") and not callable(value)):
@@ -186,14 +191,8 @@ def live(value: Any, known: dict[str, Thing]) -> Thing:
 def public_names(module: ModuleType) -> list[str]:
     if hasattr(module, "__all__"):
         return list(module.__all__)
-    # Compiled classes belong to no module and count wherever they are; what has a module counts there.
     return [
-        name
-        for name, value in vars(module).items()
-        if not name.startswith(("_", "Py"))
-        and not isinstance(value, ModuleType)
-        and getattr(value, "__module__", "builtins") in (module.__name__, "builtins", "types")
-        and not name.isupper()
+        name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
     ]
 
 

@@ -122,7 +122,9 @@ def test_threads_count_exactly():
 
     def work():
         for _ in range(20):
-            update(storage, counting(), policy=RetryPolicy(tries=1000, initial_backoff_ms=1, max_backoff_ms=4))
+            update(
+                storage, counting(), policy=RetryPolicy(tries=1000, initial_backoff_ms=1, max_backoff_ms=4)
+            )
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

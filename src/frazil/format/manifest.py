@@ -156,9 +156,9 @@ def _layout_manifest(
         strings_at = writer.vectors(compression[1])
     else:
         strings_at = writer.strings(strings)
-    etags, etag_of = distinct_rows(whole.foreign.etags)
     _link_sources(groups, _COMPRESSED if compression else _LOCATION, strings_at[location_of])
     if any(_ETAG in group.layout.offsets for group in groups):
+        etags, etag_of = distinct_rows(whole.foreign.etags)
         _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
     if any(_INLINE in group.layout.offsets for group in groups):
         _link_sources(groups, _INLINE, writer.vectors(whole.inline))

@@ -480,8 +480,9 @@ def _context(
     saved: RepositoryConfig | None,
     credentials: Authorized | None,
 ) -> Context:
+    if user is not None:
+        user.validate()  # what is saved may be of a version that had other rules
     config = opened_with(user, saved, storage.default_settings())
-    config.validate()
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
     containers = [

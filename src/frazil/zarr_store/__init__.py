@@ -1,11 +1,5 @@
-"""A zarr Store over a session."""
+"""A zarr store over a session."""
 
-
-class IcechunkStore:
-    """Placeholder until the room is furnished."""
-
-    def __init__(self, session: object) -> None:
-        self.session = session
-
+from frazil.zarr_store.store import IcechunkStore
 
 __all__ = ["IcechunkStore"]

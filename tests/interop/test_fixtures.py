@@ -1,0 +1,178 @@
+"""Every repository of version 2 among the fixtures holds what its ``expected.json`` says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+from frazil.credentials import LocalFileSystemAccess
+from tests.expected import array_at, check_repository, check_snapshot, refs_of
+from tests.fixtures import fixture_folders, fixture_path
+
+PREFIX = "file:///srv/icechunk-fixtures/_virtual/"
+MODIFIED = datetime(2026, 11, 21, 7, 2, 53, tzinfo=UTC).timestamp()
+LAST_GOOD = datetime(2026, 11, 21, 8, 2, 53, tzinfo=UTC).timestamp()
+VIRT = [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111], [-1, -1, -1, -1]]
+
+REPOSITORIES = [path.parent for path in map(lambda f: f / "expected.json", fixture_folders("v2-*/*"))]
+OTHER_STATES = [
+    path for folder in REPOSITORIES for path in sorted(folder.glob("repo_*"))
+]
+
+
+def named(folder: Path) -> str:
+    return "/".join(folder.parts[-3:] if folder.name.startswith("repo_") else folder.parts[-2:])
+
+
+def virtual_copy(to: Path, modified: float = MODIFIED) -> Path:
+    """The files that virtual chunks point to, with the time that their references know."""
+    folder = Path(shutil.copytree(fixture_path("_virtual"), to / "virtual"))
+    for file in folder.rglob("*"):
+        os.chmod(file, 0o755 if file.is_dir() else 0o644)
+    os.utime(folder / "data.bin", (modified, modified))
+    return folder
+
+
+def opened(path: Path, virtual: Path | None = None, name: str | None = None) -> frazil.Repository:
+    storage = frazil.local_filesystem_storage(str(path))
+    if virtual is None:
+        return frazil.Repository.open(storage)
+    store = frazil.local_filesystem_store(str(virtual))
+    config = frazil.RepositoryConfig()
+    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(PREFIX, store, name))
+    return frazil.Repository.open(storage, config, {PREFIX: LocalFileSystemAccess})
+
+
+def expected_of(folder: Path) -> dict[str, Any]:
+    expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
+    return expected
+
+
+def unread(path: str, node: dict[str, Any]) -> Any:
+    """What the arrays hold that the wheels could not read."""
+    return VIRT if path == "/virt" else None
+
+
+def test_there_are_fixtures() -> None:
+    fixture_path("v2-2.3.0", "basic", "repo")
+    assert len(REPOSITORIES) == 10
+    assert len(OTHER_STATES) == 3
+
+
+@pytest.mark.parametrize("folder", REPOSITORIES, ids=named)
+def test_the_repository(folder: Path) -> None:
+    expected = expected_of(folder)
+    repo = opened(folder / "repo")
+    check_repository(repo, expected)
+    saved = frazil.Repository.fetch_config(repo.storage)
+    wanted = expected["repo_info_raw"]["config"]
+    assert (saved is None) == (wanted is None)
+    if wanted is not None:
+        assert saved is not None
+        assert saved.inline_chunk_threshold_bytes == wanted["inline_chunk_threshold_bytes"]
+        assert set(saved.virtual_chunk_containers or {}) == set(wanted["virtual_chunk_containers"] or {})
+    for id_ in expected["snapshots"]:
+        assert repo.lookup_snapshot(id_).id == id_
+
+
+@pytest.mark.parametrize("folder", REPOSITORIES, ids=named)
+def test_every_snapshot(folder: Path, tmp_path: Path) -> None:
+    expected = expected_of(folder)
+    name = "loc" if folder.name == "vcc" else None
+    repo = opened(folder / "repo", virtual_copy(tmp_path), name)
+    arrays = 0
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        for id_, snapshot in expected["snapshots"].items():
+            arrays += check_snapshot(repo.readonly_session(snapshot_id=id_), snapshot, unread)
+    holding = ("basic", "expired", "split", "vcc", "rectilinear")
+    assert arrays > 0 or not folder.name.startswith(holding)
+
+
+@pytest.mark.parametrize("path", OTHER_STATES, ids=named)
+def test_other_states_open(path: Path) -> None:
+    """No ``expected.json`` is theirs, but all in them can be read."""
+    repo = opened(path)
+    refs = refs_of(repo)
+    assert refs["branches"]
+    for id_ in {*refs["branches"].values(), *refs["tags"].values()}:
+        session = repo.readonly_session(snapshot_id=id_)
+        chain = list(repo.ancestry(snapshot_id=id_))
+        assert chain[-1].parent_id is None
+        assert chain[0].id == id_
+        for node in session.workspace.nodes_table().paths_list():
+            if session.workspace.require(node).array is not None and not node.startswith("/virt"):
+                array_at(session, node)[...]
+    assert list(repo.ops_log())
+
+
+def test_directories_without_files_do_not_matter(tmp_path: Path) -> None:
+    path = shutil.copytree(fixture_path("v2-migrated-by-2.3.0", "expired-from-1.0.0", "repo"), tmp_path / "r")
+    before = refs_of(opened(path))
+    for name in ("branch.main", "tag.t5"):
+        (path / "refs" / name).mkdir(parents=True, exist_ok=True)
+    assert refs_of(opened(path)) == before
+
+
+def test_every_node_is_found_in_another_order() -> None:
+    folder = fixture_path("v2-2.3.0", "component-order-handpatched")
+    expected = expected_of(folder)
+    session = opened(folder / "repo").readonly_session("main")
+    nodes = expected["snapshots"][session.snapshot_id]["nodes"]
+    paths = [node["path"] for node in nodes]
+    assert len(paths) == 14
+    assert paths != sorted(paths, key=str.encode)
+    for node in nodes:
+        assert session.get_node_id(node["path"]) == node["node_id"]
+        assert zarr.open_group(session.store, path=node["path"].strip("/"), mode="r") is not None
+    below = sorted(f"/{name}" for name in session.workspace.children("/"))
+    assert below == sorted(path for path in paths if path.count("/") == 1 and path != "/")
+
+
+@pytest.mark.parametrize(
+    "folder", [folder for folder in REPOSITORIES if folder.name.startswith("basic")], ids=named
+)
+def test_an_object_modified_later_is_refused(folder: Path, tmp_path: Path) -> None:
+    virtual = virtual_copy(tmp_path, LAST_GOOD)
+    session = opened(folder / "repo", virtual).readonly_session("main")
+    assert array_at(session, "/virt")[...].tolist() == VIRT
+    os.utime(virtual / "data.bin", (LAST_GOOD + 1, LAST_GOOD + 1))
+    array = array_at(opened(folder / "repo", virtual).readonly_session("main"), "/virt")
+    assert array[0].tolist() == VIRT[0]
+    assert array[2].tolist() == VIRT[2]
+    with pytest.raises(frazil.StorageError) as error:
+        array[1]
+    assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
+def test_virtual_chunks_have_to_be_authorised(tmp_path: Path) -> None:
+    path = fixture_path("v2-2.3.0", "basic", "repo")
+    array = array_at(opened(path).readonly_session("main"), "/virt")
+    with pytest.raises(frazil.InvalidInputError) as error:
+        array[0]
+    assert error.value.kind == frazil.ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER
+    elsewhere = array_at(opened(path, virtual_copy(tmp_path)).readonly_session("main"), "/virt_s3")
+    with pytest.raises(frazil.InvalidInputError) as error:
+        elsewhere[0]
+    assert error.value.kind == frazil.ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
+
+
+def test_locations_of_virtual_chunks() -> None:
+    folder = fixture_path("v2-2.3.0", "basic")
+    expected = expected_of(folder)
+    session = opened(folder / "repo").readonly_session("main")
+    wanted = [
+        chunk["location"]
+        for node in expected["snapshots"][session.snapshot_id]["nodes"]
+        for chunk in node.get("chunks", [])
+        if chunk["kind"] == "virtual"
+    ]
+    assert wanted
+    assert sorted(session.all_virtual_chunk_locations()) == sorted(wanted)
