@@ -93,22 +93,23 @@ def write_blocks(
     borders, and ``IcechunkError`` (``concurrency``) if a task fails.
     """
     planned = plan(session, blocks)
-    shared = dumps((session.fork(), read))  # type: ignore[no-untyped-call]
+    base = session.fork()
+    shared = dumps((base, read))  # type: ignore[no-untyped-call]
     tasks = list(map(dumps, planned.blocks))
     forks: list[ForkSession] = []
-    returned = 0
+    received = 0
     sizes = zip(planned.blocks, planned.chunks, planned.bytes, strict=True)
     for result, (block, chunks, size) in zip(engine.run(write_block, tasks, shared), sizes, strict=True):
-        forks.append(pickle.loads(result))
-        returned += len(result)
+        forks.append(returned(base, result))
+        received += len(result)
         if progress is not None:
             progress.advance(rows=(block.shape or (1,))[0], chunks=chunks, bytes=size)
     session.merge(*forks)
-    return Written(len(forks), sum(planned.chunks), sum(planned.bytes), returned)
+    return Written(len(forks), sum(planned.chunks), sum(planned.bytes), received)
 
 
 def write_block(shared: bytes, task: bytes) -> bytes:
-    """The task: write one block, and give back the fork that did it."""
+    """The task: write one block through a fork, and give back what changed in it."""
     base, read = _unpacked(shared)
     block: Block = pickle.loads(task)
     fork = base.fork()  # not `base`: this process keeps it for the next task
@@ -119,7 +120,16 @@ def write_block(shared: bytes, task: bytes) -> bytes:
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     _array(fork, block.path)[block.region] = values
-    return pickle.dumps(fork)
+    workspace = fork.workspace
+    workspace.writer.flush()  # nothing may refer to chunks that are not durable
+    return pickle.dumps(workspace.changes)
+
+
+def returned(base: ForkSession, result: bytes) -> ForkSession:
+    """On the driver: the fork of ``base`` in which a task changed what ``result`` says."""
+    fork = base.fork()
+    fork.workspace.changes = pickle.loads(result)
+    return fork
 
 
 @functools.lru_cache(maxsize=2)
