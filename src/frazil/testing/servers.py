@@ -50,6 +50,8 @@ from frazil.testing.object_server import Conditions, ObjectServer
 QUIET_ENVIRONMENT: Final = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
     "GCE_METADATA_HOST": "127.0.0.1:9",
     "GCE_METADATA_ROOT": "127.0.0.1:9",
     "METADATA_IP": "127.0.0.1",
