@@ -110,7 +110,18 @@ def test_wide_offsets(n: int) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [2**64, -(2**63) - 1, math.nan, math.inf, {1: 2}, {"a\0b": 1}, object(), b"x", "\ud800", {1, 2}],
+    [
+        2**64,
+        -(2**63) - 1,
+        math.nan,
+        math.inf,
+        {1: 2},
+        {"a\0b": 1},
+        pytest.param(object(), id="an object"),
+        b"x",
+        "\ud800",
+        {1, 2},
+    ],
     ids=repr,
 )
 def test_what_cannot_be_written(value: Any) -> None:
