@@ -10,8 +10,6 @@
 True
 """
 
-from importlib.metadata import version as _version
-
 from frazil.config import (
     Attribution,
     CachingConfig,
@@ -111,7 +109,7 @@ from frazil.storage import (
 from frazil.store import IcechunkStore
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
-__version__ = _version("frazil")
+__version__ = "0.1.0"
 
 
 def spec_version() -> int:

@@ -1,12 +1,13 @@
 """Which manifests a commit reads and writes, against a dict of references."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
 from frazil.changes.chunk_edits import table_of
 from frazil.changes.manifests import distribute, plan
 from frazil.format.manifest import ChunkTable, InlineRef
 from frazil.format.snapshot import ArrayData, ManifestRef
-from hypothesis import given
-from hypothesis import strategies as st
 
 GRID = (6, 5)
 coords = st.tuples(st.integers(0, GRID[0] - 1), st.integers(0, GRID[1] - 1))
@@ -38,7 +39,9 @@ class Array:
         self.data = ArrayData(grid, grid, None, tuple(refs))
         self.model.update(changes)
         self.model = {
-            at: ref for at, ref in self.model.items() if ref and all(a < n for a, n in zip(at, grid, strict=True))
+            at: ref
+            for at, ref in self.model.items()
+            if ref and all(a < n for a, n in zip(at, grid, strict=True))
         }
         return rewrite, new
 

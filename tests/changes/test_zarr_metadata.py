@@ -3,13 +3,20 @@
 import json
 
 import pytest
+
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import ErrorKind, InvalidInputError
 
 
 def document(shape=(10, 6), grid=None, **more):
     grid = grid or {"name": "regular", "configuration": {"chunk_shape": [4, 6]}}
-    node = {"zarr_format": 3, "node_type": "array", "shape": list(shape), "data_type": "int32", "chunk_grid": grid}
+    node = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(shape),
+        "data_type": "int32",
+        "chunk_grid": grid,
+    }
     return json.dumps({**node, **more}).encode()
 
 

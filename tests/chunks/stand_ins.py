@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Buffer, Callable
+from datetime import datetime
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, Condition, Refused, Stored
@@ -71,6 +72,7 @@ class Foreign:
 
     def __init__(self, objects: dict[str, tuple[bytes, str, int]]) -> None:
         self.objects = objects
+        self.is_strict = False
         self.opened: list[tuple[object, object, str]] = []
         self.gets: list[tuple[str, int, int]] = []
 
@@ -85,14 +87,17 @@ class Foreign:
         stop: int,
         *,
         etag: str | None = None,
-        not_modified_since: int | None = None,
+        not_modified_since: datetime | None = None,
     ) -> Buffer:
         self.gets.append((url, start, stop))
         if url not in self.objects:
             raise StorageError(f"{url} not found", ErrorKind.VIRTUAL_CHUNK_FETCH)
         data, found, modified = self.objects[url]
-        if (etag or found) != found or (not_modified_since or modified) < modified:
+        is_newer = not_modified_since is not None and not_modified_since.timestamp() < modified
+        if (etag or found) != found or is_newer:
             raise StorageError(f"{url} was modified", ErrorKind.VIRTUAL_CHUNK_MODIFIED)
+        if self.is_strict and stop > len(data):
+            raise StorageError(f"{url} ends at {len(data)}", ErrorKind.VIRTUAL_CHUNK_FETCH)
         return data[start:stop]
 
     async def get_async(
@@ -102,7 +107,7 @@ class Foreign:
         stop: int,
         *,
         etag: str | None = None,
-        not_modified_since: int | None = None,
+        not_modified_since: datetime | None = None,
     ) -> Buffer:
         await asyncio.sleep(0)
         return self.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)

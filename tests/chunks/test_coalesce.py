@@ -84,3 +84,8 @@ def test_offsets_near_the_largest_do_not_overflow() -> None:
     )
     assert made.start.tolist() == [0, top - 20, top - 5]
     assert made.part.tolist() == [1, 0, 2, 1]
+
+
+def test_what_lies_within_a_large_range_comes_with_it() -> None:
+    made = plan([(0, 0, 1000), (0, 10, 20), (0, 900, 1000), (0, 999, 1001)], gap=0, waste=0, size=100)
+    assert (made.start.tolist(), made.stop.tolist()) == ([0, 999], [1000, 1001])

@@ -57,7 +57,7 @@ def awaited(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) ->
 
 
 def many(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
-    return [bytes(data) for data in reader.read_many([(ref, start, stop), (ref, 0, 1)])][0]
+    return bytes(reader.read_many([(ref, start, stop), (ref, 0, 1)])[0])
 
 
 def many_awaited(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
@@ -271,6 +271,31 @@ def test_requests_at_once_are_bounded() -> None:
     assert storage.most_running == 3
 
 
+def test_closed_event_loops_are_let_go() -> None:
+    storage = Storage(is_local=False)
+    reader = reader_on(storage, max_gap=0, max_requests=1)
+
+    async def main() -> None:
+        await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(5)))
+
+    for _ in range(5):
+        asyncio.run(main())
+    assert len(reader._loops) <= 1
+
+
+def test_two_states_of_one_object_are_two_requests() -> None:
+    reader = reader_on(Storage(), foreign())
+
+    async def main() -> list[object]:
+        refs = [VirtualRef(FOREIGN, 0, 10, "etag-1"), VirtualRef(FOREIGN, 10, 10, "etag-2")]
+        return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
+
+    good, bad = asyncio.run(main())
+    assert bytes(good) == PACK[:10]  # type: ignore[call-overload]
+    assert isinstance(bad, StorageError)
+    assert bad.kind == ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
 def test_errors_go_to_those_who_asked() -> None:
     storage = Storage(is_local=False)
     reader = reader_on(storage)
@@ -281,6 +306,20 @@ def test_errors_go_to_those_who_asked() -> None:
 
     found = asyncio.run(main())
     assert [isinstance(outcome, StorageError) for outcome in found] == [False, True, False, True]
+
+
+def test_a_foreign_object_that_is_too_short_fails_only_those_past_its_end() -> None:
+    others = foreign()
+    others.is_strict = True
+    reader = reader_on(Storage(), others)
+
+    async def main() -> list[object]:
+        refs = [VirtualRef(FOREIGN, at, 50) for at in (9_800, 9_900, 9_960, 9_950)]
+        return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
+
+    found = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in found] == [False, False, True, False]
+    assert bytes(found[3]) == PACK[9_950:]  # type: ignore[call-overload]
 
 
 def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
@@ -345,7 +384,6 @@ def test_several_event_loops_and_threads_share_a_reader() -> None:
         running = [pool.submit(work) for work in [in_a_loop, in_a_thread] * 3]
         expected = [PACK[i : i + 9] for i in range(50)] * 10
         assert all(work.result(30) == expected for work in running)
-    assert len(reader._loops) <= 3  # closed loops are let go
 
 
 def test_threads_fetch_from_a_remote_storage_side_by_side() -> None:

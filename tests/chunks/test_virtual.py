@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from tests.chunks.stand_ins import Foreign
@@ -11,6 +13,7 @@ from tests.chunks.stand_ins import Foreign
 from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.manifest import VirtualRef
+from frazil.storage.credentials import Credentials
 from frazil.storage.object_store_config import (
     azure_store,
     gcs_store,
@@ -194,6 +197,29 @@ def test_a_pickle_opens_its_stores_anew() -> None:
     assert copy.containers == CONTAINERS
     assert copy._readers == {}
     assert bytes(copy.read(VirtualRef("s3://b/k", 0, 2))) == DATA[:2]
+
+
+def test_local_files_are_read_in_the_state_that_was_remembered(tmp_path: Path) -> None:
+    file = tmp_path / "sp ace" / "data.bin"
+    file.parent.mkdir()
+    file.write_bytes(DATA)
+    os.utime(file, (1000, 1000))
+    prefix = f"file://{tmp_path}/"
+    containers = [Container("here", prefix, local_filesystem_store(str(tmp_path)))]
+    some = VirtualSources(containers, {prefix: Credentials.LocalFileSystemAccess()})
+    relative = "vcc://here/sp ace/data.bin"
+    for location in (f"{prefix}sp ace/data.bin", f"{prefix}none/../sp%20ace/data.bin", relative):
+        assert bytes(some.read(VirtualRef(location, 10, 20, modified=1000), 1, 5)) == DATA[11:15]
+        assert bytes(asyncio.run(some.read_async(VirtualRef(location, 250, 6)))) == DATA[250:]
+    for ref, kind in (
+        (VirtualRef(relative, 0, 1, modified=999), ErrorKind.VIRTUAL_CHUNK_MODIFIED),
+        (VirtualRef(relative, 0, 1, etag="other"), ErrorKind.VIRTUAL_CHUNK_MODIFIED),
+        (VirtualRef("vcc://here/none", 0, 1), ErrorKind.VIRTUAL_CHUNK_FETCH),
+        (VirtualRef(relative, 250, 7), ErrorKind.VIRTUAL_CHUNK_FETCH),
+    ):
+        with pytest.raises(StorageError) as error:
+            some.read(ref)
+        assert error.value.kind == kind
 
 
 def test_matching_many_locations_costs_little() -> None:

@@ -112,7 +112,7 @@ def check_grid(array: ArrayData, node: dict[str, Any]) -> None:
 
 
 def test_a_false_chunk_length_is_not_believed() -> None:
-    """2.3.0 writes version 1 with chunk lengths computed back from the number of chunks: 9 in 4s becomes 3."""
+    """2.3.0 writes version 1 with chunk lengths computed back from their number: 9 in 4s becomes 3."""
     folder = fixture_path("v1-by-2.3.0", "basic")
     lies = 0
     for id_, content in expected(folder)["snapshots"].items():

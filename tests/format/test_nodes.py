@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ SEGMENTS = st.text(
 PATHS = st.lists(SEGMENTS, max_size=4).map(lambda parts: "/" + "/".join(parts))
 U32 = st.integers(0, 2**32 - 1)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(codec="utf-8"), max_size=8),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters(codec="utf-8"), max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcé"), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
@@ -170,7 +171,7 @@ def test_ascending(rows: list[bytes], in_order: bool, more: int) -> None:
     rows += [b"shared prefix of some length %d" % n for n in range(more)]
     if in_order:
         rows = sorted(set(rows))
-    assert ascending(Ragged.of_bytes(rows)) == all(a < b for a, b in zip(rows, rows[1:], strict=False))
+    assert ascending(Ragged.of_bytes(rows)) == all(a < b for a, b in pairwise(rows))
 
 
 def test_ascending_at_the_end_of_the_values() -> None:

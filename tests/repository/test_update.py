@@ -4,6 +4,7 @@ import itertools
 import threading
 
 import pytest
+
 from frazil.errors import ConflictError, ErrorKind, RefNotFoundError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
@@ -108,7 +109,7 @@ def test_a_change_that_became_impossible_after_a_refusal():
         if key == REPO and next(first, False):
             storage.choose = lambda key, condition: None
             update(FaultyStorage(storage.inner, storage.choose), create_branch("dev", main))
-        return None
+        return
 
     storage.choose = choose
     with pytest.raises(Exception, match="already exists"):
@@ -121,7 +122,9 @@ def test_threads_count_exactly():
 
     def work():
         for _ in range(20):
-            update(storage, counting(), policy=RetryPolicy(tries=1000, initial_backoff_ms=1, max_backoff_ms=4))
+            update(
+                storage, counting(), policy=RetryPolicy(tries=1000, initial_backoff_ms=1, max_backoff_ms=4)
+            )
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

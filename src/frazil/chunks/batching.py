@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from frazil.chunks.ranges import ByteRange, Job, MergeLimits, Outcome, cut_all, fetch_async
+from frazil.errors import ErrorKind, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
@@ -67,7 +68,11 @@ class LoopReads:
 
     async def _serve(self, request: ByteRange, group: _Waiting) -> None:
         try:
-            outcomes = cut_all([wanted for wanted, _ in group], request, await self._fetch(request))
+            wanted = [wanted for wanted, _ in group]
+            outcomes = list(cut_all(wanted, request, await self._fetch(request)))
+            if len(group) > 1 and all(map(_may_be_of_one, outcomes)):
+                alone = zip(wanted, await self.fetch_all(wanted), strict=True)
+                outcomes = [outcome for one, data in alone for outcome in cut_all([one], one, data)]
             for (_, answer), outcome in zip(group, outcomes, strict=True):
                 if answer.done():
                     continue
@@ -81,6 +86,11 @@ class LoopReads:
             raise
         except Exception as error:
             _fail(group, error)
+
+
+def _may_be_of_one(outcome: Outcome) -> bool:
+    """Foreign objects give nothing of a range that goes past their end, so one chunk may fail them all."""
+    return isinstance(outcome, StorageError) and outcome.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
 
 
 def _fail(group: _Waiting, error: Exception) -> None:

@@ -16,6 +16,7 @@ import re
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, unquote
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from frazil.chunks.ranges import ByteRange
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.foreign import open_foreign as connect
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Mapping, Sequence
@@ -52,31 +54,14 @@ class Container:
 
 
 class ForeignReader(Protocol):
-    """Objects of others under one URL prefix.
-
-    Checks ``etag`` and ``not_modified_since`` (a time), where given, with the read itself.
-    """
+    """Objects of others under one URL prefix; a read checks what is known of their state."""
 
     def get(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        /,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
+        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
     ) -> Buffer: ...
 
     async def get_async(
-        self,
-        url: str,
-        start: int,
-        stop: int,
-        /,
-        *,
-        etag: str | None = None,
-        not_modified_since: datetime | None = None,
+        self, url: str, start: int, stop: int, *, etag: str | None, not_modified_since: datetime | None
     ) -> Buffer: ...
 
 
@@ -97,26 +82,18 @@ class ForeignObject:
     reader: ForeignReader = field(compare=False)
 
     def get(self, start: int, stop: int) -> Buffer:
-        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self.limit)
+        return self.reader.get(self.name, start, stop, etag=self.etag, not_modified_since=self._time())
 
     async def get_async(self, start: int, stop: int) -> Buffer:
         return await self.reader.get_async(
-            self.name, start, stop, etag=self.etag, not_modified_since=self.limit
+            self.name, start, stop, etag=self.etag, not_modified_since=self._time()
         )
-
-    @property
-    def limit(self) -> datetime | None:
-        """The object must not have been modified after this."""
-        return None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
 
     def size(self) -> int | None:
         return None
 
-
-def _not_connected(config: Any, credentials: Any, url_prefix: str, /) -> ForeignReader:
-    raise InvalidInputError(
-        f"no way to reach {url_prefix!r} was given", ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
-    )
+    def _time(self) -> datetime | None:
+        return None if self.modified is None else datetime.fromtimestamp(self.modified, UTC)
 
 
 class VirtualSources:
@@ -137,7 +114,7 @@ class VirtualSources:
         containers: Sequence[Container],
         credentials: Mapping[str, Any],
         *,
-        open_foreign: OpenForeign = _not_connected,
+        open_foreign: OpenForeign = connect,
     ) -> None:
         self._containers = tuple(containers)
         self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
@@ -148,6 +125,8 @@ class VirtualSources:
         self._by_name = {c.name: prefix for prefix, c in self._by_length if c.name is not None}
         self._readers: dict[str, ForeignReader] = {}
         self._lock = threading.Lock()
+        # Many chunks are in one object.
+        self._placed = lru_cache(1 << 16)(self._place)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self._containers, self._credentials, self._open_foreign)
@@ -185,7 +164,7 @@ class VirtualSources:
 
     def find(self, location: str) -> Container:
         """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
-        return self._container(self.resolve(location))
+        return self._place(location)[2]
 
     def matching(self, locations: Sequence[str]) -> NDArray[np.bool_]:
         """Which of the locations are well-formed and have a container; a dictionary lookup for each."""
@@ -198,9 +177,8 @@ class VirtualSources:
         Raises ``InvalidInputError`` of kind ``unauthorized-virtual-chunk-container`` if the user did not
         allow it.
         """
-        url = self.resolve(ref.location)
-        container = self._container(url)
-        reader = self._reader(container, url)
+        url, prefix, container = self._placed(ref.location)
+        reader = self._readers.get(prefix) or self._opened(prefix, container, url)
         return ForeignObject(url, ref.etag, ref.modified, container.is_local, reader)
 
     def read(self, ref: VirtualRef, start: int = 0, stop: int | None = None) -> Buffer:
@@ -215,21 +193,19 @@ class VirtualSources:
         last = ref.length if stop is None else min(stop, ref.length)
         return ByteRange(self.locate(ref), ref.offset + start, ref.offset + last)
 
-    def _container(self, url: str) -> Container:
+    def _place(self, location: str) -> tuple[str, str, Container]:
+        """The URL of a location, and its container with the prefix that matched."""
+        url = self.resolve(location)
         for prefix, container in self._by_length:
             if url.startswith(prefix):
-                return container
+                return url, prefix, container
         raise InvalidInputError(
             f"no virtual chunk container matches {url!r}: expected a location under one of "
             f"{[prefix for prefix, _ in self._by_length]}",
             ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
-    def _reader(self, container: Container, url: str) -> ForeignReader:
-        prefix = _prefix(container.url_prefix)
-        reader = self._readers.get(prefix)
-        if reader is not None:
-            return reader
+    def _opened(self, prefix: str, container: Container, url: str) -> ForeignReader:
         if prefix not in self._credentials:
             raise InvalidInputError(
                 f"{url!r} is in the virtual chunk container {container.url_prefix!r}, which is not "

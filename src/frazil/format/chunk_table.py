@@ -210,22 +210,19 @@ class ChunkTable:
         inline: Ragged = _NO_INLINE,
     ) -> ChunkTable:
         coords = np.asarray(index)
-        if coords.ndim != 2 or (coords.size and (coords.min() < 0 or coords.max() > 0xFFFF_FFFF)):
+        whole = not coords.size or coords.dtype.kind in "iu"
+        if coords.ndim != 2 or not whole or (coords.size and not 0 <= coords.min() <= coords.max() < 1 << 32):
             raise InvalidInputError(
                 f"chunk coordinates of shape {coords.shape}, expected (n, ndim) of 32-bit numbers",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         n = len(coords)
-
-        def column(values: ArrayLike, dtype: Any) -> NDArray[Any]:
-            return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype), n))
-
         table = cls(
             coords.astype(np.uint32),
             np.full(n, kind, np.uint8),
-            column(source, np.uint32),
-            column(offset, np.uint64),
-            column(length, np.uint64),
+            _column("source", source, np.uint32, n),
+            _column("offset", offset, np.uint64, n),
+            _column("length", length, np.uint64, n),
             chunk_ids,
             foreign,
             inline,
@@ -389,6 +386,16 @@ def stack(tables: Sequence[ChunkTable], index: U32) -> ChunkTable:
         foreign[0] if len(foreign) == 1 else ForeignObjects.concat(foreign),
         inline[0] if len(inline) == 1 else Ragged.concat(inline),
     )
+
+
+def _column(name: str, values: ArrayLike, dtype: Any, n: int) -> NDArray[Any]:
+    given = np.asarray(values)
+    if given.shape not in ((), (n,)) or (given.size and (given.dtype.kind not in "iu" or given.min() < 0)):
+        raise InvalidInputError(
+            f"{name} of shape {given.shape} and type {given.dtype}, expected {n} whole numbers from 0 on",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    return np.full(n, given, dtype) if given.ndim == 0 else np.ascontiguousarray(given, dtype)
 
 
 def _joined(sources: list[Any]) -> tuple[list[Any], U32]:

@@ -30,6 +30,7 @@ MAX_COPIED_BYTES = 1 << 31
 _FEW_LENGTHS = 256
 _BLOCK = 1 << 22
 _STEP = 1 << 16
+_SAMPLE = 4096
 
 
 def ranges(starts: I64, lengths: I64) -> I64:
@@ -161,6 +162,10 @@ class Ragged:
     def blobs(self) -> list[builtins.bytes]:
         """Every row as bytes."""
         whole = self.compact()
+        width = int(whole.lengths[0]) if len(whole) else 0
+        if width and (whole.lengths == width).all():
+            items: list[builtins.bytes] = whole.values.view(f"V{width}").tolist()
+            return items
         data = whole.values.tobytes()
         stops = whole.starts + whole.lengths
         return list(map(data.__getitem__, map(slice, whole.starts.tolist(), stops.tolist())))
@@ -191,6 +196,27 @@ def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]
     distinct = list(dict.fromkeys(texts))
     number = dict(zip(distinct, range(len(distinct)), strict=True))
     return distinct, np.fromiter(map(number.__getitem__, texts), np.uint32, len(texts))
+
+
+def distinct_rows(rows: Ragged) -> tuple[Ragged, U32]:
+    """The distinct rows of bytes, in order of first appearance, and for each row its number among them."""
+    blobs = rows.blobs()
+    different = dict.fromkeys(blobs)
+    if len(different) == len(blobs):
+        return rows.compact(), np.arange(len(blobs), dtype=np.uint32)
+    place = dict(zip(different, range(len(different)), strict=True))
+    codes = np.fromiter(map(place.__getitem__, blobs), np.uint32, len(blobs))
+    return Ragged.of_bytes(list(different)), codes
+
+
+def some_repeat(rows: Ragged) -> bool:
+    """Whether a sample of the rows has equal ones: where many do, this is true."""
+    chosen = np.arange(len(rows))
+    if len(rows) > _SAMPLE:
+        chosen = np.random.default_rng(0).integers(0, len(rows), _SAMPLE)
+        chosen = np.unique(chosen)
+    blobs = rows.take(chosen).blobs()
+    return len(set(blobs)) < len(blobs)
 
 
 def number(values: I64) -> tuple[I64, NDArray[np.uint32]]:

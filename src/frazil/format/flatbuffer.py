@@ -65,7 +65,8 @@ class Buffer:
         shift = width.bit_length() - 1
         if width == 1 << shift and width <= 8 and not np.any(positions & (width - 1)):
             whole: NDArray[Any] = self.bytes[: self.size >> shift << shift].view(kind)
-            return whole[positions >> shift]
+            aligned: NDArray[Any] = whole[positions >> shift]
+            return aligned
         picked: NDArray[Any] = windows(self.bytes, width)[positions].view(kind)
         return picked
 
@@ -75,7 +76,7 @@ class Buffer:
         return targets
 
     def vectors(self, positions: I64, width: int) -> tuple[I64, I64]:
-        """Of vectors at these positions: starts of the elements, of ``width`` bytes each, and their counts."""
+        """Of vectors at these positions: starts of the elements (of ``width`` bytes), and their counts."""
         counts = self.gather(positions, _U4).astype(np.int64)
         starts = positions + 4
         if len(starts) and int((starts + counts * width).max()) > self.size:
@@ -237,7 +238,8 @@ class Layout:
     def __init__(self, fields: Mapping[int, str], slots: int, tail: DTypeLike | None = None) -> None:
         kinds = {slot: np.dtype(kind).newbyteorder("<") for slot, kind in fields.items()}
         widths = {slot: 1 if kind.kind == "V" else kind.itemsize for slot, kind in kinds.items()}
-        names, formats, offsets = ["vtable"], [np.dtype(_I4)], [0]
+        names, offsets = ["vtable"], [0]
+        formats: list[np.dtype[Any]] = [_I4]
         end, alignment = 4, max([4, *widths.values()])
         for slot in _packed(widths):
             start = -(-end // widths[slot]) * widths[slot]
@@ -366,7 +368,7 @@ class Writer:
         return position
 
     def offsets(self, targets: int) -> tuple[U32, I64, int]:
-        """A vector of offsets yet to be filled: elements, the position of each, the position of the vector."""
+        """A vector of offsets yet to be filled: elements, position of each, position of the vector."""
         part, position = self._vector_part(targets, 4 * targets, 4)
         elements: U32 = part[4:].view(_U4)
         return elements, position + 4 + 4 * np.arange(targets, dtype=np.int64), position

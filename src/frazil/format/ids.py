@@ -41,7 +41,7 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
     >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex()
     '0b1cc8d6787580f0e33a6534'
     """
-    raw = text.encode()
+    raw = text.encode(errors="replace")
     if len(raw) == _TEXT_LENGTH[size] and not raw.translate(None, _CROCKFORD):
         padded = raw.translate(_TO_RFC) + b"=" * (-len(raw) % 8)
         id_ = base64.b32decode(padded)

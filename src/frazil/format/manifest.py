@@ -15,7 +15,7 @@ the dictionary is only written where a sample shows that it helps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +33,7 @@ from frazil.format.chunk_table import (
     VirtualRef,
     stack,
 )
-from frazil.format.columns import I64, U8, U32, U64, Ragged, number
+from frazil.format.columns import I64, U8, U32, U64, Ragged, distinct_rows, number, some_repeat
 from frazil.format.coordinates import (
     by_rank,
     coordinates_layout,
@@ -134,7 +134,7 @@ def _layout_manifest(
     arrays = list(tables.values())
     whole = stack(arrays, np.zeros((0, 0), np.uint32)) if arrays else ChunkTable.empty(0)
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    location_of, strings = _distinct(whole.foreign.locations)
+    strings, location_of = distinct_rows(whole.foreign.locations)
     _check_size(whole, location_of, strings)
     compression = _compress_locations(strings, whole, config)
 
@@ -156,9 +156,9 @@ def _layout_manifest(
         strings_at = writer.vectors(compression[1])
     else:
         strings_at = writer.strings(strings)
-    etag_of, etags = _distinct(whole.foreign.etags)
     _link_sources(groups, _COMPRESSED if compression else _LOCATION, strings_at[location_of])
     if any(_ETAG in group.layout.offsets for group in groups):
+        etags, etag_of = distinct_rows(whole.foreign.etags)
         _link_sources(groups, _ETAG, writer.strings(etags)[etag_of])
     if any(_INLINE in group.layout.offsets for group in groups):
         _link_sources(groups, _INLINE, writer.vectors(whole.inline))
@@ -225,17 +225,6 @@ def _link_sources(groups: Sequence[_Group], slot: int, targets: I64) -> None:
     for group in groups:
         if slot in group.layout.offsets:
             link(group.records, group.layout, slot, group.positions, targets[group.source])
-
-
-def _distinct(rows: Ragged) -> tuple[NDArray[np.uint32], Ragged]:
-    """For each row its number among the distinct ones, and those."""
-    blobs = rows.blobs()
-    different = dict.fromkeys(blobs)
-    if len(different) == len(blobs):
-        return np.arange(len(blobs), dtype=np.uint32), rows
-    place = dict(zip(different, range(len(different)), strict=True))
-    codes = np.fromiter(map(place.__getitem__, blobs), np.uint32, len(blobs))
-    return codes, Ragged.of_bytes(list(different))
 
 
 def _check_size(whole: ChunkTable, location_of: NDArray[np.uint32], strings: Ragged) -> None:
@@ -306,6 +295,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     chunk_ids: U8
     foreign: ForeignObjects
     inline: Ragged
+    made: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -317,7 +307,13 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
         return node_id in self.rows
 
     def __getitem__(self, node_id: bytes) -> ChunkTable:
-        row = self.rows[node_id]
+        # Kept, since a table finds its keys once.
+        table = self.made.get(node_id)
+        if table is None:
+            table = self.made[node_id] = self._make(self.rows[node_id])
+        return table
+
+    def _make(self, row: int) -> ChunkTable:
         start, count, ndim = int(self.starts[row]), int(self.counts[row]), int(self.ndims[row])
         part, first = slice(start, start + count), int(self.coord_starts[row])
         table = ChunkTable(
@@ -441,8 +437,9 @@ def _read_inline(refs: Tables) -> tuple[Ragged, NDArray[Any]]:
 def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]:
     """The distinct strings or byte vectors of a field, and for each table the number of its own.
 
-    An absent field is an empty row. The rows do not hold on to the buffer, unless a damaged file makes them
-    overlap so much that they would be larger than it.
+    An absent field is an empty row. Files of other writers may repeat a string instead of sharing it. The
+    rows do not hold on to the buffer, unless a damaged file makes them overlap so much that they would be
+    larger than it.
     """
     targets, _ = tables.targets(slot)
     distinct, codes = number(targets)
@@ -451,7 +448,12 @@ def _shared_rows(tables: Tables, slot: int) -> tuple[Ragged, NDArray[np.uint32]]
     real = distinct > 0
     starts[real], lengths[real] = tables.buffer.vectors(distinct[real], 1)
     rows = Ragged(tables.buffer.bytes, starts, lengths)
-    return (rows.compact() if rows.total() <= tables.buffer.size else rows), codes
+    if rows.total() > tables.buffer.size:
+        return rows, codes
+    if some_repeat(rows):
+        rows, places = distinct_rows(rows)
+        return rows, places[codes]
+    return rows.compact(), codes
 
 
 def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:

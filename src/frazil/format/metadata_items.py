@@ -63,9 +63,9 @@ class MetadataColumn:
         loads = _LOADERS[self.spec_version]
         with reading(self.source):
             items = self.rows.row(row)
-            names = unshared(self.names.take(items), "names of metadata").texts()
-            values = unshared(self.values.take(items), "metadata").blobs()
-            return dict(zip(names, map(loads, values), strict=True))
+            unshared(self.names.take(items), "names of metadata")
+            unshared(self.values.take(items), "metadata")
+            return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
 
     def take(self, rows: Any) -> MetadataColumn:
         return MetadataColumn(self.rows.take(rows), self.names, self.values, self.spec_version, self.source)

@@ -277,8 +277,9 @@ class NodeTable:
         names: tuple[str | None, ...] | None = None
         if self.named[row]:
             numbers = self.dim_rows.row(row)
-            given = iter(unshared(self.dim_names.take(numbers[numbers >= 0]), "dimension names").texts())
-            names = tuple([next(given) if there else None for there in (numbers >= 0).tolist()])
+            unshared(self.dim_names.take(numbers[numbers >= 0]), "dimension names")
+            text = self.dim_names.text
+            names = tuple([None if number < 0 else text(number) for number in numbers.tolist()])
         ids = self.manifests.row(row)
         boxes = self.extents.row(row).reshape(len(ids), len(shape), 2)
         return ArrayData(shape, grid, names, tuple(map(ManifestRef, ids.tolist(), boxes)))

@@ -17,7 +17,7 @@ def awaitable[S, **P, R](
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
     """``commit_async = awaitable(commit)``"""
 
-    async def twin(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, self, *args, **kwargs)
 
     functools.update_wrapper(twin, method)

@@ -101,6 +101,10 @@ class Workspace:
             raise NodeNotFoundError(f"node not found at `{path}`")
         return node
 
+    def is_array(self, path: str) -> bool:
+        """Cheaper than ``node`` where it is asked for every chunk."""
+        return self._array(path) is not None
+
     def set_node(self, path: str, document: bytes) -> None:
         with self._lock:
             self.changes.set_node(self.base, path, document, new_node_id)

@@ -42,12 +42,7 @@ from frazil.storage.base import (
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.locations import first_line
 from frazil.storage.process_guard import enter_runtime
-from frazil.storage.settings import (
-    StorageConcurrencySettings,
-    StorageRetriesSettings,
-    StorageSettings,
-    merged,
-)
+from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +87,7 @@ class ObjectStorage(Storage):
         self._writer: ObjectStore | None = None
 
     def __repr__(self) -> str:
-        return f"<icechunk.Storage>\n{self._location.describe(self._prefix)}"
+        return f"<frazil.Storage>\n{self._location.describe(self._prefix)}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
@@ -100,7 +95,7 @@ class ObjectStorage(Storage):
     def _read_client(self) -> ObjectStore:
         enter_runtime()
         if self._reader is None:
-            self._reader = self._location.connect(self._prefix, self._effective(), self._read_headers)
+            self._reader = self._location.connect(self._prefix, self._settings, self._read_headers)
         return self._reader
 
     def _write_client(self) -> ObjectStore:
@@ -110,7 +105,7 @@ class ObjectStorage(Storage):
             return self._read_client()
         enter_runtime()
         if self._writer is None:
-            self._writer = self._location.connect(self._prefix, self._effective(), self._write_headers)
+            self._writer = self._location.connect(self._prefix, self._settings, self._write_headers)
         return self._writer
 
     # reading
@@ -236,7 +231,7 @@ class ObjectStorage(Storage):
         return condition
 
     def _put_options(self, key: str, data: Buffer) -> dict[str, Any]:
-        settings = self._effective()
+        settings = self._settings
         concurrency = settings.concurrency or StorageConcurrencySettings()
         smallest = settings.minimum_size_for_multipart_upload
         multipart = memoryview(data).nbytes >= (_DEFAULT_MULTIPART if smallest is None else smallest)
@@ -274,13 +269,7 @@ class ObjectStorage(Storage):
     # settings
 
     def default_settings(self) -> StorageSettings:
-        return StorageSettings(
-            concurrency=StorageConcurrencySettings(_DEFAULT_PARTS_AT_ONCE, _DEFAULT_PART),
-            retries=StorageRetriesSettings(max_tries=10, initial_backoff_ms=100, max_backoff_ms=180_000),
-        )
-
-    def _effective(self) -> StorageSettings:
-        return merged(self._settings, self.default_settings()) or self._settings
+        return StorageSettings()
 
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
         return ObjectStorage(

@@ -6,10 +6,11 @@ the short way to make them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from frazil.display import (
     PACKAGE,
@@ -76,6 +77,19 @@ class S3Options(Settings):
     }
 
 
+# Options of object store clients whose names have one of these hold credentials; headers often do.
+_SECRET: Final = re.compile("key|secret|token|password|sas|bearer|credential", re.IGNORECASE)
+
+
+def _masked(name: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        option: "****" if name == "headers" or _SECRET.search(option) else text
+        for option, text in value.items()
+    }
+
+
 class _Variant(Settings):
     """Prints as a call with positional arguments; the options of S3 are its own rows."""
 
@@ -92,10 +106,10 @@ class _Variant(Settings):
             if isinstance(value, S3Options):
                 yield from value._rows()
             else:
-                yield self._named.get(name, name), literal(value)
+                yield self._named.get(name, name), literal(_masked(name, value))
 
     def __repr__(self) -> str:
-        return f"{PACKAGE}.{self.shown_as}({', '.join(literal(value) for _, value in self._values())})"
+        return f"{PACKAGE}.{self.shown_as}({', '.join(literal(_masked(*pair)) for pair in self._values())})"
 
 
 _Options = Mapping[str, str]
@@ -104,6 +118,10 @@ _OPTIONS = instance(Mapping)
 
 class ObjectStoreConfig(metaclass=Family):
     """One of the kinds of object store. Compare by value; has no instances of its own."""
+
+    def _repr_html_(self) -> str:
+        """The record as HTML; each variant has its own."""
+        raise NotImplementedError
 
     @dataclass(slots=True, repr=False)
     class InMemory(_Variant):

@@ -1,0 +1,5 @@
+"""A zarr store over a session."""
+
+from frazil.zarr_store.store import IcechunkStore
+
+__all__ = ["IcechunkStore"]

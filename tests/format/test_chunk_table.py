@@ -1,0 +1,234 @@
+"""Chunk tables against a dict from coordinates to references."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.chunk_table import ChunkKind, ChunkTable, InlineRef, NativeRef, VirtualRef
+from frazil.format.coordinates import ascending, box, in_order, keys
+
+cases = settings(derandomize=True, max_examples=150, deadline=None)
+
+type Coords = tuple[int, ...]
+type Model = dict[Coords, Any]
+
+
+def table_of(model: Model, ndim: int) -> ChunkTable:
+    """A table from references one by one, deletions as None."""
+    tables = [ChunkTable.empty(ndim)]
+    for at, ref in model.items():
+        match ref:
+            case None:
+                tables.append(ChunkTable.from_absent([at]))
+            case InlineRef(data):
+                tables.append(ChunkTable.from_inline([at], [data]))
+            case NativeRef(chunk_id, offset, length):
+                ids = np.frombuffer(chunk_id, np.uint8).reshape(1, 12)
+                tables.append(ChunkTable.from_native([at], ids, 0, offset, length))
+            case VirtualRef(location, offset, length, etag, modified):
+                tables.append(ChunkTable.from_virtual([at], [location], offset, length, etag, modified))
+    return ChunkTable.merge(tables)
+
+
+def model_of(table: ChunkTable) -> Model:
+    return {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())}
+
+
+natives = st.builds(
+    NativeRef, st.binary(min_size=12, max_size=12), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)
+)
+checksums = st.one_of(
+    st.just((None, None)),
+    st.tuples(st.sampled_from(["e", '"é"']), st.none()),
+    st.tuples(st.none(), st.integers(1, 2**32 - 1)),
+)
+virtuals = st.builds(
+    lambda location, offset, checksum: VirtualRef(location, offset, 7, *checksum),
+    st.sampled_from(["s3://b/a", "s3://b/ü", "file:///x", ""]),
+    st.integers(0, 2**64 - 1),
+    checksums,
+)
+inlines = st.builds(InlineRef, st.binary(max_size=9))
+stored = st.one_of(natives, virtuals, inlines)
+# Small boxes, and coordinates so large that keys have no room in 63 bits.
+numbers = st.sampled_from([0, 1, 2, 3, 2**16, 2**31, 2**32 - 2])
+
+
+def models(ndim: int, refs: st.SearchStrategy[Any]) -> st.SearchStrategy[Model]:
+    return st.dictionaries(st.tuples(*[numbers] * ndim), refs, max_size=8)
+
+
+tables = st.integers(0, 3).flatmap(
+    lambda ndim: st.tuples(
+        st.just(ndim), st.lists(models(ndim, st.one_of(stored, st.none())), min_size=1, max_size=4)
+    )
+)
+
+
+@cases
+@given(tables)
+def test_merge_is_update(drawn: tuple[int, list[Model]]) -> None:
+    ndim, parts = drawn
+    model: Model = {}
+    for part in parts:
+        model.update(part)
+    merged = ChunkTable.merge([table_of(part, ndim) for part in parts])
+    assert model_of(merged) == model
+    assert merged.index.tolist() == sorted(map(list, model))
+    assert merged.ndim == ndim
+
+
+@cases
+@given(tables)
+def test_look_up(drawn: tuple[int, list[Model]]) -> None:
+    ndim, (model, *others) = drawn
+    table = table_of(model, ndim)
+    wanted = [*model, *(at for other in others for at in other)]
+    rows = [table.find(at) for at in wanted]
+    assert [row >= 0 for row in rows] == [at in model for at in wanted]
+    assert [table.ref(row) for row in rows if row >= 0] == [model[at] for at in wanted if at in model]
+    many = table.find_many(np.array(wanted, np.uint32).reshape(len(wanted), ndim))
+    assert many.tolist() == rows
+
+
+@cases
+@given(tables)
+def test_duplicates(drawn: tuple[int, list[Model]]) -> None:
+    ndim, parts = drawn
+    seen = [at for part in parts for at in part]
+    wanted = sorted({at for at in seen if seen.count(at) > 1})
+    found = ChunkTable.duplicates([table_of(part, ndim) for part in parts])
+    assert list(map(tuple, found.tolist())) == wanted
+
+
+@cases
+@given(tables, st.data())
+def test_some_rows(drawn: tuple[int, list[Model]], data: st.DataObject) -> None:
+    ndim, (model, *_) = drawn
+    table = table_of(model, ndim)
+    mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(table), max_size=len(table))), np.bool_)
+    kept = {at: ref for (at, ref), keep in zip(model_of(table).items(), mask, strict=True) if keep}
+    taken = table.take(mask)
+    assert model_of(taken) == kept
+    pruned = taken.prune()
+    assert model_of(pruned) == kept
+    natives = [ref for ref in kept.values() if isinstance(ref, NativeRef)]
+    assert len(pruned.chunk_ids) == len(natives)
+    assert len(pruned.inline) == sum(isinstance(ref, InlineRef) for ref in kept.values())
+    assert model_of(pickle.loads(pickle.dumps(taken))) == kept
+    assert model_of(taken.stored()) == {at: ref for at, ref in kept.items() if ref is not None}
+
+
+@cases
+@given(tables)
+def test_bounds(drawn: tuple[int, list[Model]]) -> None:
+    ndim, (model, *_) = drawn
+    if model:
+        columns = list(zip(*model, strict=True))
+        wanted = [[min(column), max(column) + 1] for column in columns]
+        assert table_of(model, ndim).bounds().tolist() == wanted
+
+
+def test_constructors_sort_and_the_last_of_equal_coordinates_counts() -> None:
+    table = ChunkTable.from_inline([[3], [1], [3]], [b"old", b"one", b"new"])
+    assert model_of(table) == {(1,): InlineRef(b"one"), (3,): InlineRef(b"new")}
+    assert table.length.tolist() == [3, 3]
+
+
+def test_native_references_may_share_a_pack() -> None:
+    ids = np.arange(24, dtype=np.uint8).reshape(2, 12)
+    table = ChunkTable.from_native([[0], [1], [2]], ids, [1, 0, 1], [0, 0, 10], 10)
+    assert model_of(table) == {
+        (0,): NativeRef(ids[1].tobytes(), 0, 10),
+        (1,): NativeRef(ids[0].tobytes(), 0, 10),
+        (2,): NativeRef(ids[1].tobytes(), 10, 10),
+    }
+
+
+def test_virtual_references_share_locations() -> None:
+    table = ChunkTable.from_virtual([[i] for i in range(6)], ["a", "b"] * 3, range(6), 1, etag="x")
+    assert table.foreign.locations.texts() == ["a", "b"]
+    assert table.ref(3) == VirtualRef("b", 3, 1, "x", None)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: ChunkTable.from_inline([[-1]], [b""]), ErrorKind.INVALID_CHUNK_INDEX),
+        (lambda: ChunkTable.from_inline([[2**32]], [b""]), ErrorKind.INVALID_CHUNK_INDEX),
+        (lambda: ChunkTable.from_inline([1], [b""]), ErrorKind.INVALID_CHUNK_INDEX),
+        (lambda: ChunkTable.from_inline([[0.5]], [b""]), ErrorKind.INVALID_CHUNK_INDEX),
+        (lambda: ChunkTable.from_inline([[0], [1]], [b"one"]), ErrorKind.INVALID_CHUNK_INDEX),
+        (lambda: ChunkTable.from_virtual([[0]], ["a"], 0, 1, "e", 5), ErrorKind.INVALID_VIRTUAL_REF),
+        (lambda: ChunkTable.from_virtual([[0]], ["a"], -1, 1), ErrorKind.INVALID_CHUNK_INDEX),
+    ],
+)
+def test_wrong_input(make: Callable[[], ChunkTable], kind: ErrorKind) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        make()
+    assert caught.value.kind == kind
+
+
+def test_coordinates_of_another_rank_are_not_there() -> None:
+    table = ChunkTable.from_inline([[0, 0]], [b""])
+    assert table.find((0,)) == table.find((0, 0, 0)) == table.find((-1, 0)) == -1
+    assert table.find_many(np.zeros((2, 3), np.uint32)).tolist() == [-1, -1]
+    assert ChunkTable.empty(2).find((0, 0)) == -1
+
+
+def test_pickles_hold_only_what_is_used() -> None:
+    ids = np.random.default_rng(0).integers(0, 256, (100_000, 12)).astype(np.uint8)
+    table = ChunkTable.from_native(np.arange(100_000)[:, None], ids, range(100_000), 0, 1)
+    few = table.take(slice(500, 510))
+    assert len(pickle.dumps(few)) < 3000
+    assert model_of(pickle.loads(pickle.dumps(few))) == model_of(few)
+
+
+def test_tables_of_one_manifest_share_their_sources_when_merged() -> None:
+    table = ChunkTable.from_inline([[0], [1], [2]], [b"a", b"b", b"c"])
+    merged = ChunkTable.merge([table.take(slice(0, 1)), table.take(slice(1, 3))])
+    assert merged.inline is table.inline
+
+
+@cases
+@given(st.integers(0, 3).flatmap(lambda n: st.lists(st.tuples(*[numbers] * n), max_size=6)))
+def test_ascending_and_keys(rows: list[Coords]) -> None:
+    ndim = len(rows[0]) if rows else 1
+    index = np.array(rows, np.uint32).reshape(len(rows), ndim)
+    assert ascending(index) == all(a < b for a, b in zip(rows, rows[1:], strict=False))
+    order = keys(index, box(index)).argsort(kind="stable")
+    assert [rows[i] for i in order] == sorted(rows)
+    assert [tuple(row) for row in in_order([index])[0].tolist()] == sorted(rows)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """Best of several runs, in processor time: the machine may be busy with other things."""
+    taken = []
+    for _ in range(5):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+def test_speed_of_merge_and_look_up() -> None:
+    rng = np.random.default_rng(0)
+    grid = np.stack(np.divmod(rng.permutation(1_000_000), 1000), axis=1)
+    parts = [
+        ChunkTable.from_virtual(part, [f"s3://b/{i}"] * 1000, 0, 1)
+        for i, part in enumerate(np.split(grid, 1000))
+    ]
+    merged = ChunkTable.merge(parts)
+    assert len(merged) == 1_000_000
+    assert _seconds(lambda: ChunkTable.merge(parts)) < 1.0
+    wanted = [(i, 7) for i in range(1000)]
+    assert _seconds(lambda: list(map(merged.find, wanted))) < 0.05

@@ -1,0 +1,149 @@
+"""The header and the compressed payload behind it, honest and hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import tracemalloc
+
+import numpy as np
+import pytest
+import zstandard
+
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.envelope import (
+    HEADER_BYTES,
+    MAGIC,
+    Compression,
+    FileType,
+    open_envelope,
+    parse_header,
+    reading,
+    seal,
+)
+
+PAYLOAD = b"0123456789" * 1000
+
+
+def _file(body: bytes, *, version: int = 2, kind: int = 2, compression: int = 1) -> bytes:
+    return MAGIC + b"somebody".ljust(24) + bytes((version, kind, compression)) + body
+
+
+def _stream(data: bytes) -> bytes:
+    """One frame that does not say how large its content is."""
+    compressor = zstandard.ZstdCompressor().compressobj()
+    return compressor.compress(data) + compressor.flush()
+
+
+def _checked(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+@pytest.mark.parametrize("kind", FileType)
+def test_there_and_back(kind: FileType) -> None:
+    file = seal([b"abc", np.arange(3, dtype=np.uint8), b""], kind)
+    header, payload = open_envelope(file, kind)
+    assert (header.spec_version, header.file_type, header.compression) == (2, kind, Compression.ZSTD)
+    assert header.implementation.startswith("frazil")
+    assert bytes(payload) == b"abc\0\1\2"
+    assert file[:12] == MAGIC
+    assert file[HEADER_BYTES : HEADER_BYTES + 4] == b"\x28\xb5\x2f\xfd"
+
+
+BODIES = {
+    "size known": zstandard.compress(PAYLOAD),
+    "size unknown": _stream(PAYLOAD),
+    "checksum": _checked(PAYLOAD),
+    "two frames": zstandard.compress(PAYLOAD[:400]) + zstandard.compress(PAYLOAD[400:]),
+    "mixed frames": _checked(PAYLOAD[:10]) + _stream(PAYLOAD[10:5000]) + zstandard.compress(PAYLOAD[5000:]),
+    "an empty frame": zstandard.compress(b"") + _stream(PAYLOAD),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+class TestBodies:
+    def test_is_read(self, body: bytes) -> None:
+        assert bytes(open_envelope(_file(body), FileType.MANIFEST)[1]) == PAYLOAD
+
+    def test_from_any_buffer(self, body: bytes) -> None:
+        assert bytes(open_envelope(memoryview(bytearray(_file(body))), FileType.MANIFEST)[1]) == PAYLOAD
+
+    def test_limit(self, body: bytes) -> None:
+        assert len(bytes(open_envelope(_file(body), FileType.MANIFEST, len(PAYLOAD))[1])) == len(PAYLOAD)
+        with pytest.raises(FormatError, match="more than 9999 bytes"):
+            open_envelope(_file(body), FileType.MANIFEST, 9999)
+
+    def test_cut_off_anywhere(self, body: bytes) -> None:
+        whole = _file(body)
+        unnoticed = 0
+        for end in range(len(whole)):
+            with contextlib.suppress(FormatError):
+                open_envelope(whole[:end], FileType.MANIFEST)
+                unnoticed += 1
+        # Only between frames is there nothing to notice.
+        assert unnoticed == body.count(zstandard.FRAME_HEADER) - 1
+
+    def test_bytes_behind_the_last_frame(self, body: bytes) -> None:
+        with pytest.raises(FormatError):
+            open_envelope(_file(body + b"junk"), FileType.MANIFEST)
+
+
+def test_uncompressed_payload() -> None:
+    assert bytes(open_envelope(_file(b"plain", compression=0), FileType.MANIFEST)[1]) == b"plain"
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "words"),
+    [
+        (b"", ErrorKind.INVALID_FILE_FORMAT, "0 bytes of header"),
+        (_file(b"")[:38], ErrorKind.INVALID_FILE_FORMAT, "38 bytes of header"),
+        (b"x" + _file(b"")[1:], ErrorKind.INVALID_FILE_FORMAT, "no Icechunk metadata file"),
+        (_file(b"", version=3), ErrorKind.UNSUPPORTED_SPEC_VERSION, "spec version 3"),
+        (_file(b"", version=0), ErrorKind.UNSUPPORTED_SPEC_VERSION, "spec version 0"),
+        (_file(b"", kind=1), ErrorKind.INVALID_FILE_FORMAT, "expected 2"),
+        (_file(b"", kind=99), ErrorKind.INVALID_FILE_FORMAT, "file type 99"),
+        (_file(b"", compression=2), ErrorKind.INVALID_FILE_FORMAT, "compression 2"),
+        (_file(b""), ErrorKind.DESERIALIZATION, "zstd"),
+        (_file(b"no zstd at all"), ErrorKind.DESERIALIZATION, "zstd"),
+    ],
+)
+def test_what_is_wrong_is_said(file: bytes, kind: ErrorKind, words: str) -> None:
+    with pytest.raises(FormatError, match=words) as caught:
+        open_envelope(file, FileType.MANIFEST)
+    assert caught.value.kind == kind
+
+
+def test_names_of_writers_are_free() -> None:
+    raw = _file(b"").replace(b"somebody", b"\xff\xfeme\0\0\0\0")
+    assert parse_header(raw, FileType.MANIFEST).implementation.endswith("me")
+
+
+def test_a_bomb_stops_at_the_limit() -> None:
+    # 64 MiB of zeros take 2 KiB; blocks that repeat one byte take four bytes for 128 KiB.
+    bomb = _stream(bytes(1 << 26))
+    repeated = zstandard.FRAME_HEADER + b"\0\x80" + b"\x02\x00\x10\0" * 20_000 + b"\x03\x00\x10\0"
+    claims = zstandard.FRAME_HEADER + b"\xe0" + (1 << 40).to_bytes(8, "little") + b"\1\0\0"
+    for body in (bomb, repeated, claims):
+        tracemalloc.start()
+        with pytest.raises(FormatError):
+            open_envelope(_file(body), FileType.MANIFEST, 1 << 22)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 3 << 22
+
+
+def test_parts_are_never_joined() -> None:
+    parts = [np.zeros(1 << 24, np.uint8)] * 4
+    tracemalloc.start()
+    seal(parts, FileType.MANIFEST)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 23
+
+
+def test_reading_names_the_file_and_keeps_the_kind() -> None:
+    with pytest.raises(FormatError, match="manifests/X: odd") as caught, reading("manifests/X"):
+        raise FormatError("odd", ErrorKind.UNSUPPORTED_SPEC_VERSION)
+    assert caught.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
+    for error in (ValueError("v"), IndexError("i"), OverflowError("o"), TypeError("t"), MemoryError()):
+        with pytest.raises(FormatError, match=r"X: damaged"), reading("X"):
+            raise error

@@ -1,0 +1,358 @@
+"""What the public surface of the reference has and Frazil's does not: a list that only shrinks.
+
+The reference's surface is its public modules: what ``__all__`` names, or what they define. Of compiled
+classes the type stubs say which methods, properties, parameters and defaults there are, of the others
+``inspect`` does. Each thing has a dotted name:
+
+    Repository                              a class, function or alias
+    Repository.create                       a method, property, attribute, enumeration member, nested class
+    Repository.create.config                a parameter: not accepted by this name, or not at the same
+                                            place, or with another default
+    storage.azure_store                     what is only in a submodule
+
+Everything below something that is missing is listed too, so that adding a class does not lengthen the list.
+Run as a program, this removes the lines of ``missing.txt`` that are no longer true; it never adds one, except
+when there is no list at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import frazil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIST = Path(__file__).parent / "missing.txt"
+SUBMODULES = (
+    "config",
+    "conflicts",
+    "credentials",
+    "dask",
+    "distributed",
+    "ops",
+    "repository",
+    "session",
+    "snapshots",
+    "storage",
+    "store",
+    "types",
+    "virtual",
+    "xarray",
+)
+# Every class has these, or they are constructors, which are looked at with the class.
+ORDINARY = {
+    *("__new__", "__init__", "__repr__", "__str__", "__eq__", "__lt__", "__hash__"),
+    *("__class_getitem__", "__getstate__", "__setstate__", "__reduce__"),
+}
+# Users get these from functions: what their constructors take is nobody's business.
+NOT_CONSTRUCTED = {"Repository", "Session", "ForkSession", "IcechunkStore"}
+SHOWN = {"_repr_html_", "_repr_svg_"}
+NO_DEFAULT = object()
+#: A default that is an expression: it is not compared.
+SOME_DEFAULT = object()
+
+
+@dataclass
+class Parameter:
+    name: str
+    position: int | None
+    default: Any
+
+
+@dataclass
+class Thing:
+    """A class, function, property or constant of the reference."""
+
+    callable: bool
+    parameters: list[Parameter] | None = None
+    members: dict[str, Thing] = field(default_factory=dict)
+
+
+def is_public(name: str) -> bool:
+    if name.startswith("__"):
+        return name.endswith("__") and name not in ORDINARY
+    return not name.startswith("_") or name in SHOWN
+
+
+# ------------------------------------------------------------------------- the reference, from stubs
+
+
+def literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return SOME_DEFAULT
+
+
+def stub_parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, bound: bool) -> list[Parameter]:
+    arguments = node.args
+    positional = arguments.posonlyargs + arguments.args
+    defaults: list[Any] = [NO_DEFAULT] * (len(positional) - len(arguments.defaults))
+    defaults += map(literal, arguments.defaults)
+    named = [
+        Parameter(a.arg, i - bound, d) for i, (a, d) in enumerate(zip(positional, defaults, strict=True))
+    ]
+    only = [
+        Parameter(a.arg, None, NO_DEFAULT if d is None else literal(d))
+        for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    first = len(arguments.posonlyargs)
+    return [p for p in named[bound:] if p.position is None or p.position + bound >= first] + only
+
+
+def stub_class(node: ast.ClassDef) -> Thing:
+    thing = Thing(callable=True)
+    for item in node.body:
+        if isinstance(item, ast.ClassDef):
+            thing.members[item.name] = stub_class(item)
+        elif isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            thing.members[item.target.id] = Thing(callable=False)
+        elif isinstance(item, ast.Assign):
+            thing.members |= {t.id: Thing(callable=False) for t in item.targets if isinstance(t, ast.Name)}
+        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {ast.unparse(d) for d in item.decorator_list}
+            if item.name in ("__new__", "__init__"):
+                thing.parameters = stub_parameters(item, bound=True)
+            elif "property" in decorators or any(d.endswith(".setter") for d in decorators):
+                thing.members[item.name] = Thing(callable=False)
+            else:
+                parameters = stub_parameters(item, bound="staticmethod" not in decorators)
+                thing.members[item.name] = Thing(callable=True, parameters=parameters)
+    thing.members = {name: member for name, member in thing.members.items() if is_public(name)}
+    return thing
+
+
+def stubs(reference: ModuleType) -> dict[str, Thing]:
+    path = Path(str(reference.__file__)).parent / "_icechunk_python.pyi"
+    tree = ast.parse(path.read_text())
+    return {node.name: stub_class(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+# ----------------------------------------------------------------------- the reference, from inspect
+
+
+def parameters_of(callable_: Any, bound: bool) -> list[Parameter] | None:
+    try:
+        signature = inspect.signature(callable_)
+    except (ValueError, TypeError):
+        return None
+    named = [
+        Parameter(
+            p.name,
+            None if p.kind is p.KEYWORD_ONLY else i - bound,
+            NO_DEFAULT if p.default is p.empty else p.default,
+        )
+        for i, p in enumerate(signature.parameters.values())
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    return named[bound:]
+
+
+def live_class(cls: type, known: dict[str, Thing]) -> Thing:
+    thing = Thing(callable=True)
+    if "__init__" in vars(cls) and cls.__name__ not in NOT_CONSTRUCTED:
+        thing.parameters = parameters_of(vars(cls)["__init__"], bound=True)
+    for name, value in vars(cls).items():
+        if not is_public(name) or (name.startswith("__") and not callable(value)):
+            continue
+        if isinstance(value, type):
+            thing.members[name] = live_class(value, known)
+        elif isinstance(value, staticmethod):
+            thing.members[name] = Thing(callable=True, parameters=parameters_of(value.__func__, bound=False))
+        elif isinstance(value, classmethod):
+            thing.members[name] = Thing(callable=True, parameters=parameters_of(value.__func__, bound=True))
+        elif inspect.isfunction(value):
+            thing.members[name] = Thing(callable=True, parameters=parameters_of(value, bound=True))
+        else:
+            thing.members[name] = Thing(callable=False)
+    return thing
+
+
+def live(value: Any, known: dict[str, Thing]) -> Thing:
+    if isinstance(value, type):
+        name = value.__name__
+        return known[name] if name in known else live_class(value, known)
+    if inspect.isroutine(value):
+        return Thing(callable=True, parameters=parameters_of(value, bound=False))
+    return Thing(callable=False)
+
+
+def public_names(module: ModuleType) -> list[str]:
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def surface(reference: ModuleType) -> dict[str, Thing]:
+    """Everything public, by dotted name; of the submodules only what is not at the top as well."""
+    known = stubs(reference)
+    found = {name: live(getattr(reference, name), known) for name in public_names(reference)}
+    for name in SUBMODULES:
+        try:
+            module = importlib.import_module(f"{reference.__name__}.{name}")
+        except ImportError:  # needs a package that is not installed
+            continue
+        own = {key: live(getattr(module, key), known) for key in public_names(module) if hasattr(module, key)}
+        found |= {f"{name}.{key}": thing if key not in found else Thing(False) for key, thing in own.items()}
+    return found
+
+
+# --------------------------------------------------------------------------------------------- ours
+
+ABSENT = object()
+
+
+def resolve(dotted: str) -> Any:
+    module, _, name = dotted.rpartition(".")
+    if not module:
+        return getattr(frazil, name, ABSENT)
+    try:
+        return getattr(importlib.import_module(f"frazil.{module}"), name, ABSENT)
+    except ImportError:
+        return ABSENT
+
+
+def attribute(owner: Any, name: str) -> Any:
+    """A member of a class; one that only instances have is found by the constructor that sets it."""
+    value = getattr(owner, name, ABSENT)
+    if value is ABSENT and isinstance(owner, type):
+        for base in owner.__mro__:
+            code = getattr(vars(base).get("__init__"), "__code__", None)
+            if name in vars(base).get("__annotations__", {}) or (code and name in code.co_names):
+                return None
+    return value
+
+
+def missing_below(name: str, thing: Thing, ours: Any) -> Iterator[str]:
+    absent = ours is ABSENT or (thing.callable and not callable(ours))
+    if absent:
+        yield name
+    yield from missing_parameters(name, thing, ABSENT if absent else ours)
+    for key, member in thing.members.items():
+        yield from missing_below(f"{name}.{key}", member, ABSENT if absent else attribute(ours, key))
+
+
+def missing_parameters(name: str, thing: Thing, ours: Any) -> Iterator[str]:
+    accepted: dict[str, inspect.Parameter] = {}
+    order: list[str] = []
+    if ours is not ABSENT and thing.parameters:
+        try:
+            accepted = dict(inspect.signature(ours).parameters)
+        except (ValueError, TypeError):
+            return
+        order = [p.name for p in accepted.values() if p.kind is not p.KEYWORD_ONLY]
+        if order and order[0] in ("self", "cls"):
+            order = order[1:]
+        if any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+            return
+    for parameter in thing.parameters or ():
+        mine = accepted.get(parameter.name)
+        at = parameter.position
+        moved = at is not None and order[at : at + 1] != [parameter.name]
+        if mine is None or moved or not same_default(parameter.default, mine):
+            yield f"{name}.{parameter.name}"
+
+
+def same_default(theirs: Any, mine: inspect.Parameter) -> bool:
+    if theirs is NO_DEFAULT:  # ours may have one
+        return True
+    if mine.default is mine.empty:
+        return False
+    simple = theirs is None or isinstance(theirs, bool | int | float | str | tuple)
+    return bool(mine.default == theirs) if simple else True
+
+
+def missing(reference: ModuleType) -> list[str]:
+    return sorted(
+        line
+        for name, thing in surface(reference).items()
+        for line in missing_below(name, thing, resolve(name))
+    )
+
+
+def listed() -> list[str]:
+    return LIST.read_text().split() if LIST.exists() else []
+
+
+@pytest.mark.interop
+def test_nothing_is_missing_that_is_not_listed_and_nothing_is_listed_that_is_there() -> None:
+    now, before = set(missing(pytest.importorskip("icechunk"))), set(listed())
+    assert not now - before, f"missing, but not in {LIST.name}: {sorted(now - before)}"
+    assert not before - now, f"no longer missing: run {Path(__file__).name}: {sorted(before - now)}"
+
+
+@pytest.mark.interop
+def test_the_walk_sees_what_it_should() -> None:
+    found = surface(pytest.importorskip("icechunk"))
+    config = found["RepositoryConfig"]
+    assert config.parameters is not None
+    assert config.parameters[0] == Parameter("inline_chunk_threshold_bytes", 0, None)
+    assert config.members["merge"].callable
+    assert not config.members["caching"].callable
+    assert set(found["ChunkType"].members) >= {"native", "virtual", "inline"}
+    assert found["S3Credentials"].members["Static"].parameters
+    assert found["Repository"].members["create"].parameters
+    assert found["credentials.s3_static_credentials"]
+    assert found["storage.azure_store"].parameters
+    assert len(found) > 120
+
+
+class Ours:
+    """A class that has some of what the test below asks for."""
+
+    def __init__(self, a: int, b: int = 2) -> None:
+        self.a = a
+
+    def method(self, x: int, *, y: int = 1) -> None: ...
+
+
+def test_each_kind_of_difference_is_found() -> None:
+    theirs = Thing(
+        callable=True,
+        parameters=[Parameter("b", 0, 3), Parameter("a", 1, NO_DEFAULT), Parameter("c", None, None)],
+        members={
+            "a": Thing(callable=False),
+            "gone": Thing(callable=False),
+            "method": Thing(callable=True, parameters=[Parameter("x", 0, NO_DEFAULT), Parameter("y", 1, 1)]),
+            "missing": Thing(callable=True, parameters=[Parameter("z", 0, NO_DEFAULT)]),
+        },
+    )
+    assert list(missing_below("Ours", theirs, Ours)) == [
+        "Ours.b",
+        "Ours.a",
+        "Ours.c",
+        "Ours.gone",
+        "Ours.method.y",
+        "Ours.missing",
+        "Ours.missing.z",
+    ]
+
+
+def main() -> int:
+    now, before = missing(importlib.import_module("icechunk")), listed()
+    kept = now if not LIST.exists() else sorted(set(now) & set(before))
+    LIST.write_text("".join(f"{line}\n" for line in kept))
+    added = sorted(set(now) - set(kept))
+    print(
+        f"{len(kept)} missing ({len(before)} before)",
+        *(f"missing and not listed: {a}" for a in added),
+        sep="\n",
+    )
+    return 1 if added else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Eight processes commit to one repository on the local file system, undisturbed and killed at random."""
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from frazil.repository import Repository
+from frazil.storage import local_filesystem_storage
+
+WORKER = Path(__file__).with_name("commit_worker.py")
+PROCESSES = 8
+
+
+def start(root, worker, count):
+    command = [sys.executable, str(WORKER), str(root), f"worker{worker}", str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=180)
+    assert (process.returncode, out) == (0, "done\n"), err
+
+
+def check(root, count):
+    repo = Repository.open(local_filesystem_storage(str(root)))
+    commits = list(repo.ancestry(branch="main"))
+    messages = Counter(commit.message for commit in commits)
+    expected = {f"worker{w}/{n}": 1 for w in range(PROCESSES) for n in range(count)}
+    assert messages == {**expected, "Repository initialized": 1}
+    for worker in range(PROCESSES):
+        mine = [c.message for c in reversed(commits) if c.message.startswith(f"worker{worker}/")]
+        assert mine == [f"worker{worker}/{n}" for n in range(count)]
+    kinds = [type(update.kind).__name__ for update in repo.ops_log()]
+    assert kinds == ["NewCommit"] * PROCESSES * count + ["RepoInitialized"]
+    # Every version that the history promises can be read.
+    for commit in commits[:: len(commits) // 20]:
+        repo.readonly_session(snapshot_id=commit.id).workspace.children("/")
+
+
+@pytest.mark.timeout(300)
+def test_no_commit_is_lost_and_none_is_there_twice(tmp_path):
+    Repository.create(local_filesystem_storage(str(tmp_path)))
+    for process in [start(tmp_path, worker, 20) for worker in range(PROCESSES)]:
+        finish(process)
+    check(tmp_path, 20)
+
+
+@pytest.mark.timeout(300)
+def test_killed_at_random_and_started_again(tmp_path):
+    Repository.create(local_filesystem_storage(str(tmp_path)))
+    chance = random.Random(7)
+    running = {worker: start(tmp_path, worker, 50) for worker in range(PROCESSES)}
+    kills = 0
+    while kills < 24 and any(process.poll() is None for process in running.values()):
+        time.sleep(chance.uniform(0.05, 0.6))
+        worker = chance.choice([w for w, process in running.items() if process.poll() is None] or [0])
+        if running[worker].poll() is None:
+            running[worker].kill()
+            running[worker].communicate()
+            kills += 1
+            running[worker] = start(tmp_path, worker, 50)
+    assert kills >= 8
+    for process in running.values():
+        finish(process)
+    check(tmp_path, 50)
