@@ -79,7 +79,7 @@ def test_a_smaller_and_again_larger_grid_shows_no_old_chunks(first, split, secon
     array.commit(first, split)
     for grid, changes in ((smaller, {}), (GRID, second)):
         grid = tuple(n + 1 for n in grid) if changes == {} else grid
-        array.commit({at: ref for at, ref in changes.items()}, split, grid)
+        array.commit(dict(changes), split, grid)
         array.check()
 
 

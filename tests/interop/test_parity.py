@@ -23,7 +23,6 @@ import inspect
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +31,7 @@ import frazil
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
 LIST = Path(__file__).parent / "missing.txt"
 SUBMODULES = (

@@ -74,7 +74,7 @@ _MAKE: dict[str, Callable[[], Storage]] = {
 @pytest.mark.parametrize("name", _MAKE)
 def test_no_secret_is_printed(name: str) -> None:
     storage = _MAKE[name]()
-    assert repr(storage).startswith("<icechunk.Storage>\ntype: ")
+    assert repr(storage).startswith("<frazil.Storage>\ntype: ")
     for text in (repr(storage), str(storage), repr(getattr(storage, "_location", ""))):
         assert _SECRET not in text
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage)

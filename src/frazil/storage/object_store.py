@@ -90,7 +90,7 @@ class ObjectStorage(Storage):
         self._writer: ObjectStore | None = None
 
     def __repr__(self) -> str:
-        return f"<icechunk.Storage>\n{self._location.describe(self._prefix)}"
+        return f"<frazil.Storage>\n{self._location.describe(self._prefix)}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
