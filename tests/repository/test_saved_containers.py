@@ -14,7 +14,10 @@ from frazil.repository.config_document import to_document
 def _saved(prefix: str) -> dict[str, Any]:
     document = to_document(frazil.RepositoryConfig())
     store = {"local_file_system": "/data"}
-    return {**document, "virtual_chunk_containers": {prefix: {"name": None, "url_prefix": prefix, "store": store}}}
+    return {
+        **document,
+        "virtual_chunk_containers": {prefix: {"name": None, "url_prefix": prefix, "store": store}},
+    }
 
 
 def test_a_saved_container_need_not_be_valid() -> None:

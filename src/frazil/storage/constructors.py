@@ -26,7 +26,7 @@ def in_memory_storage() -> Storage:
     """A new, empty storage in the memory of this process.
 
     >>> in_memory_storage()
-    <icechunk.Storage>
+    <frazil.Storage>
     type: in-memory
     <BLANKLINE>
     """
@@ -73,7 +73,7 @@ def s3_storage(
     ``read_headers`` and ``write_headers`` with those that read or write.
 
     >>> s3_storage(bucket="ice", prefix="a/b", region="eu-west-1", anonymous=True)
-    <icechunk.Storage>
+    <frazil.Storage>
     type: S3 (native)
     bucket: ice
     prefix: a/b
@@ -296,7 +296,7 @@ def gcs_storage(
     """Objects in Google Cloud Storage; ``config`` are further options of the client.
 
     >>> gcs_storage(bucket="ice", prefix="a", bearer_token="secret")
-    <icechunk.Storage>
+    <frazil.Storage>
     type: GCS
     bucket: ice
     prefix: a

@@ -100,7 +100,7 @@ class LocalStorage(Storage):
         return Path(self._root)
 
     def __repr__(self) -> str:
-        return f"<icechunk.Storage>\ntype: local filesystem\npath: {self._root}\n"
+        return f"<frazil.Storage>\ntype: local filesystem\npath: {self._root}\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStorage, (self._root, self._settings))

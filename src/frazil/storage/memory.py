@@ -82,7 +82,7 @@ class MemoryStorage(Storage):
         _alive[self._contents.name] = self._contents
 
     def __repr__(self) -> str:
-        return "<icechunk.Storage>\ntype: in-memory\n"
+        return "<frazil.Storage>\ntype: in-memory\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_find_again, (self._contents.name, self._settings))

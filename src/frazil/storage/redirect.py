@@ -62,7 +62,7 @@ class RedirectStorage(Storage):
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<icechunk.Storage>\ntype: redirect\nurl: {self._url}\n"
+        return f"<frazil.Storage>\ntype: redirect\nurl: {self._url}\n"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}

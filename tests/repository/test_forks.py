@@ -1,0 +1,211 @@
+"""Forks: pieces of one session's work, in other processes, merged and committed once."""
+
+import pickle
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zarr.core.group import Group
+
+import frazil
+from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
+
+
+@pytest.fixture(params=["memory", "local"])
+def repo(request, tmp_path):
+    storage = (
+        frazil.in_memory_storage()
+        if request.param == "memory"
+        else frazil.local_filesystem_storage(str(tmp_path / "repo"))
+    )
+    return frazil.Repository.create(storage)
+
+
+def with_array(repo, shape=(8, 6), chunks=(2, 3)):
+    with repo.transaction("main", message="array") as store:
+        zarr.create_array(store, name="a", shape=shape, chunks=chunks, dtype="i4", fill_value=-1)
+    return repo
+
+
+def travelled(fork):
+    return pickle.loads(pickle.dumps(fork))
+
+
+def read(repo, path="a", **ref):
+    return zarr.open_array(repo.readonly_session(**(ref or {"branch": "main"})).store, path=path, mode="r")[:]
+
+
+def write(session, region, value, path="a"):
+    array = zarr.open_array(session.store, path=path, mode="r+")
+    array[region] = value
+
+
+def test_work_of_forks_is_one_commit(repo):
+    session = with_array(repo).writable_session("main")
+    forks = [travelled(session.fork()) for _ in range(4)]
+    for n, fork in enumerate(forks):
+        write(fork, slice(2 * n, 2 * n + 2), n)
+    back = [travelled(fork) for fork in forks]
+    assert not session.has_uncommitted_changes
+    session.merge(*back)
+    assert session.has_uncommitted_changes
+    session.commit("by four", {"workers": 4})
+    assert read(repo)[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert next(repo.ancestry(branch="main")).message == "by four"
+
+
+def test_forks_see_what_the_session_had_changed(repo):
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i4")
+    write(session, slice(0, 2), 7)
+    fork = travelled(session.fork())
+    assert zarr.open_array(fork.store, path="a")[:].tolist() == [7, 7, 0, 0]
+    write(fork, slice(2, 4), 8)
+    assert zarr.open_array(session.store, path="a", mode="r")[:].tolist() == [7, 7, 0, 0]
+    session.merge(travelled(fork))
+    session.commit("both")
+    assert read(repo).tolist() == [7, 7, 8, 8]
+
+
+def test_forks_of_forks(repo):
+    session = with_array(repo).writable_session("main")
+    middle = travelled(session.fork())
+    write(middle, slice(0, 2), 1)
+    leaf = travelled(middle.fork())
+    write(leaf, slice(2, 4), 2)
+    middle.merge(travelled(leaf))
+    session.merge(travelled(middle))
+    session.commit("nested")
+    assert read(repo)[:, 0].tolist() == [1, 1, 2, 2, -1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_two_forks_may_not_write_one_chunk(repo, at_once):
+    session = with_array(repo).writable_session("main")
+    one, two = session.fork(), session.fork()
+    write(one, slice(0, 3), 1)  # half of the chunk row 2:4
+    write(two, slice(3, 6), 2)  # the other half
+    if not at_once:
+        session.merge(one)
+    last = (one, two) if at_once else (two,)
+    with pytest.raises(SessionStateError, match="more than one fork") as error:
+        session.merge(*last)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
+    if at_once:
+        assert not session.has_uncommitted_changes
+    else:
+        session.commit("one only")
+        assert read(repo)[:, 0].tolist() == [1, 1, 1, -1, -1, -1, -1, -1]
+
+
+def test_a_later_round_may_overwrite_an_earlier_one(repo):
+    session = with_array(repo).writable_session("main")
+    for value in (1, 2):
+        fork = travelled(session.fork())
+        write(fork, slice(0, 2), value)
+        session.merge(travelled(fork))
+    session.commit("twice")
+    assert read(repo)[0, 0] == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda g: g.create_group("x"), lambda g: g.create_group("x")),
+        (lambda g: g["a"].update_attributes({"k": 1}), lambda g: g["a"].update_attributes({"k": 2})),
+        (lambda g: g["a"].resize((10, 6)), lambda g: g["a"].resize((12, 6))),
+        (lambda g: g.__delitem__("a"), lambda g: g["a"].__setitem__(slice(0, 2), 1)),
+        (lambda g: g["a"].__setitem__(slice(0, 2), 1), lambda g: g.__delitem__("a")),
+    ],
+    ids=["create-create", "attributes", "resize", "delete-write", "write-delete"],
+)
+def test_two_forks_may_not_change_one_node_differently(repo, first, second):
+    session = with_array(repo).writable_session("main")
+    one, two = session.fork(), session.fork()
+    first(zarr.open_group(one.store))
+    second(zarr.open_group(two.store))
+    with pytest.raises(SessionStateError) as error:
+        session.merge(one, two)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
+    assert not session.has_uncommitted_changes
+
+
+def test_forks_may_create_and_delete_different_nodes(repo):
+    session = with_array(repo).writable_session("main")
+    one, two = travelled(session.fork()), travelled(session.fork())
+    made = zarr.open_group(one.store).create_array("b", shape=(3,), chunks=(3,), dtype="u1")
+    made[:] = 5
+    del zarr.open_group(two.store)["a"]
+    session.merge(travelled(one), travelled(two))
+    session.commit("swap")
+    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    assert isinstance(group, Group)
+    assert sorted(group.array_keys()) == ["b"]
+    assert group["b"][:].tolist() == [5, 5, 5]
+
+
+def test_what_forks_cannot_do(repo):
+    session = with_array(repo).writable_session("main")
+    fork = session.fork()
+    with pytest.raises(SessionStateError) as error:
+        fork.commit("no")
+    assert error.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
+    with pytest.raises(SessionStateError) as error:
+        repo.readonly_session("main").fork()
+    assert error.value.kind == ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
+    with pytest.raises(ReadOnlyError):
+        repo.readonly_session("main").merge(fork)
+    with pytest.raises(ValueError, match="fork"):
+        pickle.dumps(session)
+    stranger = (
+        with_array(frazil.Repository.create(frazil.in_memory_storage())).writable_session("main").fork()
+    )
+    write(stranger, slice(0, 2), 1)
+    with pytest.raises(SessionStateError) as error:
+        session.merge(stranger)
+    assert error.value.kind == ErrorKind.MERGE_NOT_ALLOWED
+
+
+def test_nothing_of_a_fork_is_lost_when_the_session_conflicts(repo):
+    session = with_array(repo).writable_session("main")
+    fork = travelled(session.fork())
+    write(fork, slice(0, 2), 1)
+    session.merge(travelled(fork))
+    with repo.transaction("main", message="first") as store:
+        zarr.open_group(store, mode="r+").update_attributes({"first": True})
+    with pytest.raises(frazil.ConflictError) as error:
+        session.commit("second")
+    assert error.value.actual_parent == repo.lookup_branch("main")
+    assert error.value.expected_parent == session.snapshot_id
+    assert session.has_uncommitted_changes
+    assert zarr.open_array(session.store, path="a", mode="r")[0, 0] == 1
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 100)), min_size=1, max_size=10),
+    st.integers(1, 4),
+)
+def test_forked_and_merged_is_equal_to_serial(writes, workers):
+    """Chunk-aligned writes, dealt to forks by chunk, give the array that one session gives."""
+    serial = with_array(frazil.Repository.create(frazil.in_memory_storage()))
+    parallel = with_array(frazil.Repository.create(frazil.in_memory_storage()))
+    whole = serial.writable_session("main")
+    session = parallel.writable_session("main")
+    forks = [travelled(session.fork()) for _ in range(workers)]
+    for row, column, value in writes:
+        region = (slice(2 * row, 2 * row + 2), slice(3 * (column % 2), 3 * (column % 2) + 3))
+        write(whole, region, value)
+        write(forks[(row * 2 + column % 2) % workers], region, value)
+    session.merge(*map(travelled, forks))
+    whole.commit("serial")
+    session.commit("parallel")
+    assert np.array_equal(read(serial), read(parallel))
+    last = [list(repo.ancestry(branch="main"))[1].id for repo in (serial, parallel)]
+    changed = [
+        repo.diff(from_snapshot_id=before, to_branch="main").updated_chunks
+        for repo, before in zip((serial, parallel), last, strict=True)
+    ]
+    assert changed[0] == changed[1]

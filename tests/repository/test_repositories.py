@@ -1,0 +1,230 @@
+"""Repositories: creating, opening, refs, configuration, status, flags, the ops log."""
+
+import pytest
+import zarr
+
+import frazil
+from frazil.errors import ErrorKind
+
+
+@pytest.fixture(params=["memory", "local"])
+def storage(request, tmp_path):
+    if request.param == "memory":
+        return frazil.in_memory_storage()
+    return frazil.local_filesystem_storage(str(tmp_path / "repo"))
+
+
+@pytest.fixture
+def repo(storage):
+    return frazil.Repository.create(storage)
+
+
+def commit(repo, branch="main", **attributes):
+    with repo.transaction(branch, message=str(attributes)) as store:
+        zarr.open_group(store, mode="a").update_attributes(attributes)
+    return repo.lookup_branch(branch)
+
+
+def failing(kind, error, call, *args, **kwargs):
+    with pytest.raises(error) as raised:
+        call(*args, **kwargs)
+    assert raised.value.kind == kind
+
+
+def test_create_open_exists(storage):
+    assert not frazil.Repository.exists(storage)
+    assert frazil.Repository.fetch_spec_version(storage) is None
+    failing(ErrorKind.REPOSITORY_NOT_FOUND, frazil.RepositoryNotFoundError, frazil.Repository.open, storage)
+    failing(
+        ErrorKind.REPOSITORY_NOT_FOUND,
+        frazil.RepositoryNotFoundError,
+        frazil.Repository.fetch_config,
+        storage,
+    )
+    first = frazil.Repository.open_or_create(storage)
+    assert frazil.Repository.exists(storage)
+    assert frazil.Repository.fetch_spec_version(storage) == frazil.SpecVersion.v2
+    assert frazil.Repository.open_or_create(storage).lookup_branch("main") == first.lookup_branch("main")
+    failing(ErrorKind.PARENT_DIRECTORY_NOT_CLEAN, frazil.InvalidInputError, frazil.Repository.create, storage)
+    failing(
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        frazil.InvalidInputError,
+        frazil.Repository.create,
+        storage,
+        check_clean_root=False,
+    )
+    with pytest.raises(ValueError, match="spec version"):
+        frazil.Repository.create(storage, spec_version=3)
+
+
+def test_a_new_repository(repo):
+    assert repo.list_branches() == {"main"}
+    assert repo.list_tags() == set()
+    (root,) = repo.ancestry(branch="main")
+    assert (root.id, root.parent_id, root.message) == ("1CECHNKREP0F1RSTCMT0", None, "Repository initialized")
+    assert root.metadata == {"__icechunk": {"is_root": True}}
+    assert [type(update.kind).__name__ for update in repo.ops_log()] == ["RepoInitialized"]
+
+
+def test_branches(repo):
+    first, second = commit(repo, n=1), commit(repo, n=2)
+    repo.create_branch("dev", first)
+    repo.create_branch("a/b", second)
+    assert repo.list_branches() == {"main", "dev", "a/b"}
+    assert repo.lookup_branch("dev") == first
+    third = commit(repo, "dev", n=3)
+    assert [c.id for c in repo.ancestry(branch="dev")][:2] == [third, first]
+    repo.reset_branch("dev", second, from_snapshot_id=third)
+    assert repo.lookup_branch("dev") == second
+    failing(
+        ErrorKind.BRANCH_UPDATE_CONFLICT,
+        frazil.ConflictError,
+        repo.reset_branch,
+        "dev",
+        first,
+        from_snapshot_id=third,
+    )
+    failing(ErrorKind.BRANCH_ALREADY_EXISTS, frazil.AlreadyExistsError, repo.create_branch, "dev", first)
+    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, repo.lookup_branch, "nope")
+    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, repo.delete_branch, "nope")
+    failing(ErrorKind.CANNOT_DELETE_MAIN, frazil.SessionStateError, repo.delete_branch, "main")
+    failing(ErrorKind.INVALID_SNAPSHOT_ID, frazil.InvalidInputError, repo.create_branch, "x", "nope")
+    failing(ErrorKind.SNAPSHOT_NOT_FOUND, frazil.SnapshotNotFoundError, repo.create_branch, "x", "0" * 20)
+    failing(ErrorKind.INVALID_REF_NAME, frazil.InvalidInputError, repo.create_branch, "", first)
+    repo.delete_branch("dev")
+    assert repo.list_branches() == {"main", "a/b"}
+    assert repo.lookup_snapshot(third).message == "{'n': 3}"
+
+
+def test_a_branch_deleted_under_a_session(repo):
+    repo.create_branch("dev", commit(repo, n=1))
+    session = repo.writable_session("dev")
+    zarr.open_group(session.store, mode="a").update_attributes({"n": 2})
+    repo.delete_branch("dev")
+    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, session.commit, "late")
+
+
+def test_tags(repo):
+    first, second = commit(repo, n=1), commit(repo, n=2)
+    repo.create_tag("v1", first)
+    assert (repo.list_tags(), repo.lookup_tag("v1")) == ({"v1"}, first)
+    assert repo.readonly_session(tag="v1").snapshot_id == first
+    failing(ErrorKind.TAG_ALREADY_EXISTS, frazil.AlreadyExistsError, repo.create_tag, "v1", second)
+    repo.delete_tag("v1")
+    failing(ErrorKind.TAG_PREVIOUSLY_DELETED, frazil.AlreadyExistsError, repo.create_tag, "v1", first)
+    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, repo.delete_tag, "v1")
+    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, repo.lookup_tag, "v1")
+
+
+def test_metadata(repo):
+    assert repo.get_metadata() == {}
+    repo.set_metadata({"a": 1, "b": [1, {"c": None}]})
+    assert repo.update_metadata({"a": 2}) == {"a": 2, "b": [1, {"c": None}]}
+    assert repo.metadata == {"a": 2, "b": [1, {"c": None}]}
+
+
+def test_default_commit_metadata(repo):
+    repo.set_default_commit_metadata({"by": "tests", "n": 0})
+    session = repo.writable_session("main")
+    session.commit("x", {"n": 1}, allow_empty=True)
+    assert next(repo.ancestry(branch="main")).metadata == {"by": "tests", "n": 1}
+
+
+def test_configuration_is_saved_and_overridden(storage):
+    created = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=12, packing=frazil.PackingConfig(enabled=False)
+    )
+    frazil.Repository.create(storage, created)
+    assert frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes == 12
+    assert frazil.Repository.open(storage).config.packing.enabled is False
+    mine = frazil.Repository.open(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=99))
+    assert mine.config.inline_chunk_threshold_bytes == 99
+    assert mine.config.packing.enabled is False
+    assert frazil.Repository.fetch_config(storage).inline_chunk_threshold_bytes == 12
+    mine.save_config()
+    assert frazil.Repository.open(storage).config.inline_chunk_threshold_bytes == 99
+    assert type(next(mine.ops_log()).kind).__name__ == "ConfigChanged"
+    again = mine.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=7))
+    assert again.config.inline_chunk_threshold_bytes == 7
+
+
+def test_status_closes_the_repository_for_changes(repo):
+    tip = commit(repo, n=1)
+    session = repo.writable_session("main")
+    zarr.open_group(session.store, mode="a").update_attributes({"n": 2})
+    closed = frazil.RepoStatus(frazil.RepoAvailability.read_only, limited_availability_reason="maintenance")
+    repo.set_status(closed)
+    assert repo.status.limited_availability_reason == "maintenance"
+    for call, *args in (
+        (repo.writable_session, "main"),
+        (repo.create_branch, "x", tip),
+        (repo.create_tag, "x", tip),
+        (repo.set_metadata, {}),
+        (repo.save_config,),
+        (session.commit, "late"),
+    ):
+        with pytest.raises(frazil.ReadOnlyError, match="maintenance") as error:
+            call(*args)
+        assert error.value.kind == ErrorKind.READ_ONLY_REPOSITORY
+    assert repo.readonly_session("main").snapshot_id == tip
+    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
+    session.commit("now")
+
+
+def test_feature_flags(repo):
+    tip = commit(repo, n=1)
+    assert [flag.name for flag in repo.feature_flags()] == ["create_tag", "delete_tag", "move_node"]
+    repo.create_tag("v1", tip)
+    repo.set_feature_flag("create_tag", False)
+    repo.set_feature_flag("delete_tag", False)
+    failing(ErrorKind.FEATURE_FLAG_DISABLED, frazil.SessionStateError, repo.create_tag, "v2", tip)
+    failing(ErrorKind.FEATURE_FLAG_DISABLED, frazil.SessionStateError, repo.delete_tag, "v1")
+    assert {flag.name for flag in repo.disabled_feature_flags()} == {"create_tag", "delete_tag"}
+    repo.set_feature_flag("create_tag", None)
+    repo.create_tag("v2", tip)
+    assert {flag.name for flag in repo.enabled_feature_flags()} == {"create_tag", "move_node"}
+    failing(ErrorKind.INVALID_FEATURE_FLAG, frazil.InvalidInputError, repo.set_feature_flag, "nope", True)
+
+
+def test_diff(repo):
+    with repo.transaction("main", message="1") as store:
+        root = zarr.create_group(store)
+        root.create_array("a", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
+        root.create_group("g")
+    first = repo.lookup_branch("main")
+    with repo.transaction("main", message="2") as store:
+        root = zarr.open_group(store)
+        root["a"][0] = 2
+        root.create_array("b", shape=(2,), chunks=(2,), dtype="i4")[:] = 1
+    with repo.transaction("main", message="3") as store:
+        root = zarr.open_group(store)
+        root["a"][3] = 2
+        root["g"].update_attributes({"k": 1})
+        del root["b"]
+    diff = repo.diff(from_snapshot_id=first, to_branch="main")
+    assert diff.updated_chunks == {"/a": [[0], [1]]}
+    assert diff.updated_groups == {"/g"}
+    assert not diff.new_arrays
+    assert not diff.deleted_arrays
+    for wrong in (
+        {"from_branch": "main", "to_snapshot_id": first},
+        {"from_branch": "main", "to_branch": "main"},
+    ):
+        failing(ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF, frazil.InvalidInputError, repo.diff, **wrong)
+
+
+def test_graph(repo):
+    commit(repo, n=1)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    commit(repo, "dev", n=2)
+    commit(repo, n=3)
+    lines = str(repo.ancestry_graph(plain=True)).splitlines()
+    assert [line for line in lines if "●" in line] == [
+        f"● {repo.lookup_branch('main')[:8]} (main) {{'n': 3}}",
+        f"│ ● {repo.lookup_branch('dev')[:8]} (dev) {{'n': 2}}",
+        f"● {list(repo.ancestry(branch='main'))[1].id[:8]} {{'n': 1}}",
+        "● 1CECHNKR Repository initialized",
+    ]
+    assert "├─╯" in lines
+    assert repo.ancestry_graph()._repr_svg_().startswith("<svg")
+    assert str(repo.ancestry_graph(branch="dev", plain=True)).count("●") == 3

@@ -1,0 +1,275 @@
+"""Sessions and commits: what is committed is there, what is not is not."""
+
+import datetime as dt
+import pickle
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError
+from frazil.testing.faults import Fault, FaultyStorage
+
+
+@pytest.fixture(params=["memory", "local"])
+def storage(request, tmp_path):
+    if request.param == "memory":
+        return frazil.in_memory_storage()
+    return frazil.local_filesystem_storage(str(tmp_path / "repo"))
+
+
+@pytest.fixture
+def repo(storage):
+    return frazil.Repository.create(storage)
+
+
+def fill(store, name="a", value=1, shape=(4,), chunks=(2,)):
+    array = zarr.create_array(
+        store, name=name, shape=shape, chunks=chunks, dtype="i4", compressors=None, overwrite=True
+    )
+    array[:] = value
+    return array
+
+
+def values(session, path="a"):
+    return zarr.open_array(session.store, path=path, mode="r")[:].tolist()
+
+
+def test_a_commit_is_seen_by_new_sessions_only(repo):
+    before = repo.readonly_session("main")
+    session = repo.writable_session("main")
+    fill(session.store)
+    during = repo.readonly_session("main")
+    id_ = session.commit("first", {"who": "me", "n": 1, "list": [1, None, {"a": 2.5}]})
+    after = repo.readonly_session("main")
+    assert [list(zarr.open_group(s.store, mode="r").array_keys()) for s in (after,)] == [["a"]]
+    for early in (before, during):
+        with pytest.raises(FileNotFoundError):
+            zarr.open_group(early.store, mode="r")
+    commit = next(repo.ancestry(branch="main"))
+    assert (commit.id, commit.message) == (id_, "first")
+    assert commit.metadata == {"who": "me", "n": 1, "list": [1, None, {"a": 2.5}]}
+    assert commit.parent_id == before.snapshot_id
+
+
+def test_after_its_commit_a_session_reads_the_new_snapshot(repo):
+    session = repo.writable_session("main")
+    fill(session.store)
+    id_ = session.commit("first")
+    assert (session.read_only, session.snapshot_id, session.has_uncommitted_changes) == (True, id_, False)
+    assert values(session) == [1, 1, 1, 1]
+    with pytest.raises(ReadOnlyError) as error:
+        session.store.set_sync(
+            "zarr.json", zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(b"{}")
+        )
+    assert error.value.kind == ErrorKind.READ_ONLY_STORE
+    with pytest.raises(SessionStateError) as error:
+        session.commit("again")
+    assert error.value.kind == ErrorKind.COMMIT_NOT_ALLOWED
+
+
+def test_no_changes_is_an_error_unless_allowed(repo):
+    session = repo.writable_session("main")
+    with pytest.raises(SessionStateError) as error:
+        session.commit("nothing")
+    assert error.value.kind == ErrorKind.NO_CHANGES_TO_COMMIT
+    id_ = session.commit("nothing", allow_empty=True)
+    assert repo.lookup_branch("main") == id_
+    with pytest.raises(SessionStateError), repo.transaction("main", message="empty"):
+        pass
+
+
+def test_a_transaction_that_raises_commits_nothing(repo):
+    def work():
+        with repo.transaction("main", message="no") as store:
+            fill(store)
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        work()
+    assert len(list(repo.ancestry(branch="main"))) == 1
+
+
+def test_status_and_discard(repo):
+    with repo.transaction("main", message="first") as store:
+        fill(store)
+    session = repo.writable_session("main")
+    assert session.status().is_empty()
+    zarr.open_array(session.store, path="a", mode="r+")[0] = 5
+    fill(session.store, "b")
+    zarr.open_array(session.store, path="a", mode="r+").update_attributes({"k": 1})
+    status = session.status()
+    assert (status.new_arrays, status.updated_arrays) == ({"/b"}, {"/a"})
+    assert status.updated_chunks == {"/a": [[0]], "/b": [[0], [1]]}
+    session.discard_changes()
+    assert session.status().is_empty()
+    assert values(session) == [1, 1, 1, 1]
+    assert not session.has_uncommitted_changes
+
+
+def test_the_loser_of_a_race_gets_both_parents_and_keeps_its_changes(repo):
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    base = one.snapshot_id
+    fill(one.store, "one")
+    fill(two.store, "two")
+    won = one.commit("one")
+    with pytest.raises(frazil.ConflictError) as error:
+        two.commit("two")
+    assert (error.value.expected_parent, error.value.actual_parent) == (base, won)
+    assert error.value.kind == ErrorKind.COMMIT_CONFLICT
+    assert values(two, "two") == [1, 1, 1, 1]
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+def test_a_session_ends(storage):
+    config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(microseconds=1))
+    repo = frazil.Repository.create(storage, config)
+    session = repo.writable_session("main")
+    fill(session.store)
+    with pytest.raises(SessionStateError) as error:
+        session.commit("late")
+    assert error.value.kind == ErrorKind.SESSION_EXPIRED
+    assert repo.lookup_branch("main") == session.snapshot_id
+    usual = frazil.Repository.open(storage, frazil.RepositoryConfig(session_lifetime=dt.timedelta(hours=24)))
+    left = usual.writable_session("main").expires_at - dt.datetime.now(dt.UTC)
+    assert dt.timedelta(hours=23) < left <= dt.timedelta(hours=24)
+
+
+def test_time_travel(repo):
+    times, ids = [dt.datetime.now(dt.UTC)], []
+    for n in range(3):
+        with repo.transaction("main", message=str(n)) as store:
+            fill(store, value=n)
+        ids.append(repo.lookup_branch("main"))
+        times.append(dt.datetime.now(dt.UTC))
+    assert [values(repo.readonly_session(snapshot_id=id_))[0] for id_ in ids] == [0, 1, 2]
+    assert [values(repo.readonly_session("main", as_of=when))[0] for when in times[1:]] == [0, 1, 2]
+    with pytest.raises(SnapshotNotFoundError) as error:
+        repo.readonly_session("main", as_of=times[0] - dt.timedelta(days=1))
+    assert error.value.kind == ErrorKind.NO_SNAPSHOT_AT_TIME
+    with pytest.raises(TypeError, match="time zone"):
+        repo.readonly_session("main", as_of=dt.datetime(2020, 1, 1))
+    for wrong in ({}, {"branch": "main", "tag": "t"}, {"tag": "t", "snapshot_id": ids[0]}):
+        with pytest.raises(ValueError, match="one of"):
+            repo.readonly_session(**wrong)
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.MET_ITSELF, Fault.LOST, Fault.REFUSED])
+def test_a_fault_at_the_last_write_of_a_commit(fault):
+    """Whatever happens to the one write that counts, the commit is there, and once."""
+    faults = iter([])
+    storage = FaultyStorage(
+        frazil.in_memory_storage(), lambda key, condition: next(faults, None) if key == "repo" else None
+    )
+    repo = frazil.Repository.create(storage)
+    session = repo.writable_session("main")
+    fill(session.store)
+    faults = iter([fault])
+    id_ = session.commit("once")
+    assert repo.lookup_branch("main") == id_
+    assert [c.message for c in repo.ancestry(branch="main")] == ["once", "Repository initialized"]
+    assert values(repo.readonly_session("main")) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("part", ["chunks/", "manifests/", "snapshots/", "transactions/"])
+def test_a_file_that_cannot_be_written_fails_the_commit_and_can_be_tried_again(part):
+    broken = False
+    storage = FaultyStorage(
+        frazil.in_memory_storage(),
+        lambda key, condition: Fault.LOST if broken and key.startswith(part) else None,
+    )
+    repo = frazil.Repository.create(storage)
+    session = repo.writable_session("main")
+    array = zarr.create_array(
+        session.store, name="a", shape=(4000,), chunks=(1000,), dtype="u1", compressors=None
+    )
+    broken = True
+    array[:] = np.arange(4000) % 251
+    with pytest.raises(frazil.StorageError):
+        session.commit("no")
+    assert len(list(repo.ancestry(branch="main"))) == 1
+    broken = False
+    session.commit("yes")
+    stored = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
+    assert np.array_equal(stored, np.arange(4000) % 251)
+
+
+def test_a_commit_writes_only_the_manifests_it_must(repo, storage):
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0,
+        manifest=frazil.ManifestConfig(
+            splitting=frazil.ManifestSplittingConfig.from_dict(
+                {frazil.ManifestSplitCondition.AnyArray(): {frazil.ManifestSplitDimCondition.Any(): 3}}
+            )
+        ),
+    )
+    repo = frazil.Repository.open(storage, config)
+    session = repo.writable_session("main")
+    fill(session.store, shape=(12,), chunks=(1,))
+    fill(session.store, "b", shape=(2,), chunks=(1,))
+    first = {file.id for file in repo.list_manifest_files(session.commit("first"))}
+    assert len(first) == 5
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="a", mode="r+")[4] = 9
+    second = {file.id for file in repo.list_manifest_files(session.commit("second"))}
+    assert (len(second), len(second - first)) == (5, 1)
+    assert values(repo.readonly_session("main")) == [1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_small_chunks_share_files_and_large_ones_do_not(storage):
+    def files():
+        return sum(1 for _ in storage.list("chunks"))
+
+    repo = frazil.Repository.create(storage)
+    with repo.transaction("main", message="small") as store:
+        fill(store, shape=(100_000,), chunks=(1000,))
+    assert files() == 1
+    with repo.transaction("main", message="large") as store:
+        fill(store, "b", shape=(1_000_000,), chunks=(500_000,))
+    assert files() == 3
+    unpacked = frazil.Repository.open(
+        storage, frazil.RepositoryConfig(packing=frazil.PackingConfig(enabled=False))
+    )
+    with unpacked.transaction("main", message="unpacked") as store:
+        fill(store, "c", shape=(4000,), chunks=(1000,))
+    assert files() == 7
+
+
+def test_chunk_queries(repo, tmp_path):
+    session = repo.writable_session("main")
+    fill(session.store, "inline", shape=(4,), chunks=(2,))
+    fill(session.store, "native", shape=(4000,), chunks=(2000,))
+    zarr.create_array(session.store, name="none", shape=(4,), chunks=(2,), dtype="i4")
+    session.commit("x")
+    read = repo.readonly_session("main")
+    kinds = [read.chunk_type(f"/{name}", [1]) for name in ("inline", "native", "none")]
+    assert kinds == [frazil.ChunkType.inline, frazil.ChunkType.native, frazil.ChunkType.uninitialized]
+    assert read.all_virtual_chunk_locations() == []
+    assert len(read.get_node_id("native")) == 13
+    with pytest.raises(frazil.NodeNotFoundError):
+        read.chunk_type("/nope", [0])
+
+
+async def test_chunk_coordinates(repo):
+    session = repo.writable_session("main")
+    fill(session.store, shape=(4, 6), chunks=(2, 3))
+    found = [coords async for coords in session.chunk_coordinates("/a", batch_size=3)]
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_read_only_sessions_travel(repo):
+    with repo.transaction("main", message="first") as store:
+        fill(store)
+    session = pickle.loads(pickle.dumps(repo.readonly_session("main")))
+    assert values(session) == [1, 1, 1, 1]
+    other = pickle.loads(pickle.dumps(repo))
+    assert other.lookup_branch("main") == session.snapshot_id
+
+
+async def test_the_async_twins(repo):
+    session = await repo.writable_session_async("main")
+    fill(session.store)
+    id_ = await session.commit_async("first")
+    assert await repo.lookup_branch_async("main") == id_
+    assert (await repo.lookup_snapshot_async(id_)).message == "first"
