@@ -134,11 +134,9 @@ class ChunkTable:
         return len(self.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        pruned = self.prune()
-        foreign = pruned.foreign
-        foreign = ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified)
-        columns = pruned.index, pruned.kind, pruned.source, pruned.offset, pruned.length
-        return ChunkTable, (*columns, pruned.chunk_ids, foreign, pruned.inline.compact())
+        table = self.prune().compact()
+        columns = table.index, table.kind, table.source, table.offset, table.length
+        return ChunkTable, (*columns, table.chunk_ids, table.foreign, table.inline)
 
     @property
     def ndim(self) -> int:
@@ -326,6 +324,20 @@ class ChunkTable:
             self.chunk_ids if native is None else self.chunk_ids[native],
             self.foreign if virtual is None else self.foreign.take(virtual),
             self.inline if inline is None else self.inline.take(inline),
+        )
+
+    def compact(self) -> ChunkTable:
+        """The same without the bytes of texts and chunks that no source has any more."""
+        foreign = self.foreign
+        return ChunkTable(
+            self.index,
+            self.kind,
+            self.source,
+            self.offset,
+            self.length,
+            self.chunk_ids,
+            ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified),
+            self.inline.compact(),
         )
 
     @staticmethod

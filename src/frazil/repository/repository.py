@@ -440,7 +440,7 @@ class Repository:
         session.commit(message, metadata)
 
     def _info(self) -> RepoInfo:
-        return read_repo_info(self.storage)[0]
+        return self._context.repo_info()
 
     def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None

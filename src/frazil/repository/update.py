@@ -64,7 +64,22 @@ class RetryPolicy:
         return random.uniform(0.5, 1.0) * min(backoff, self.max_backoff_ms) / 1000
 
 
-def read_repo_info(storage: Storage) -> tuple[RepoInfo, Version, bytes]:
+class LastSeen:
+    """The repo info that was decoded last: most reads find the same bytes again."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: tuple[bytes, RepoInfo] | None = None
+
+    def decoded(self, raw: bytes) -> RepoInfo:
+        seen = self._seen
+        if seen is None or seen[0] != raw:
+            seen = self._seen = (raw, decode_repo_info(raw, REPO))
+        return seen[1]
+
+
+def read_repo_info(storage: Storage, last_seen: LastSeen | None = None) -> tuple[RepoInfo, Version, bytes]:
     """The repo info as it is now; ``RepositoryNotFoundError`` if there is none."""
     try:
         data, version = storage.get_versioned(REPO)
@@ -73,11 +88,17 @@ def read_repo_info(storage: Storage) -> tuple[RepoInfo, Version, bytes]:
             raise RepositoryNotFoundError(f"no repository in {storage!r}") from error
         raise
     raw = bytes(data)
-    return decode_repo_info(raw, REPO), version, raw
+    return (last_seen or LastSeen()).decoded(raw), version, raw
 
 
 def update_repo_info(
-    storage: Storage, change: Change, *, policy: RetryPolicy, keep: int, level: int
+    storage: Storage,
+    change: Change,
+    *,
+    policy: RetryPolicy,
+    keep: int,
+    level: int,
+    last_seen: LastSeen | None = None,
 ) -> RepoInfo:
     """Run the loop; ``keep`` is the length of the ops log in ``repo``, ``level`` that of the compression.
 
@@ -89,7 +110,7 @@ def update_repo_info(
     since = 0
     failures = 0
     for attempt in range(max(policy.tries, 1)):
-        info, version, raw = read_repo_info(storage)
+        info, version, raw = read_repo_info(storage, last_seen)
         newest = info.ops.entry(0).updated_at if len(info.ops) else 0
         since = since or newest
         if mine := _written(storage, info, attempts, since):
@@ -129,11 +150,11 @@ def _written(storage: Storage, info: RepoInfo, names: Iterable[str], since: int)
     """
     wanted = set(names)
     while wanted:
-        entries = [info.ops.entry(row) for row in range(len(info.ops))]
-        for name in (*(entry.backup_path for entry in entries), info.repo_before_updates):
+        for name in (*info.ops.backups.texts(), info.repo_before_updates):
             if name in wanted:
                 return name
-        if not entries or entries[-1].updated_at <= since or info.repo_before_updates is None:
+        oldest = int(info.ops.updated_at[-1]) if len(info.ops) else since
+        if oldest <= since or info.repo_before_updates is None:
             break
         try:
             key = backup_key(info.repo_before_updates)
