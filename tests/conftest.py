@@ -12,6 +12,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest.register_assert_rewrite("tests.expected")
+
 # ``ci``, the default, gives the same examples on every run: a failure there is a change in the code.
 # ``fuzz`` (`make fuzz`) looks for new ones. Tests leave ``max_examples`` to the profile where they can.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100, print_blob=True)

@@ -73,7 +73,7 @@ def ops_of(repo: Any) -> list[Expected]:
 
 def kind_text(kind: object) -> str:
     """``NewCommit(branch="main", new_snap_id="...")``; the two print a status in different ways."""
-    text = str(kind).partition("UpdateType.")[2]
+    text = str(kind).rpartition("ops.UpdateType.")[2]
     found = _STATUS.fullmatch(text)
     if found is None:
         return text
@@ -91,6 +91,14 @@ _STATUS = re.compile(
 def _literal_time(text: str) -> datetime:
     year, month, day, hour, minute, second, micros = map(int, re.findall(r"\d+", text)[:7])
     return datetime(year, month, day, hour, minute, second, micros, UTC)
+
+
+def diff_text(diff: Any) -> Expected:
+    """What changed, sorted."""
+    names = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_groups", "updated_arrays")
+    chunks = {path: sorted(map(list, at)) for path, at in diff.updated_chunks.items()}
+    moved = sorted(map(list, diff.moved_nodes))
+    return {name: sorted(getattr(diff, name)) for name in names} | {"chunks": chunks, "moved": moved}
 
 
 def flags_of(repo: Any) -> list[Expected]:
@@ -160,7 +168,7 @@ def check_snapshot(
     ] == sorted(
         [
             {name: file[name] for name in ("id", "size_bytes", "num_chunk_refs")}
-            for file in raw["manifest_files_v2"] or raw["manifest_files"] or []
+            for file in raw["manifest_files_v2"] or raw.get("manifest_files") or []
         ],
         key=lambda file: id_from_text(file["id"]),
     )

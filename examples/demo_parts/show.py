@@ -26,7 +26,7 @@ def step(number: int, title: str) -> Iterator[None]:
 
 
 def say(text: str = "") -> None:
-    print(f"   {text}")
+    print(f"   {text}".rstrip())
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -277,6 +277,10 @@ def test_any_layout(seed: int) -> None:
         (2, 1): NativeRef(CHUNK, 5, 6),
     }
     assert refs_of(arrays[OTHER]) == {(): InlineRef(b"scalar")}
+    # Sorted, whatever the order in the file.
+    table = arrays[NODE]
+    assert table.index.tolist() == [[0, 1], [0, 4], [1, 0], [1, 1], [2, 1]]
+    assert [table.find(at) for at in ((1, 0), (2, 1), (3, 0))] == [2, 4, -1]
 
 
 def test_repeated_locations_become_one() -> None:

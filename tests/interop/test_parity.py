@@ -192,7 +192,9 @@ def public_names(module: ModuleType) -> list[str]:
     if hasattr(module, "__all__"):
         return list(module.__all__)
     return [
-        name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
+        name
+        for name, value in vars(module).items()
+        if is_public(name) and getattr(value, "__module__", None) == module.__name__
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.columns import U8, row_keys
+from frazil.format.columns import row_keys
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 
@@ -34,35 +34,31 @@ class Changes:
 def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> Changes:
     """The logs, oldest first, that lead from ``before`` to ``after``.
 
-    A node that was created and deleted in between does not appear.
+    As the reference composes them: each log's part is kept, so that a node can be both new and updated, and
+    one that was moved twice is in two moves, which are sorted by target, segment by segment. A node that was
+    created and deleted in between has no name in either version: only its moves tell of it.
     """
     old, new = _names(before), _names(after)
+    names = {**old, **new}
 
-    def named(names: dict[bytes, str], *columns: U8) -> frozenset[str]:
-        ids = {id_.tobytes() for column in columns for id_ in column}
+    def named(names: dict[bytes, str], field: str) -> frozenset[str]:
+        ids = {id_.tobytes() for log in logs for id_ in getattr(log, field)}
         return frozenset(names[id_] for id_ in ids if id_ in names)
-
-    def of(field: str) -> list[U8]:
-        return [getattr(log, field) for log in logs]
 
     chunks: dict[bytes, list[NDArray[np.uint32]]] = {}
     for log in logs:
         for id_, coords in log.updated_chunks.items():
             chunks.setdefault(id_, []).append(coords)
-    moved = {move.node_id for log in logs for move in log.moves}
+    moves = [(move.source, move.target) for log in logs for move in log.moves]
     return Changes(
-        new_groups=named(new, *of("new_groups")),
-        new_arrays=named(new, *of("new_arrays")),
-        deleted_groups=named(old, *of("deleted_groups")),
-        deleted_arrays=named(old, *of("deleted_arrays")),
-        updated_groups=named(new, *of("updated_groups")) - named(new, *of("new_groups")),
-        updated_arrays=named(new, *of("updated_arrays")) - named(new, *of("new_arrays")),
-        updated_chunks={new[id_]: _union(coords) for id_, coords in chunks.items() if id_ in new},
-        moved=tuple(
-            sorted(
-                (old[id_], new[id_]) for id_ in moved if id_ in old and id_ in new and old[id_] != new[id_]
-            )
-        ),
+        new_groups=named(new, "new_groups"),
+        new_arrays=named(new, "new_arrays"),
+        deleted_groups=named(old, "deleted_groups"),
+        deleted_arrays=named(old, "deleted_arrays"),
+        updated_groups=named(names, "updated_groups"),
+        updated_arrays=named(names, "updated_arrays"),
+        updated_chunks={names[id_]: _union(coords) for id_, coords in chunks.items() if id_ in names},
+        moved=tuple(sorted(moves, key=lambda move: [part.encode() for part in move[1].split("/")])),
     )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 
 from frazil.changes.diff import Changes, compose
-from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, decode_repo_info
+from frazil.format.transaction_log import TransactionLog
 from frazil.repository.assets import Assets
 from frazil.repository.mutations import require_snapshot
 from frazil.storage.base import Storage
@@ -35,11 +38,16 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
 
 def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
     """All operations, newest first; the older part is read from the backups as it is asked for."""
+    name: str | None = None
     while True:
-        yield from map(info.ops.entry, range(len(info.ops)))
-        if info.repo_before_updates is None:
+        entries = map(info.ops.entry, range(len(info.ops)))
+        # The newest entry of a file does not say where it is: in that file.
+        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in islice(entries, 1))
+        yield from entries
+        name = info.repo_before_updates
+        if name is None:
             return
-        key = backup_key(info.repo_before_updates)
+        key = backup_key(name)
         info = decode_repo_info(storage.get(key), key)
 
 
@@ -56,6 +64,20 @@ def difference(assets: Assets, info: RepoInfo, before: bytes, after: bytes) -> C
             f"expected an ancestor of {id_to_text(after)} to compare with, found {id_to_text(before)}",
             ErrorKind.BAD_SNAPSHOT_CHAIN_FOR_DIFF,
         )
-    ids = map(info.snapshots.id_of, reversed(rows[: rows.index(start)]))
-    logs = [assets.transaction_log(id_) for id_ in ids]
+    logs = list(_logs(assets, info, reversed(rows[: rows.index(start)])))
     return compose(logs, assets.snapshot(before).nodes, assets.snapshot(after).nodes)
+
+
+def _logs(assets: Assets, info: RepoInfo, rows: Iterable[int]) -> Iterator[TransactionLog]:
+    """The transaction logs of snapshots, and before each those of its ancestors that were expired.
+
+    Not all collectors of garbage know that the latter are still needed: what is gone is left out.
+    """
+    for entry in map(info.snapshots.entry, rows):
+        for id_ in entry.pruned_ancestor_tx_logs:
+            try:
+                yield assets.transaction_log(id_)
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+        yield assets.transaction_log(entry.id)

@@ -277,7 +277,11 @@ class Session:
         return self._state.workspace.table(absolute(array_path))
 
     def all_virtual_chunk_locations(self) -> list[str]:
-        """The location of every virtual chunk of every array."""
+        """The URL of every virtual chunk of every array; relative locations lead where their container is.
+
+        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without
+        container.
+        """
         workspace = self._state.workspace
         nodes = workspace.nodes_table()
         arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
@@ -286,7 +290,7 @@ class Session:
             table = workspace.table(path)
             rows = table.source[table.kind == ChunkKind.VIRTUAL]
             if len(rows):
-                locations = table.foreign.locations.texts()
+                locations = list(map(workspace.context.virtual.resolve, table.foreign.locations.texts()))
                 out.extend(map(locations.__getitem__, rows.tolist()))
         return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -61,9 +62,12 @@ class Progress:
         parts += [f"{self.done}/{self.total} tasks", counted(self.rows, "row"), counted(self.chunks, "chunk")]
         parts += [size(self.bytes), *self._time(share)]
         if self.out.isatty():
-            full = round(share * WIDTH)
-            parts.insert(1, "━" * full + "─" * (WIDTH - full))
-            self.out.write("\r" + "  ".join(parts) + "\x1b[K")
+            # A line that wraps could not be overwritten.
+            columns = shutil.get_terminal_size().columns - 1
+            width = min(WIDTH, columns - len("  ".join(parts)) - 2)
+            full = round(share * width)
+            parts.insert(1, "━" * full + "─" * (width - full))
+            self.out.write("\r" + "  ".join(parts)[:columns] + "\x1b[K")
         else:
             self.out.write("  ".join(parts) + "\n")
         self.out.flush()

@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.client import HTTPConnection
@@ -75,7 +75,6 @@ class RunningServer:
     port: int
     make_bucket: Callable[[str], None]
     locate: Callable[[str, int], Location]
-    requests: list[str] = field(default_factory=list)
 
     def location(self, bucket: str, port: int | None = None) -> Location:
         """Where that bucket is; through the proxy at ``port``, if one is given."""
