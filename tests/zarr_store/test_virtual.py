@@ -83,6 +83,7 @@ def test_one(store: IcechunkStore, files: str, open_repo: Callable[[], frazil.Re
     np.testing.assert_array_equal(read(reader.store), expected)
     assert reader.chunk_type("a", [2, 1, 0]) == frazil.ChunkType.virtual
     assert reader.all_virtual_chunk_locations() == [f"{files}0.bin", f"{files}2.bin"]
+    assert batches(reader.store, "a")[0][2] == [f"{files}0.bin", f"{files}2.bin"]
 
 
 MANY = ["set_virtual_refs", "set_virtual_refs_async", "set_virtual_refs_arr", "set_virtual_refs_arr_async"]

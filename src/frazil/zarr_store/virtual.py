@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import Container, VirtualSources, normalized
+from frazil.chunks.virtual import RELATIVE, Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_to_text
@@ -77,7 +77,8 @@ def set_some(
         numbers,
         np.array([chunk.offset for chunk in chunks], np.uint64),
         np.array([chunk.length for chunk in chunks], np.uint64),
-        [(etag, modified) for _, etag, modified in distinct],
+        Ragged.of_text([etag or "" for _, etag, _ in distinct]),
+        np.array([modified or 0 for _, _, modified in distinct], np.uint32),
         validate,
     )
 
@@ -119,8 +120,10 @@ def set_grid(
         index, numbers, starts, sizes = index[there], numbers[there], starts[there], sizes[there]
         del distinct[missing]
         numbers = numbers - (numbers > missing)
-    checksums = [_checksum(checksum)] * len(distinct)
-    return _set(workspace, path, index, distinct, numbers, starts, sizes, checksums, validate)
+    etag, modified = _checksum(checksum)
+    etags = Ragged.of_text([etag or ""]).take(np.zeros(len(distinct), np.int64))
+    times = np.full(len(distinct), modified or 0, np.uint32)
+    return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
 
 
 def _set(
@@ -131,7 +134,8 @@ def _set(
     numbers: NDArray[np.uint32],
     offsets: NDArray[np.uint64],
     lengths: NDArray[np.uint64],
-    checksums: list[tuple[str | None, int | None]],
+    etags: Ragged,
+    modified: NDArray[np.uint32],
     validate: bool,
 ) -> Failed:
     """Set references to ``locations[numbers]``; those without a container are left out and returned."""
@@ -146,11 +150,7 @@ def _set(
         offsets,
         lengths,
         np.zeros((0, 12), np.uint8),
-        ForeignObjects(
-            Ragged.of_text(locations),
-            Ragged.of_text([etag or "" for etag, _ in checksums]),
-            np.array([modified or 0 for _, modified in checksums], np.uint32),
-        ),
+        ForeignObjects(Ragged.of_text(locations), etags, modified),
         Ragged.empty(),
     ).sorted()
     if known.all():
@@ -208,6 +208,8 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     table = workspace.table(node.path)
     native = list(map(id_to_text, map(bytes, table.chunk_ids)))
     foreign = table.foreign.locations.texts()
+    if any(map(str.startswith, foreign, repeat(RELATIVE))):
+        foreign = list(map(workspace.context.virtual.resolve, foreign))
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
         part = table.take(slice(start, start + batch_size))
