@@ -207,7 +207,7 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
         return
     table = workspace.table(node.path)
     native = list(map(id_to_text, map(bytes, table.chunk_ids)))
-    foreign = table.foreign.locations.texts()
+    foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
         part = table.take(slice(start, start + batch_size))
