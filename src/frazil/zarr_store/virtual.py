@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import RELATIVE, Container, VirtualSources, normalized
+from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_to_text
@@ -207,9 +207,7 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
         return
     table = workspace.table(node.path)
     native = list(map(id_to_text, map(bytes, table.chunk_ids)))
-    foreign = table.foreign.locations.texts()
-    if any(map(str.startswith, foreign, repeat(RELATIVE))):
-        foreign = list(map(workspace.context.virtual.resolve, foreign))
+    foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
         part = table.take(slice(start, start + batch_size))
