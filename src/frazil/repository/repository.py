@@ -360,9 +360,8 @@ class Repository:
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        tips = dict(info.branches)
-        if (branch, tag, snapshot_id) != (None, None, None):
-            tips = {branch or tag or snapshot_id or "": _one(info, branch, tag, snapshot_id)}
+        everything = (branch, tag, snapshot_id) == (None, None, None)
+        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
         return ancestry_graph(info, tips, plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
