@@ -452,7 +452,7 @@ class Repository:
         return self.ops_log()
 
     create_async = awaitable_class(create)
-    open_async = awaitable_class(open)
+    open_async = awaitable_class(open)  # noqa: A003  # the method above
     open_or_create_async = awaitable_class(open_or_create)
     exists_async = awaitable_static(exists)
     fetch_config_async = awaitable_static(fetch_config)
