@@ -17,6 +17,7 @@ import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, unquote
 
@@ -162,6 +163,13 @@ class VirtualSources:
             )
         return normalized(prefix + path)
 
+    def urls(self, locations: Sequence[str]) -> list[str]:
+        """Stored locations as URLs: only the relative ones change. See ``resolve``."""
+        relative = list(map(str.startswith, locations, repeat(RELATIVE)))
+        if not any(relative):
+            return list(locations)
+        return list(map(_one_url, repeat(self), locations, relative))
+
     def find(self, location: str) -> Container:
         """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
         return self._place(location)[2]
@@ -218,6 +226,10 @@ class VirtualSources:
                 reader = self._open_foreign(container.store, self._credentials[prefix], prefix)
                 self._readers[prefix] = reader
             return reader
+
+
+def _one_url(sources: VirtualSources, location: str, relative: bool) -> str:
+    return sources.resolve(location) if relative else location
 
 
 class _Verdicts(dict[str, bool]):

@@ -295,7 +295,7 @@ class Session:
             table = workspace.table(path)
             rows = table.source[table.kind == ChunkKind.VIRTUAL]
             if len(rows):
-                locations = list(map(workspace.context.virtual.resolve, table.foreign.locations.texts()))
+                locations = workspace.context.virtual.urls(table.foreign.locations.texts())
                 out.extend(map(locations.__getitem__, rows.tolist()))
         return out
 
