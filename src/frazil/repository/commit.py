@@ -68,14 +68,15 @@ def commit_changes(
     ``flush`` makes the chunks of the changes durable. Raises ``ConflictError`` with both parents if the
     branch has moved, and then wrote nothing that anybody sees.
     """
-    info = context.repo_info()
-    require_online(info)
-    require_tip(info, branch, parent.id)
+    begun = context.begin()
+    require_online(begun.info)
+    require_tip(begun.info, branch, parent.id)
     with putting(context.storage) as puts:
         puts.run(flush)
-        snapshot, written = write_version(context, puts, info, parent, changes, message, metadata)
+        puts.run(lambda: begun.save(context.storage))
+        snapshot, written = write_version(context, puts, begun.info, parent, changes, message, metadata)
     entry = SnapshotEntry(snapshot.id, parent.id, snapshot.flushed_at, message, metadata)
-    context.update(new_commit(branch, parent.id, entry))
+    context.update(new_commit(branch, parent.id, entry), begun)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id

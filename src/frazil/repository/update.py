@@ -7,6 +7,8 @@ Every change is a pure function from one repo info to the next. The loop
 3. saves the bytes it read under ``overwritten/``,
 4. writes the new ``repo`` if it is still at that version, or starts again.
 
+A commit has files of its own to write before: it does the first round's 1. and 3. meanwhile.
+
 *Was it written?* Neither "condition not met" nor an error proves that it was not: the client may have met
 its own first attempt, or lost an answer. Every attempt carries a name that nobody else has: the random name
 of the backup, which the new ``repo`` quotes. After anything but a plain success the loop reads ``repo``
@@ -91,6 +93,26 @@ def read_repo_info(storage: Storage, last_seen: LastSeen | None = None) -> tuple
     return (last_seen or LastSeen()).decoded(raw), version, raw
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt starts from: the repo info as it was read, and the name of the backup of that."""
+
+    info: RepoInfo
+    version: Version
+    raw: bytes
+    backup: str
+
+    def save(self, storage: Storage) -> None:
+        """Make the backup."""
+        storage.backup(REPO, self.version, self.raw, backup_key(self.backup))
+
+
+def begin(storage: Storage, last_seen: LastSeen | None = None) -> Attempt:
+    """Read the repo info for an attempt to change it."""
+    info, version, raw = read_repo_info(storage, last_seen)
+    return Attempt(info, version, raw, backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)))
+
+
 def update_repo_info(
     storage: Storage,
     change: Change,
@@ -99,8 +121,10 @@ def update_repo_info(
     keep: int,
     level: int,
     last_seen: LastSeen | None = None,
+    begun: Attempt | None = None,
 ) -> RepoInfo:
     """Run the loop; ``keep`` is the length of the ops log in ``repo``, ``level`` that of the compression.
+    ``begun`` is a first attempt whose backup has been made.
 
     Raises what ``change`` raises, ``ConflictError`` (``update-attempts-exhausted``) when others were always
     first, and ``StorageError`` when the storage fails for good.
@@ -110,7 +134,8 @@ def update_repo_info(
     since = 0
     failures = 0
     for attempt in range(max(policy.tries, 1)):
-        info, version, raw = read_repo_info(storage, last_seen)
+        at = begin(storage, last_seen) if attempt or begun is None else begun
+        info = at.info
         newest = info.ops.entry(0).updated_at if len(info.ops) else 0
         since = since or newest
         if mine := _written(storage, info, attempts, since):
@@ -121,15 +146,15 @@ def update_repo_info(
         refused.clear()
         now = max(now_us(), newest + 1)
         changed = change(info, now)
-        name = backup_name(now // 1000, os.urandom(OBJECT_ID_BYTES))
-        after = changed.info.recorded(replace(changed.entry, updated_at=now), backup=name, keep=keep)
-        attempts[name] = after
+        after = changed.info.recorded(replace(changed.entry, updated_at=now), backup=at.backup, keep=keep)
+        attempts[at.backup] = after
         try:
-            storage.backup(REPO, version, raw, backup_key(name))
-            answer = storage.put(REPO, encode_repo_info(after, level=level), IfVersion(version))
+            if at is not begun:
+                at.save(storage)
+            answer = storage.put(REPO, encode_repo_info(after, level=level), IfVersion(at.version))
             if isinstance(answer, Stored):
                 return after
-            refused.append(name)
+            refused.append(at.backup)
         except StorageError:
             failures += 1
             if failures >= policy.errors:
