@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -51,14 +52,15 @@ def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
 
 def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
     """``snapshot_info`` for many, at the speed of ``map``: histories are long."""
-    own = map(attrgetter("id"), entries)
+    own = list(map(attrgetter("id"), entries))
     parents = list(map(attrgetter("parent"), entries))
-    known = list(filter(None, parents))
+    # Most are each other's parents.
+    known = list(dict.fromkeys(chain(own, filter(None, parents))))
     names: dict[bytes | None, str] = dict(zip(known, ids_to_text(id_matrix(known)), strict=True))
     return list(
         map(
             SnapshotInfo,
-            ids_to_text(id_matrix(list(own))),
+            map(names.__getitem__, own),
             map(names.get, parents),
             map(to_datetime, map(attrgetter("flushed_at"), entries)),
             map(attrgetter("message"), entries),
