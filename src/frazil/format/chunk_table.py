@@ -99,6 +99,9 @@ class ForeignObjects:
         )
 
 
+#: So much longer is a table in which a look-up for each row of another is cheaper than sorting both.
+_MANY_TIMES = 16
+
 _NO_IDS = np.zeros((0, 12), np.uint8)
 _NO_FOREIGN = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
 _NO_INLINE = Ragged.empty()
@@ -347,7 +350,19 @@ class ChunkTable:
         if len(filled) < 2:
             return filled[0] if filled else tables[0]
         index = np.concatenate([table.index for table in filled])
+        first, last = filled[0], filled[-1]
+        if len(filled) == 2 and _MANY_TIMES * len(last) <= len(first):
+            rows = first.find_many(last.index)
+            if (rows >= 0).all():
+                return stack(filled, index)._replaced(rows)
         return stack(filled, index).sorted()
+
+    def _replaced(self, rows: I64) -> ChunkTable:
+        """With the last ``len(rows)`` rows in the places of others. Of a table that nobody else has."""
+        kept = slice(len(self) - len(rows))
+        for column in (self.kind, self.source, self.offset, self.length):
+            column[rows] = column[kept.stop :]
+        return self.take(kept)
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:
