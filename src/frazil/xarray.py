@@ -31,7 +31,7 @@ from xarray.backends.writers import dump_to_store
 from xarray.backends.zarr import ZarrStore
 from zarr.core.array_spec import ArrayConfigParams
 
-from frazil.session import ForkSession, Session
+from frazil.repository.session import ForkSession, Session
 
 Mode = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
