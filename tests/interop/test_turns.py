@@ -137,6 +137,7 @@ class Turns(RuleBasedStateMachine):
         self.model = Model()
         self.work: Work | None = None
         self.number = 0
+        self.quiet = 0  # steps since garbage was collected
 
     def teardown(self) -> None:
         try:
@@ -147,6 +148,7 @@ class Turns(RuleBasedStateMachine):
 
     def count(self, name: str) -> None:
         type(self).steps += 1
+        self.quiet += 1
         type(self).seen[name] += 1
 
     def side(self, is_ours: bool) -> Side:
@@ -164,18 +166,32 @@ class Turns(RuleBasedStateMachine):
         self.model.branches["main"] = ROOT
         self.model.ops.append("RepoInitialized")
         self.check_state()
+        self.begin(not is_ours, "main")
 
     # Sessions
 
-    @precondition(lambda self: self.work is None)
     @rule(is_ours=who, pick=st.integers(0, 9))
     def open_session(self, is_ours: bool, pick: int) -> None:
+        """A new session; one that is open is left behind, uncommitted."""
         self.count("session")
-        branch = self.pick(sorted(self.model.branches), pick)
+        self.begin(is_ours, self.pick(sorted(self.model.branches), pick))
+
+    def begin(self, is_ours: bool, branch: str) -> None:
         tip = self.model.branches[branch]
         session = self.side(is_ours).repo.writable_session(branch)
         assert session.snapshot_id == tip
         self.work = Work(session, branch, tip, dict(self.model.versions[tip].tree))
+
+    def next_turn(self) -> None:
+        """The other side goes on, on the same branch if it is still there."""
+        work = self.work
+        assert work is not None
+        branch = work.branch if work.branch in self.model.branches else "main"
+        self.begin(not isinstance(work.session, frazil.Session), branch)
+
+    @property
+    def idle(self) -> bool:
+        return self.work is not None and not self.work.session.has_uncommitted_changes
 
     @staticmethod
     def pick(names: list[str], number: int) -> str:
@@ -386,15 +402,15 @@ class Turns(RuleBasedStateMachine):
             assert conflict.value.expected_parent == work.base
             assert conflict.value.actual_parent == self.model.branches[work.branch]
             work.session.discard_changes()
-            self.work = None
+            self.next_turn()
             return
         self.count("commit")
         assert work.is_dirty or not work.session.has_uncommitted_changes
         status = diff_text(work.session.status())
         id_ = work.session.commit(message, told, allow_empty=True)
         self.committed(work.branch, id_, work.tree, message, told)
-        self.work = None
         assert diff_of(self.ours.repo, work.base, id_) == status
+        self.next_turn()
 
     def committed(self, branch: str, id_: str, tree: Tree, message: str, told: dict[str, Any]) -> None:
         parent = self.model.branches[branch]
@@ -436,7 +452,6 @@ class Turns(RuleBasedStateMachine):
         tree[""] = {**known, "value": value}
         self.committed(branch, self.side(not is_ours).repo.lookup_branch(branch), tree, message, {"n": value})
 
-    @precondition(lambda self: self.work is None)
     @rule(pick=st.integers(0, 9), parts=st.integers(1, 3), dirty=st.booleans(), wide=st.booleans())
     def fork_and_merge(self, pick: int, parts: int, dirty: bool, wide: bool) -> None:
         """Forks that went through a pickle each write some chunks of one array."""
@@ -480,7 +495,7 @@ class Turns(RuleBasedStateMachine):
         self.model.ops.append("BranchCreated")
         self.check_state()
 
-    @precondition(lambda self: self.work is None and len(self.model.branches) > 1)
+    @precondition(lambda self: self.idle and len(self.model.branches) > 1)
     @rule(is_ours=who, pick=st.integers(0, 9))
     def delete_branch(self, is_ours: bool, pick: int) -> None:
         self.count("delete branch")
@@ -489,18 +504,20 @@ class Turns(RuleBasedStateMachine):
         del self.model.branches[name]
         self.model.ops.append("BranchDeleted")
         self.check_state()
+        self.next_turn()
 
-    @precondition(lambda self: self.work is None)
-    @rule(is_ours=who, pick=st.integers(0, 9), target=st.integers(0, 99), sure=st.booleans())
-    def reset_branch(self, is_ours: bool, pick: int, target: int, sure: bool) -> None:
+    @precondition(lambda self: self.idle)
+    @rule(is_ours=who, pick=st.integers(0, 9), aim=st.integers(0, 99), sure=st.booleans())
+    def reset_branch(self, is_ours: bool, pick: int, aim: int, sure: bool) -> None:
         self.count("reset branch")
         name = self.pick(sorted(self.model.branches), pick)
-        to = self.pick(sorted(self.model.versions), target)
+        to = self.pick(sorted(self.model.versions), aim)
         expected = self.model.branches[name] if sure else None
         self.side(is_ours).repo.reset_branch(name, to, from_snapshot_id=expected)
         self.model.branches[name] = to
         self.model.ops.append("BranchReset")
         self.check_state()
+        self.next_turn()
 
     @rule(is_ours=who, name=st.sampled_from(["v1", "v2", "é/x", "0"]), pick=st.integers(0, 99))
     def create_tag(self, is_ours: bool, name: str, pick: int) -> None:
@@ -547,24 +564,27 @@ class Turns(RuleBasedStateMachine):
         self.count("config")
         self.side(is_ours).repo.save_config()
         self.model.ops.append("ConfigChanged")
-        if self.work is None:
+        if self.idle:
             self.ours.open()
             self.theirs.open()
             assert self.ours.repo.config.inline_chunk_threshold_bytes == 12
             assert self.theirs.repo.config.inline_chunk_threshold_bytes == 12
+            self.next_turn()
         self.check_state()
 
-    @precondition(lambda self: self.work is None)
-    @rule(data=st.data())
-    def collect_garbage(self, data: Any) -> None:
+    @precondition(lambda self: self.idle and self.quiet > 12)
+    @rule()
+    def collect_garbage(self) -> None:
         """By the reference, which has to leave alone what is alive in files with many chunks."""
         self.count("garbage")
+        self.quiet = 0
         before = self.model.reachable()
         self.theirs.repo.garbage_collect(datetime.now(UTC) + timedelta(seconds=5))
         self.model.versions = {id_: v for id_, v in self.model.versions.items() if id_ in before}
         self.model.ops.append("GCRan")
         self.check_state()
         self.check_all()
+        self.next_turn()
 
     # What is read
 

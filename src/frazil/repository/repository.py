@@ -360,9 +360,8 @@ class Repository:
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        tips = dict(info.branches)
-        if (branch, tag, snapshot_id) != (None, None, None):
-            tips = {branch or tag or snapshot_id or "": _one(info, branch, tag, snapshot_id)}
+        everything = (branch, tag, snapshot_id) == (None, None, None)
+        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
         return ancestry_graph(info, tips, plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
@@ -453,7 +452,7 @@ class Repository:
         return self.ops_log()
 
     create_async = awaitable_class(create)
-    open_async = awaitable_class(open)
+    open_async = awaitable_class(open)  # noqa: A003  # the method above
     open_or_create_async = awaitable_class(open_or_create)
     exists_async = awaitable_static(exists)
     fetch_config_async = awaitable_static(fetch_config)
