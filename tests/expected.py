@@ -78,7 +78,7 @@ def kind_text(kind: object) -> str:
     if found is None:
         return text
     when = datetime.fromisoformat(found["when"]) if "T" in found["when"] else _literal_time(found["when"])
-    reason = re.sub(r'^Some\((.*)\)$', r"\1", found["reason"]).strip("\"'")
+    reason = re.sub(r"^Some\((.*)\)$", r"\1", found["reason"]).strip("\"'")
     return f"RepoStatusChanged({found['availability']}, {when.isoformat()}, {reason})"
 
 

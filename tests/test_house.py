@@ -56,7 +56,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
-    "zarr": {"zarr_store", "xarray", "dask", "testing"},
+    "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {"spark"},

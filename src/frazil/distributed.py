@@ -23,7 +23,8 @@ def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> Fork
 def merge_sessions(*sessions: ForkSession | Iterable[ForkSession]) -> ForkSession:
     """One fork with the work of several forks of the same session.
 
-    Raises ``SessionStateError`` (``merge-failed``) if two of them changed the same chunk or node, ``ValueError`` without any.
+    Raises ``SessionStateError`` (``merge-failed``) if two of them changed the same chunk or node,
+    ``ValueError`` without any.
     """
     forks: list[ForkSession] = []
     for each in sessions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.chunk_table import ChunkKind, ChunkTable, InlineRef, NativeRef, VirtualRef
+from frazil.format.chunk_table import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.coordinates import ascending, box, in_order, keys
 
 cases = settings(derandomize=True, max_examples=150, deadline=None)
@@ -204,7 +205,7 @@ def test_tables_of_one_manifest_share_their_sources_when_merged() -> None:
 def test_ascending_and_keys(rows: list[Coords]) -> None:
     ndim = len(rows[0]) if rows else 1
     index = np.array(rows, np.uint32).reshape(len(rows), ndim)
-    assert ascending(index) == all(a < b for a, b in zip(rows, rows[1:], strict=False))
+    assert ascending(index) == all(a < b for a, b in pairwise(rows))
     order = keys(index, box(index)).argsort(kind="stable")
     assert [rows[i] for i in order] == sorted(rows)
     assert [tuple(row) for row in in_order([index])[0].tolist()] == sorted(rows)

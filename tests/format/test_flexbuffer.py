@@ -110,7 +110,18 @@ def test_wide_offsets(n: int) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [2**64, -(2**63) - 1, math.nan, math.inf, {1: 2}, {"a\0b": 1}, object(), b"x", "\ud800", {1, 2}],
+    [
+        2**64,
+        -(2**63) - 1,
+        math.nan,
+        math.inf,
+        {1: 2},
+        {"a\0b": 1},
+        pytest.param(object(), id="an object"),
+        b"x",
+        "\ud800",
+        {1, 2},
+    ],
     ids=repr,
 )
 def test_what_cannot_be_written(value: Any) -> None:
@@ -158,17 +169,16 @@ def test_types_of_other_writers(data: str, expected: Any) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        "",
-        "00",
-        "0000",
-        "000003",
-        "ff2801",
-        "022801",
-        "01fc01",
-        "010c01",
+        *("", "00", "0000"),  # too short
+        "000003",  # a root of 3 bytes
+        "01fc01",  # a type that does not exist
+        "010c01",  # a float of one byte
+        *("ff2801", "022801"),  # offsets to before the buffer
+        "61" * 100 + "00ff1101",  # and to a key there
+        "c8" + "61" * 100 + "00651401",  # a text longer than the buffer
+        "c30001031401",  # a text that is not UTF-8
+        "0401020304042801",  # fewer types than elements
         "ff0801ff",
-        "610264 1401",
-        "c3 01 1401",
     ],
 )
 def test_damage_is_a_format_error_that_names_the_bytes(data: str) -> None:

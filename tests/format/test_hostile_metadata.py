@@ -1,6 +1,7 @@
-"""Any bytes are a snapshot, a repo info, or a ``FormatError`` with the file's name; time and memory have bounds."""
+"""Any bytes are a snapshot, a repo info, or a ``FormatError`` that names the file.
 
-What is decoded lazily is asked for as well, and what could be read is written again.
+What is decoded lazily is asked for as well, and what could be read is written again. Time and memory are
+bounded.
 """
 
 from __future__ import annotations

@@ -180,6 +180,11 @@ def test_ascending_at_the_end_of_the_values() -> None:
     assert not ascending(Ragged.of_bytes([*rows, b"099"]))
     assert not ascending(Ragged.of_bytes([*rows, b"098\0"]))
     assert ascending(Ragged.of_bytes([*rows, b"099\0"]))
+    # An empty row comes first, whatever bytes are where it would be.
+    table = Ragged.of_bytes([b"\xff", *rows])
+    lengths = table.lengths.copy()
+    lengths[0] = 0
+    assert ascending(Ragged(table.values, table.starts, lengths))
 
 
 def test_offset_vectors_lead_where_they_should() -> None:
@@ -253,6 +258,14 @@ def test_slots_are_those_that_the_reference_writes() -> None:
     assert [slot for slot in range(8) if array.present(slot)[0]] == [0, 2, 3]
     assert array.numbers(0, "V16").lengths.tolist() == [0]
     assert root.children(6)[1].tolist() == [0]
+
+
+def test_manifest_files_are_sorted_in_the_file() -> None:
+    ids = np.arange(36, dtype=np.uint8)[::-1].reshape(3, 12).copy()
+    files = ManifestFiles(ids, np.ones(3, np.uint64), np.ones(3, np.uint32))
+    data = encode_snapshot(dataclasses.replace(initial_snapshot(5), manifests=files))
+    written, _ = decoded_root(open_envelope(data, FileType.SNAPSHOT)[1]).children(7)
+    assert np.array_equal(written.structs(0, 12), ids[::-1])
 
 
 def decoded_root(payload: Any) -> Any:

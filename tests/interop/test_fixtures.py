@@ -11,21 +11,19 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.expected import array_at, check_repository, check_snapshot, refs_of
+from tests.fixtures import fixture_folders, fixture_path
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
-from tests.expected import array_at, check_repository, check_snapshot, refs_of
-from tests.fixtures import fixture_folders, fixture_path
 
 PREFIX = "file:///srv/icechunk-fixtures/_virtual/"
 MODIFIED = datetime(2026, 11, 21, 7, 2, 53, tzinfo=UTC).timestamp()
 LAST_GOOD = datetime(2026, 11, 21, 8, 2, 53, tzinfo=UTC).timestamp()
 VIRT = [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111], [-1, -1, -1, -1]]
 
-REPOSITORIES = [path.parent for path in map(lambda f: f / "expected.json", fixture_folders("v2-*/*"))]
-OTHER_STATES = [
-    path for folder in REPOSITORIES for path in sorted(folder.glob("repo_*"))
-]
+REPOSITORIES = [path.parent for path in (f / "expected.json" for f in fixture_folders("v2-*/*"))]
+OTHER_STATES = [path for folder in REPOSITORIES for path in sorted(folder.glob("repo_*"))]
 
 
 def named(folder: Path) -> str:

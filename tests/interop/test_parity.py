@@ -23,7 +23,6 @@ import inspect
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +31,7 @@ import frazil
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
 LIST = Path(__file__).parent / "missing.txt"
 SUBMODULES = (
@@ -192,7 +192,9 @@ def public_names(module: ModuleType) -> list[str]:
     if hasattr(module, "__all__"):
         return list(module.__all__)
     return [
-        name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__
+        name
+        for name, value in vars(module).items()
+        if is_public(name) and getattr(value, "__module__", None) == module.__name__
     ]
 
 

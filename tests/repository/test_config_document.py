@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fixtures import fixture_folders
 
 from frazil.errors import FormatError
 from frazil.format.flexbuffer import dumps
@@ -145,16 +145,13 @@ def test_a_full_document_round_trips() -> None:
     assert decode_config(encode_config(config)) == config
 
 
-def fixtures() -> list[Path]:
-    given = os.environ.get("FRAZIL_FIXTURES")
-    places = [Path(given)] if given else [p / "shared/fixtures" for p in Path(__file__).parents]
-    found = next((place for place in places if place.is_dir()), None)
-    return sorted(found.glob("v2-*/*/expected.json")) if found else []
-
-
-@pytest.mark.parametrize("expected", fixtures(), ids=lambda p: f"{p.parts[-3]}/{p.parts[-2]}")
-def test_documents_of_the_fixtures_round_trip(expected: Path) -> None:
-    document = json.loads(expected.read_text())["repo_info_raw"]["config"]
+@pytest.mark.parametrize(
+    "folder",
+    [folder for folder in fixture_folders("v2-*/*") if (folder / "expected.json").exists()],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_documents_of_the_fixtures_round_trip(folder: Path) -> None:
+    document = json.loads((folder / "expected.json").read_text())["repo_info_raw"]["config"]
     if document is None:
         pytest.skip("this repository has no configuration")
     assert to_document(from_document(document)) == document

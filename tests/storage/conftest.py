@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +12,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from frazil.testing.servers import RunningServer
-
-_INSTALL = Path(__file__).parents[2] / "scripts" / "install-test-servers"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -29,14 +25,9 @@ def _nobody_looks_for_credentials() -> Iterator[None]:
         yield
 
 
-def _need(name: str, is_installed: Callable[[], bool]) -> None:
-    """Skip, or install: in CI, or where FRAZIL_TEST_SERVERS says ``all``."""
-    if is_installed():
-        return
-    if os.environ.get("CI") != "true" and os.environ.get("FRAZIL_TEST_SERVERS") != "all":
-        pytest.skip(f"{name} is not installed: run {_INSTALL.name} or set FRAZIL_TEST_SERVERS=all")
-    subprocess.run([str(_INSTALL), name], check=True, timeout=500)
-    assert is_installed()
+def _need(name: str, is_installed: bool) -> None:
+    if not is_installed:
+        pytest.skip(f"{name} is not installed: run scripts/install-test-servers {name}")
 
 
 def _session_of(start: Callable[[], AbstractContextManager[RunningServer]]) -> Iterator[RunningServer]:
@@ -56,11 +47,11 @@ def gcs() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[RunningServer]:
-    _need("ceph", servers.ceph_is_installed)
+    _need("ceph", servers.ceph_is_installed())
     yield from _session_of(servers.ceph)
 
 
 @pytest.fixture(scope="session")
 def azurite() -> Iterator[RunningServer]:
-    _need("azurite", lambda: servers.azurite_binary() is not None)
+    _need("azurite", servers.azurite_binary() is not None)
     yield from _session_of(servers.azurite)

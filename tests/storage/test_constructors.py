@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ _MAKE: dict[str, Callable[[], Storage]] = {
 @pytest.mark.parametrize("name", _MAKE)
 def test_no_secret_is_printed(name: str) -> None:
     storage = _MAKE[name]()
-    assert repr(storage).startswith("<icechunk.Storage>\ntype: ")
+    assert repr(storage).startswith("<frazil.Storage>\ntype: ")
     for text in (repr(storage), str(storage), repr(getattr(storage, "_location", ""))):
         assert _SECRET not in text
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage)
@@ -152,6 +153,63 @@ def test_static_keys_are_not_mixed_with_the_environment(
             assert "Credential=FROMENV/" in headers["authorization"]
 
 
+@pytest.mark.parametrize(
+    ("profile", "in_environment", "expected"),
+    [
+        (None, None, "DEFAULTKEY/{}/eu-west-1/"),
+        ("work", None, "WORKKEY/{}/us-east-1/"),
+        ("work", "ENVKEY", "ENVKEY/{}/us-east-1/"),
+    ],
+)
+def test_keys_of_a_profile(
+    server: ObjectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    profile: str | None,
+    in_environment: str | None,
+    expected: str,
+) -> None:
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = DEFAULTKEY\naws_secret_access_key = s%s\n"
+        "[work]\naws_access_key_id = WORKKEY\naws_secret_access_key = s\naws_session_token = t\n"
+    )
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n[profile work]\noutput = json\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    if profile is not None:
+        monkeypatch.setenv("AWS_PROFILE", profile)
+    if in_environment is not None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", in_environment)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    s3_storage(bucket="bucket", prefix="p", endpoint_url=server.url, allow_http=True).head("repo")
+    headers = server.requests[-1].headers
+    day = datetime.now(UTC).strftime("%Y%m%d")
+    assert f"Credential={expected.format(day)}" in headers["authorization"]
+    assert headers.get("x-amz-security-token") == ("t" if expected.startswith("WORKKEY") else None)
+
+
+def test_a_broken_profile_is_an_error_of_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "credentials").write_text("no section\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    with pytest.raises(StorageError) as caught:
+        s3_storage(bucket="bucket", prefix="p").head("repo")
+    assert caught.value.kind == ErrorKind.STORAGE_CONFIG
+
+
+def test_a_missing_bucket_is_named(server: ObjectServer) -> None:
+    storage = s3_storage(
+        bucket="nobody", prefix="p", endpoint_url=server.url, allow_http=True, anonymous=True
+    )
+    for call in (lambda: storage.put("repo", b"1"), lambda: storage.put("repo", b"1", IfAbsent())):
+        with pytest.raises(StorageError, match="bucket or container was not found") as caught:
+            call()
+        assert caught.value.kind == ErrorKind.OBJECT_STORE
+    with pytest.raises(StorageError, match="NoSuchBucket"):
+        list(storage.list(""))
+
+
 def test_anonymous_requests_are_not_signed(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "FROMENV")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
@@ -224,9 +282,10 @@ def test_refreshable_credentials(server: ObjectServer) -> None:
     )
     storage = pickle.loads(pickle.dumps(storage))
     assert not _calls
-    for _ in range(5):
+    for _ in range(3):
         storage.head("repo")
-    # Kept until they are about to expire, though the client asks from five minutes before.
+        time.sleep(0.3)
+    # Kept until they are about to expire, though the client asks anew from five minutes before.
     assert len(_calls) == 1
     assert "Credential=KEY1/" in server.requests[-1].headers["authorization"]
 

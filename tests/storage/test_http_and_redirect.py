@@ -127,7 +127,7 @@ def test_redirect(server: ObjectServer, redirects: Redirects) -> None:
     }
     storage = redirect_storage(f"{redirects.url}/data")
     assert redirects.asked == []
-    assert repr(storage) == f"<icechunk.Storage>\ntype: redirect\nurl: {redirects.url}/data\n"
+    assert repr(storage) == f"<frazil.Storage>\ntype: redirect\nurl: {redirects.url}/data\n"
     _writes_are_refused(storage)
     for copy in (storage, storage.with_settings(StorageSettings()), pickle.loads(pickle.dumps(storage))):
         redirects.asked.clear()

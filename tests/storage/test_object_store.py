@@ -32,6 +32,8 @@ class TestCeph(StorageSuite):
 
 @pytest.mark.servers
 class TestAzurite(StorageSuite):
+    many = 300  # it is slow, and its page is 5000
+
     @pytest.fixture
     def storage(self, azurite: RunningServer) -> Storage:
         return azurite.storage(prefix="prefix")

@@ -100,9 +100,7 @@ class ChangeSet:
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
         # What the base has at these paths is gone, unless an earlier change already replaced it.
         ids, arrays = base.identities(rows)
-        self.deleted.update(
-            (id_, is_array) for id_, is_array in zip(ids, arrays, strict=True) if id_ not in self.deleted
-        )
+        self.deleted = dict(zip(ids, arrays, strict=True)) | self.deleted
         for node_ in gone.values():
             self.created.discard(node_.id)
         removed = {node_.id for node_ in gone.values()}.union(ids)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.columns import row_keys
+from frazil.format.ids import id_list
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 
@@ -42,8 +43,8 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
     names = {**old, **new}
 
     def named(names: dict[bytes, str], field: str) -> frozenset[str]:
-        ids = {id_.tobytes() for log in logs for id_ in getattr(log, field)}
-        return frozenset(names[id_] for id_ in ids if id_ in names)
+        ids = set().union(*(id_list(getattr(log, field)) for log in logs))
+        return frozenset(map(names.__getitem__, ids & names.keys()))
 
     chunks: dict[bytes, list[NDArray[np.uint32]]] = {}
     for log in logs:

@@ -16,8 +16,8 @@ import re
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import repeat
 from functools import lru_cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote, unquote
 

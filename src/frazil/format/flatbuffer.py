@@ -38,7 +38,7 @@ _U4: Final = np.dtype("<u4")
 
 _FEW_NUMBERS: Final = 8
 #: Vectors that tables share may be copied out up to this size, however small the file.
-_SMALL: Final = 1 << 24
+_SMALL: Final = 1 << 20
 
 
 class Buffer:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable
+    from collections.abc import Buffer
 
 # Types of the specification. Typed vectors of 2, 3, 4 elements: INT, UINT, FLOAT of each length.
 NULL, INT, UINT, FLOAT, KEY, STRING = range(6)
@@ -244,13 +244,6 @@ class _Reader:
         # this comes from offsets that meet again and again.
         self.budget = 4 * len(self.data) + 64
         self.texts: dict[tuple[int, int], str] = {}
-        self.scalars: dict[int, Callable[[int, int], Any]] = {
-            NULL: lambda position, width: None,
-            INT: lambda position, width: self.number(INT, position, width),
-            UINT: lambda position, width: self.number(UINT, position, width),
-            FLOAT: lambda position, width: self.number(FLOAT, position, width),
-            BOOL: lambda position, width: self.number(UINT, position, width) != 0,
-        }
 
     def fail(self, expected: str) -> FormatError:
         return FormatError(f"{self.what}: damaged flexbuffer: expected {expected}")
@@ -301,9 +294,12 @@ class _Reader:
         """The value at ``position`` (``width`` bytes wide there) of this packed type."""
         self.spend(1)
         kind, child = packed >> 2, 1 << (packed & 3)
-        scalar = self.scalars.get(kind)
-        if scalar is not None:
-            return scalar(position, width)
+        if kind == NULL:
+            return None
+        if kind in _CODES:
+            return self.number(kind, position, width)
+        if kind == BOOL:
+            return self.number(UINT, position, width) != 0
         at = self.target(position, width)
         if kind == KEY:
             return self.key(at)

@@ -69,6 +69,14 @@ def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8
     return np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), size)
 
 
+def id_list(ids: NDArray[np.uint8]) -> list[bytes]:
+    """The rows of a matrix of ids, each as bytes."""
+    rows, size = ids.shape
+    data = np.ascontiguousarray(ids).tobytes()
+    starts = range(0, rows * size, size)
+    return list(map(data.__getitem__, map(slice, starts, range(size, rows * size + size, size))))
+
+
 def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:
     """Ids as fixed-width byte strings that sort and search in the order of the specification."""
     rows, size = ids.shape

@@ -279,7 +279,8 @@ class Session:
     def all_virtual_chunk_locations(self) -> list[str]:
         """The URL of every virtual chunk of every array; relative locations lead where their container is.
 
-        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without container.
+        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without
+        container.
         """
         workspace = self._state.workspace
         nodes = workspace.nodes_table()

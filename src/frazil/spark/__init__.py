@@ -1,0 +1,28 @@
+"""Pipelines on Spark: plan on the driver, work on the executors, commit once.
+
+    session    a Spark session: the active one, or a local one that needs no configuration
+    engine     run a function over many small messages, on Spark or right here
+    write      write the blocks of arrays in parallel, from forks of one session
+    progress   how far a job is, on a terminal or in a log
+
+Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
+Spark Connect.
+"""
+
+from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.progress import Progress
+from frazil.spark.session import get_spark
+from frazil.spark.write import Block, Plan, Written, plan, write_blocks
+
+__all__ = [
+    "Block",
+    "Engine",
+    "Inline",
+    "OnSpark",
+    "Plan",
+    "Progress",
+    "Written",
+    "get_spark",
+    "plan",
+    "write_blocks",
+]

@@ -17,7 +17,8 @@ after a lost answer and met its own write. An exception proves even less. Whoeve
 must be able to recognise his own bytes and look for them (``repository.update`` does).
 
 *Versions* are opaque. Two writes of different bytes never have the same version; two of the same
-bytes may.
+bytes may. The version of an unconditional write may be empty (no etag, no generation): read the object
+before conditioning on it.
 
 *Deleting* a missing object is no error. *Listing* is recursive, in no promised order, and shows
 only whole objects.

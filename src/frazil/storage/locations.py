@@ -19,6 +19,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.aws_profile import profile_keys, profile_region
 from frazil.storage.credentials import (
     AnyAzureCredential,
     AnyAzureRefreshableCredential,
@@ -101,8 +102,9 @@ class S3Location(Location):
         config: dict[str, Any] = {"request_payer": True} if options.requester_pays else {}
         anonymous = options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous)
         config["skip_signature"] = anonymous
-        if options.region is not None:
-            config["region"] = options.region
+        region = profile_region() if options.region is None else options.region
+        if region is not None:
+            config["region"] = region
         endpoint, virtual_hosted = s3_addressing(self.bucket, options)
         config["virtual_hosted_style_request"] = virtual_hosted
         if endpoint is not None:
@@ -336,7 +338,8 @@ def _s3_provider(credentials: AnyS3Credential) -> Any:
         case S3Credentials.Refreshable():
             return _Refreshing(credentials)
         case _:
-            return None
+            found = profile_keys()
+            return None if found is None else _Constant(_s3_answer(found))
 
 
 def _s3_answer(keys: S3StaticCredentials) -> dict[str, Any]:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
 _DEFAULT_PARTS_AT_ONCE: Final = 18
+_BUCKET: Final = "the bucket or container was"
 _DELETE_BATCH: Final = 1000
 _DELETES_AT_ONCE: Final = 16
 
@@ -62,7 +63,8 @@ _DELETES_AT_ONCE: Final = 16
 class ObjectStorage(Storage):
     """The objects whose names begin with ``prefix`` in one bucket or container.
 
-    ``read_headers`` and ``write_headers`` go with every request that reads or writes.
+    ``read_headers`` and ``write_headers`` go with every request that reads or writes. A pickle holds static
+    credentials in clear; ``repr`` shows none.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class ObjectStorage(Storage):
         self._read_headers = dict(read_headers or {})
         self._write_headers = dict(write_headers or {})
         self.is_read_only = read_only
-        self._quoted = False
+        # Whether the server wants etags in quotes; None until it has understood one.
+        self._quoted: bool | None = None
         # Made at the first use: a storage that was not used yet may be forked.
         self._reader: ObjectStore | None = None
         self._writer: ObjectStore | None = None
@@ -168,7 +171,7 @@ class ObjectStorage(Storage):
             case None:
                 return Refused()
             case Always():
-                with _errors(key):
+                with _errors(key, missing=_BUCKET):
                     return _stored(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
             case IfAbsent():
                 return self._put_if(client, key, bytes_view, "create")
@@ -177,16 +180,20 @@ class ObjectStorage(Storage):
 
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
-        with _errors(check_key(key)):
+        with _errors(check_key(key), missing=_BUCKET):
             return _stored(
                 await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
             )
 
     def _update(self, client: ObjectStore, key: str, data: Buffer, version: Version) -> Stored | Refused:
-        outcome = self._put_if(client, key, data, _mode(version, quoted=self._quoted))
-        if isinstance(outcome, Stored) or version.etag is None or version.generation is not None:
+        quoted = bool(self._quoted)
+        outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
+        if isinstance(outcome, Stored):
+            self._quoted = quoted
+        if self._quoted is not None or version.etag is None or version.generation is not None:
             return outcome
-        # Refused. If the object is still that version, then the server may read etags the other way.
+        # Refused, and no etag was understood so far. If the object is still that version, then the server
+        # may know etags only in quotes.
         with _errors(key):
             try:
                 now = obstore.head(client, key)
@@ -194,14 +201,14 @@ class ObjectStorage(Storage):
                 return outcome
         if _version(now) != version:
             return outcome
-        outcome = self._put_if(client, key, data, _mode(version, quoted=not self._quoted))
+        outcome = self._put_if(client, key, data, _mode(version, quoted=True))
         if isinstance(outcome, Stored):
-            self._quoted = not self._quoted
+            self._quoted = True
         return outcome
 
     def _put_if(self, client: ObjectStore, key: str, data: Buffer, mode: Any) -> Stored | Refused:
         attributes = self._attributes(key)
-        with _errors(key):
+        with _errors(key, missing=_BUCKET):
             try:
                 return _stored(
                     obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
@@ -312,12 +319,17 @@ def _delete_one(client: ObjectStore, key: str) -> None:
 
 
 @contextmanager
-def _errors(key: str) -> Iterator[None]:
-    """Turn what obstore raises into errors of the contract."""
+def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
+    """Turn what obstore raises into errors of the contract.
+
+    ``missing`` is what the server cannot have found, if that is not the object.
+    """
     try:
         yield
     except FileNotFoundError as error:
-        raise object_not_found(key) from error
+        if missing is None:
+            raise object_not_found(key) from error
+        raise StorageError(f"{missing} not found: {first_line(error)}", ErrorKind.OBJECT_STORE) from error
     except BaseError as error:
         raise _storage_error(key, error) from error
     except ValueError as error:

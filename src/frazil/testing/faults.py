@@ -18,14 +18,16 @@ class Fault(Enum):
     LOST = "lost"
     #: It takes effect; the caller gets an error.
     ANSWER_LOST = "answer-lost"
-    #: It takes effect; the client's own retry meets it, and the caller is told that the condition did not hold.
+    #: It takes effect; the client's own retry meets it, and the caller is told that the condition did not
+    #: hold.
     MET_ITSELF = "met-itself"
     #: The storage says that the condition does not hold, and does nothing.
     REFUSED = "refused"
 
 
 class FaultyStorage(Storage):
-    """Passes everything on to ``inner``; ``choose(key, condition)`` says what happens to a ``put``, None for nothing special.
+    """Passes everything on to ``inner``; ``choose(key, condition)`` says what happens to a ``put``, None
+    for nothing special.
 
     >>> from frazil.storage.memory import MemoryStorage
     >>> storage = FaultyStorage(MemoryStorage(), lambda key, condition: Fault.ANSWER_LOST)

@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from http.client import HTTPConnection
@@ -50,6 +50,8 @@ from frazil.testing.object_server import Conditions, ObjectServer
 QUIET_ENVIRONMENT: Final = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
     "GCE_METADATA_HOST": "127.0.0.1:9",
     "GCE_METADATA_ROOT": "127.0.0.1:9",
     "METADATA_IP": "127.0.0.1",
@@ -73,7 +75,6 @@ class RunningServer:
     port: int
     make_bucket: Callable[[str], None]
     locate: Callable[[str, int], Location]
-    requests: list[str] = field(default_factory=list)
 
     def location(self, bucket: str, port: int | None = None) -> Location:
         """Where that bucket is; through the proxy at ``port``, if one is given."""

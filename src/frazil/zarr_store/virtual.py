@@ -7,15 +7,16 @@ left out and reported.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import VirtualSources, normalized
+from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_to_text
@@ -76,7 +77,8 @@ def set_some(
         numbers,
         np.array([chunk.offset for chunk in chunks], np.uint64),
         np.array([chunk.length for chunk in chunks], np.uint64),
-        [(etag, modified) for _, etag, modified in distinct],
+        Ragged.of_text([etag or "" for _, etag, _ in distinct]),
+        np.array([modified or 0 for _, _, modified in distinct], np.uint32),
         validate,
     )
 
@@ -118,8 +120,10 @@ def set_grid(
         index, numbers, starts, sizes = index[there], numbers[there], starts[there], sizes[there]
         del distinct[missing]
         numbers = numbers - (numbers > missing)
-    checksums = [_checksum(checksum)] * len(distinct)
-    return _set(workspace, path, index, distinct, numbers, starts, sizes, checksums, validate)
+    etag, modified = _checksum(checksum)
+    etags = Ragged.of_text([etag or ""]).take(np.zeros(len(distinct), np.int64))
+    times = np.full(len(distinct), modified or 0, np.uint32)
+    return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
 
 
 def _set(
@@ -130,7 +134,8 @@ def _set(
     numbers: NDArray[np.uint32],
     offsets: NDArray[np.uint64],
     lengths: NDArray[np.uint64],
-    checksums: list[tuple[str | None, int | None]],
+    etags: Ragged,
+    modified: NDArray[np.uint32],
     validate: bool,
 ) -> Failed:
     """Set references to ``locations[numbers]``; those without a container are left out and returned."""
@@ -145,11 +150,7 @@ def _set(
         offsets,
         lengths,
         np.zeros((0, 12), np.uint8),
-        ForeignObjects(
-            Ragged.of_text(locations),
-            Ragged.of_text([etag or "" for etag, _ in checksums]),
-            np.array([modified or 0 for _, modified in checksums], np.uint32),
-        ),
+        ForeignObjects(Ragged.of_text(locations), etags, modified),
         Ragged.empty(),
     ).sorted()
     if known.all():
@@ -165,20 +166,38 @@ def _normalized(
 ) -> tuple[list[str], NDArray[np.bool_]]:
     """Distinct locations as they are kept, and which of them have a container (all, if none is asked for)."""
     known = np.zeros(len(locations), np.bool_)
-    # Most start with the prefix of a container, which tells that they are well formed: no call for each.
     for container in sources.containers:
-        prefix = container.url_prefix
-        if not container.is_local and "://" in prefix and prefix == normalized(prefix):
-            known |= np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
-    rest = np.flatnonzero(~known)
-    if len(rest):
-        kept = list(locations)
-        others = list(map(normalized, map(locations.__getitem__, rest.tolist())))
-        for row, location in zip(rest.tolist(), others, strict=True):
-            kept[row] = location
-        known[rest] = sources.matching(others) if validate else True
-        return kept, known
-    return locations, known
+        known |= _plainly_in(container, locations)
+    rest = np.flatnonzero(~known).tolist()
+    if not rest:
+        return locations, known
+    kept = list(locations)
+    others = list(map(normalized, map(locations.__getitem__, rest)))
+    for row, location in zip(rest, others, strict=True):
+        kept[row] = location
+    known[rest] = sources.matching(others) if validate else True
+    return kept, known
+
+
+def _plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
+    """Locations that need no closer look: normalized, and starting with the prefix of a container.
+
+    Millions of them are looked at in a few calls. Those of files are normalized for sure if none of them has
+    unusual characters, or a segment that starts with a dot.
+    """
+    prefix = container.url_prefix
+    inside = np.zeros(len(locations), np.bool_)
+    if "://" not in prefix or prefix != normalized(prefix):
+        return inside
+    inside[:] = np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
+    if container.is_local:
+        text = "\n".join(compress(locations, inside.tolist()))
+        if "/." in text or _UNUSUAL.search(text):
+            inside[:] = False
+    return inside
+
+
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
 
 
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:

@@ -1,0 +1,56 @@
+"""Keys and region of the user's AWS profile, which the object store client does not look up itself.
+
+Of the places that AWS's own tools search, the client knows environment variables, web identity tokens,
+container credentials and the instance's metadata. Between the first and the rest come two files::
+
+    ~/.aws/credentials    [name]           aws_access_key_id, aws_secret_access_key, aws_session_token
+    ~/.aws/config         [profile name]   the same, and region
+
+``AWS_PROFILE`` names the profile (else ``default``); ``AWS_SHARED_CREDENTIALS_FILE`` and
+``AWS_CONFIG_FILE`` name other files. Single sign-on, assumed roles and credential processes are not
+followed: give their result through ``get_credentials`` or the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from configparser import Error, RawConfigParser
+from pathlib import Path
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.credentials import S3StaticCredentials
+
+
+def profile_keys() -> S3StaticCredentials | None:
+    """The profile's keys; None if it has none, or if the environment has keys, which go first."""
+    if "AWS_ACCESS_KEY_ID" in os.environ:
+        return None
+    profile = _profile()
+    key, secret = profile.get("aws_access_key_id"), profile.get("aws_secret_access_key")
+    if not key or not secret:
+        return None
+    return S3StaticCredentials(key, secret, profile.get("aws_session_token"))
+
+
+def profile_region() -> str | None:
+    """The profile's region; None if it has none, or if the environment has one, which goes first."""
+    if "AWS_REGION" in os.environ or "AWS_DEFAULT_REGION" in os.environ:
+        return None
+    return _profile().get("region")
+
+
+def _profile() -> dict[str, str]:
+    name = os.environ.get("AWS_PROFILE") or "default"
+    section = name if name == "default" else f"profile {name}"
+    config = _section("AWS_CONFIG_FILE", "config", section)
+    return config | _section("AWS_SHARED_CREDENTIALS_FILE", "credentials", name)
+
+
+def _section(variable: str, file: str, section: str) -> dict[str, str]:
+    path = Path(os.environ.get(variable) or Path.home() / ".aws" / file)
+    parser = RawConfigParser(strict=False)
+    try:
+        parser.read(path, encoding="utf-8")
+    except (Error, UnicodeDecodeError) as error:
+        raise StorageError(f"cannot read the AWS profile in {path}", ErrorKind.STORAGE_CONFIG) from error
+    return dict(parser[section]) if parser.has_section(section) else {}

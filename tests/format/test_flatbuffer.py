@@ -1,0 +1,171 @@
+"""Flatbuffers by columns: the reader finds what the writer lays out, and never leaves the buffer."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import Ragged
+from frazil.format.flatbuffer import MAX_BYTES, Buffer, Layout, Tables, Writer, link, ranges_by
+
+cases = settings(derandomize=True, max_examples=100, deadline=None)
+
+ROOT = Layout({0: "u4", 1: "u4", 2: "u4", 3: "u8", 5: "u4"}, 7)
+CHILD = Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5)
+BARE = Layout({}, 5)
+
+
+def written(names: list[str], with_fields: list[bool], numbers: list[int]) -> Buffer:
+    """A root with children (some of them without any field), strings, numbers and a string of its own."""
+    writer = Writer()
+    root, at = writer.table(ROOT)
+    root["f3"] = 2**63
+    elements, places, vector = writer.offsets(len(names))
+    link(root, ROOT, 0, at, vector)
+    chosen = np.array(with_fields, np.bool_)
+    children, children_at = writer.tables(CHILD, int(chosen.sum()))
+    _, bare_at = writer.tables(BARE, int((~chosen).sum()))
+    targets = np.empty(len(names), np.int64)
+    targets[chosen], targets[~chosen] = children_at, bare_at
+    elements[:] = targets - places
+    children["f0"] = np.arange(len(children)) + 2**40
+    children["f1"] = np.arange(8 * len(children), dtype=np.uint8).view("V8")
+    children["f4"] = 9
+    texts = Ragged.of_text(names)
+    link(children, CHILD, 2, children_at, writer.strings(texts.take(chosen)))
+    link(root, ROOT, 1, at, writer.vector(np.array(numbers, "<u8"), alignment=8))
+    vectors = writer.offset_vectors([len(names)])
+    link(root, ROOT, 2, at, vectors.positions)
+    vectors.lead(slice(None), writer.strings(texts))
+    link(root, ROOT, 5, at, writer.string("é"))
+    return Buffer(b"".join(part.tobytes() for part in writer.finish(at)))
+
+
+@cases
+@given(
+    st.lists(st.tuples(st.text("aé/", max_size=9), st.booleans()), max_size=9),
+    st.lists(st.integers(0, 2**64 - 1), max_size=12),
+)
+def test_there_and_back(rows: list[tuple[str, bool]], numbers: list[int]) -> None:
+    names, chosen = [name for name, _ in rows], [has for _, has in rows]
+    buffer = written(names, chosen, numbers)
+    assert bytes(buffer.bytes[4:8]) == b"Ichk"
+    root = buffer.root()
+    assert root.scalars(3, "<u8").tolist() == [2**63]
+    assert root.numbers(1, "<u8").row(0).tolist() == numbers
+    assert root.vectors(5).texts() == ["é"]
+    strings, counts = root.string_vectors(2)
+    assert (strings.texts(), counts.tolist()) == (names, [len(names)])
+    # A slot that no table has, and one beyond every vtable.
+    assert root.scalars(4, "<u4", 7).tolist() == root.scalars(60, "<u4", 7).tolist() == [7]
+    assert root.vectors(6).texts() == [""]
+    children, counts = root.children(0)
+    assert counts.tolist() == [len(rows)]
+    ranks = np.cumsum(chosen) - 1
+    assert children.scalars(0, "<u8", 5).tolist() == [
+        int(rank) + 2**40 if has else 5 for rank, has in zip(ranks, chosen, strict=True)
+    ]
+    assert [row.tobytes() for row in children.structs(1, 8)] == [
+        bytes(range(8 * rank % 256, 8 * rank % 256 + 8)) if has else bytes(8)
+        for rank, has in zip(ranks.tolist(), chosen, strict=True)
+    ]
+    assert children.vectors(2).texts() == [name if has else "" for name, has in rows]
+    assert children.present(4).tolist() == chosen
+    assert children.take(np.array(chosen, np.bool_)).scalars(4, "u1").tolist() == [9] * sum(chosen)
+
+
+@pytest.mark.parametrize("kind", ["<u2", "<u4", "<u8", "V12", "V8"])
+def test_gather_at_any_position(kind: str) -> None:
+    data = bytes(range(64))
+    width = np.dtype(kind).itemsize
+    for positions in ([0, 8, 16], [1, 2, 3], [64 - width, 0], [5], []):
+        found = Buffer(data).gather(np.array(positions, np.int64), kind)
+        assert found.tobytes() == b"".join(data[at : at + width] for at in positions)
+    for positions in ([-1], [65 - width], [0, 65 - width], [0, -8], [2**62]):
+        with pytest.raises(FormatError, match="outside of 64 bytes"):
+            Buffer(data).gather(np.array(positions, np.int64), kind)
+
+
+def test_scalars_are_aligned() -> None:
+    """The format wants numbers at multiples of their size."""
+    for fields in ({0: "u8", 1: "u4"}, {0: "u1", 1: "u8", 2: "V12", 3: "u2"}, {0: "u4", 1: "u4", 2: "u8"}):
+        layout = Layout(fields, 4, "<u4")
+        writer = Writer()
+        writer.string("x")
+        _, positions = writer.tables(layout, 3)
+        for slot, kind in fields.items():
+            if kind[0] == "u":
+                assert not ((positions + layout.place(slot)) % int(kind[1:])).any()
+        ends = {slot: layout.place(slot) + np.dtype(kind).itemsize for slot, kind in fields.items()}
+        spans = sorted((layout.place(slot), end) for slot, end in ends.items())
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
+        assert layout.tail_offset >= max(ends.values())
+
+
+def test_one_vtable_for_tables_of_one_shape() -> None:
+    writer = Writer()
+    first, _ = writer.tables(CHILD, 3)
+    second, _ = writer.tables(Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5), 2)
+    assert (np.diff(first["vtable"]) == CHILD.dtype.itemsize).all()
+    assert b"".join(part.tobytes() for part in writer.finish(8)).count(CHILD.vtable) == 1
+    assert second["vtable"][0] > first["vtable"][-1]
+
+
+@cases
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.integers(0, 2**32 - 1))
+def test_vectors_of_offsets(counts: list[int], seed: int) -> None:
+    writer = Writer()
+    root, at = writer.table(ROOT)
+    vectors = writer.offset_vectors(counts)
+    texts = [str(i) for i in range(sum(counts))]
+    targets = writer.strings(Ragged.of_text(texts))
+    # In two portions, as tables of two shapes would come.
+    order = np.random.default_rng(seed).permutation(len(texts))
+    for part in np.array_split(order, 2):
+        vectors.lead(np.sort(part), targets[np.sort(part)])
+    found = []
+    for position in vectors.positions.tolist():
+        link(root, ROOT, 0, at, position)
+        buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(at)))
+        found.append(buffer.root().string_vectors(0)[0].texts())
+    starts = np.cumsum(counts) - counts
+    assert found == [texts[a : a + n] for a, n in zip(starts.tolist(), counts, strict=True)]
+
+
+def test_no_buffer_beyond_two_gigabytes() -> None:
+    writer = Writer()
+    with pytest.raises(FormatError, match="at most 2147483648") as caught:
+        writer.tables(CHILD, MAX_BYTES // CHILD.dtype.itemsize)
+    assert caught.value.kind == ErrorKind.SERIALIZATION
+
+
+def test_sharing_has_limits() -> None:
+    """A vector that many tables share is not copied out to any size."""
+    count, tables = 1 << 20, 64
+    raw = struct.pack("<I", 8) + bytes(4) + struct.pack("<HHHxx", 6, 8, 4)
+    start = len(raw)
+    vector = start + 8 * tables
+    for i in range(tables):
+        at = start + 8 * i
+        raw += struct.pack("<iI", at - 8, vector - at - 4)
+    raw += struct.pack("<I", count) + bytes(4 * count)
+    found = Tables(Buffer(raw), start + 8 * np.arange(tables))
+    assert len(found.take(slice(0, 2)).numbers(0, "<u4").values) == 2 * count
+    for read in (
+        lambda: found.numbers(0, "<u4"),
+        lambda: found.children(0),
+        lambda: found.string_vectors(0),
+    ):
+        with pytest.raises(FormatError, match="vectors of 67108864 elements"):
+            read()
+
+
+def test_ranges_by() -> None:
+    found = ranges_by(np.array([100, 8, 50]), np.array([2, 0, 3]), 4)
+    assert found.tolist() == [100, 104, 50, 54, 58]

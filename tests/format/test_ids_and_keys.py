@@ -1,0 +1,77 @@
+"""Ids as text, and the names of files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format import keys
+from frazil.format.ids import (
+    INITIAL_SNAPSHOT_ID,
+    id_from_text,
+    id_keys,
+    id_matrix,
+    id_to_text,
+    ids_to_text,
+)
+
+cases = settings(derandomize=True, max_examples=100, deadline=None)
+sized = st.sampled_from([8, 12])
+
+
+@cases
+@given(sized.flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), min_size=1, max_size=5)))
+def test_text_there_and_back(ids: list[bytes]) -> None:
+    size = len(ids[0])
+    texts = [id_to_text(id_) for id_ in ids]
+    assert [id_from_text(text, size) for text in texts] == ids
+    assert {len(text) for text in texts} == {20 if size == 12 else 13}
+    assert ids_to_text(id_matrix(ids, size)) == texts
+    # Text sorts like the bytes.
+    assert sorted(texts) == [id_to_text(id_) for id_ in sorted(ids)]
+    order = id_keys(id_matrix(ids, size)).argsort(kind="stable")
+    assert [ids[i] for i in order] == sorted(ids)
+
+
+def test_no_ids() -> None:
+    assert ids_to_text(np.zeros((0, 12), np.uint8)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "1CECHNKREP0F1RSTCMT",
+        "1CECHNKREP0F1RSTCMT00",
+        "1cechnkrep0f1rstcmt0",
+        "1CECHNKREP0F1RSTCMTI",
+        "1CECHNKREP0F1RSTCMT1",
+        "1CECHNKREP0F1RSTCMÉ0",
+        "\ud800" * 20,
+        "ABCDEFGHJKMNP",
+    ],
+)
+def test_no_id(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="expected 20 characters") as caught:
+        id_from_text(text)
+    assert caught.value.kind == ErrorKind.INVALID_SNAPSHOT_ID
+
+
+def test_names_of_files() -> None:
+    name = "1CECHNKREP0F1RSTCMT0"
+    assert keys.snapshot_key(INITIAL_SNAPSHOT_ID) == f"snapshots/{name}"
+    assert keys.manifest_key(INITIAL_SNAPSHOT_ID) == f"manifests/{name}"
+    assert keys.transaction_key(INITIAL_SNAPSHOT_ID) == f"transactions/{name}"
+    assert keys.chunk_key(INITIAL_SNAPSHOT_ID) == f"chunks/{name}"
+
+
+def test_newer_backups_come_first_in_a_listing() -> None:
+    older, newer = (
+        keys.backup_name(1_700_000_000_000, b"z" * 12),
+        keys.backup_name(1_700_000_000_001, bytes(12)),
+    )
+    assert sorted([older, newer]) == [newer, older]
+    assert keys.backup_key(newer).startswith("overwritten/repo.")

@@ -1,0 +1,126 @@
+"""Transaction logs: what is written is read, sorted, and quickly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from frazil.errors import FormatError
+from frazil.format.envelope import FileType, open_envelope, seal
+from frazil.format.flatbuffer import Buffer
+from frazil.format.ids import id_matrix
+from frazil.format.transaction_log import (
+    Move,
+    TransactionLog,
+    decode_transaction_log,
+    empty_log,
+    encode_transaction_log,
+)
+
+cases = settings(derandomize=True, max_examples=100, deadline=None)
+ID = b"snapshot-id!"
+LISTS = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "updated_arrays", "updated_groups")
+
+nodes = st.binary(min_size=8, max_size=8)
+coordinate = st.sampled_from([0, 1, 7, 2**32 - 1])
+coords = st.integers(0, 3).flatmap(
+    lambda ndim: st.sets(st.tuples(*[coordinate] * ndim), min_size=1, max_size=6).map(
+        lambda rows: np.array(sorted(rows), np.uint32).reshape(len(rows), ndim)
+    )
+)
+paths = st.sampled_from(["/", "/a", "/a/b", "/a-b", "/é"])
+logs = st.builds(
+    TransactionLog,
+    st.just(ID),
+    **{name: st.sets(nodes, max_size=3).map(lambda ids: id_matrix(sorted(ids), 8)) for name in LISTS},
+    updated_chunks=st.dictionaries(nodes, coords, max_size=4),
+    moves=st.lists(st.builds(Move, paths, paths, nodes, st.booleans()), max_size=3).map(
+        lambda moves: tuple(sorted(moves, key=lambda move: move.target.split("/")))
+    ),
+)
+
+
+def same(one: TransactionLog, two: TransactionLog) -> bool:
+    return (
+        one.id == two.id
+        and all(np.array_equal(getattr(one, name), getattr(two, name)) for name in LISTS)
+        and list(two.updated_chunks) == sorted(one.updated_chunks)
+        and all(np.array_equal(one.updated_chunks[node], at) for node, at in two.updated_chunks.items())
+        and one.moves == two.moves
+    )
+
+
+@cases
+@given(logs)
+def test_there_and_back(log: TransactionLog) -> None:
+    file = encode_transaction_log(log)
+    back = decode_transaction_log(file, "t")
+    assert same(log, back)
+    assert encode_transaction_log(back) == file
+
+
+def test_the_log_of_nothing_has_all_vectors() -> None:
+    file = encode_transaction_log(empty_log(ID))
+    root = Buffer(open_envelope(file, FileType.TRANSACTION_LOG)[1]).root()
+    assert [bool(root.present(slot)[0]) for slot in range(10)] == [True] * 9 + [False]
+    assert same(empty_log(ID), decode_transaction_log(file, "t"))
+
+
+def test_everything_is_sorted_when_written() -> None:
+    a, b = b"aaaaaaaa", b"bbbbbbbb"
+    moves = (Move("/x", "/b", a, True), Move("/y", "/a-b", b, False), Move("/z", "/a/c", b, True))
+    log = TransactionLog(
+        ID,
+        **{name: id_matrix([b, a, b], 8) for name in LISTS},
+        updated_chunks={
+            b: np.array([[1, 0], [0, 5]], np.uint32),
+            a: np.array([[9]], np.uint32),
+        },
+        moves=moves,
+    )
+    back = decode_transaction_log(encode_transaction_log(log), "t")
+    assert all(np.array_equal(getattr(back, name), id_matrix([a, b], 8)) for name in LISTS)
+    assert [(node, at.tolist()) for node, at in back.updated_chunks.items()] == [
+        (a, [[9]]),
+        (b, [[0, 5], [1, 0]]),
+    ]
+    # Segment by segment: "a" comes before "a-b".
+    assert [move.target for move in back.moves] == ["/a/c", "/a-b", "/b"]
+
+
+def test_a_payload_without_id() -> None:
+    payload = b"\x0c\0\0\0Ichk\x04\0\x04\0\x04\0\0\0"
+    with pytest.raises(FormatError, match=r"transactions/T: a transaction log without id"):
+        decode_transaction_log(seal([payload], FileType.TRANSACTION_LOG), "transactions/T")
+
+
+def best(work: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+def test_many_arrays_and_many_chunks() -> None:
+    nodes = [i.to_bytes(8, "big") for i in range(100_000)]
+    many_arrays = TransactionLog(
+        ID,
+        **{name: np.zeros((0, 8), np.uint8) for name in LISTS},
+        updated_chunks=dict.fromkeys(nodes, np.zeros((1, 2), np.uint32)),
+    )
+    grid = np.stack(np.divmod(np.arange(500_000), 1000), axis=1).astype(np.uint32)
+    many_chunks = TransactionLog(
+        ID, **{name: np.zeros((0, 8), np.uint8) for name in LISTS}, updated_chunks={nodes[0]: grid}
+    )
+    for log in (many_arrays, many_chunks):
+        file = encode_transaction_log(log)
+        assert best(lambda log=log: encode_transaction_log(log)) < 1
+        assert best(lambda file=file: decode_transaction_log(file, "t")) < 1
+        assert len(decode_transaction_log(file, "t").updated_chunks) == len(log.updated_chunks)

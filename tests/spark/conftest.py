@@ -1,0 +1,22 @@
+"""One local Spark for all tests of the room: its JVM takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from frazil.spark import Engine, Inline, OnSpark, get_spark
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = get_spark(cores=2)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    return Inline() if request.param == "inline" else OnSpark(request.getfixturevalue("spark"), jobs=3)

@@ -1,0 +1,63 @@
+"""Task functions of the tests: executors import this module."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from frazil.spark import Block
+from frazil.spark.write import write_block
+
+
+def joined(shared: bytes, task: bytes) -> bytes:
+    return shared + task[::-1]
+
+
+def process(shared: bytes, task: bytes) -> bytes:
+    time.sleep(0.05)
+    return f"{os.getpid()} {gc.get_freeze_count() > 0}".encode()
+
+
+def fails_on_two(shared: bytes, task: bytes) -> bytes:
+    if task == b"2":
+        raise FileNotFoundError("no file with the name `a}b.nc`")
+    return task
+
+
+def fails_at_first(shared: bytes, task: bytes) -> bytes:
+    """Writes its block, then fails; the next attempt returns what it wrote.
+
+    The first line of ``task`` is a directory for marks.
+    """
+    place, message = task.split(b"\n", 1)
+    result = write_block(shared, message)
+    marker = Path(place.decode()) / f"{zlib.crc32(message)}"
+    try:
+        marker.touch(exist_ok=False)
+    except FileExistsError:
+        return result
+    raise OSError("the first attempt")
+
+
+def values(block: Block) -> np.ndarray:
+    """Values that tell where they belong; a first row of fill values."""
+    axes = [np.arange(start, stop) for start, stop in zip(block.start, block.stop, strict=True)]
+    out = np.zeros(block.shape, "float32")
+    for number, axis in enumerate(np.meshgrid(*axes, indexing="ij")):
+        out += axis * 10.0**-number
+    return out * (axes[0] >= 4).reshape(-1, *[1] * (len(axes) - 1))
+
+
+def fails_in_the_middle(block: Block) -> np.ndarray:
+    if block.start == (8, 0):
+        raise ValueError("damaged file")
+    return values(block)
+
+
+def too_small(block: Block) -> np.ndarray:
+    return values(block)[:-1]

@@ -1,0 +1,90 @@
+"""Whole repositories on every server: commits are kept when writers meet, and when the network fails."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.storage.object_store import ObjectStorage
+from frazil.testing.fault_proxy import Fault, FaultProxy
+
+if TYPE_CHECKING:
+    from frazil.storage.base import Storage
+    from frazil.testing.servers import RunningServer
+
+_WRITERS, _COMMITS = 4, 5
+
+
+@pytest.fixture(
+    params=[
+        "ministack",
+        "gcs",
+        pytest.param("ceph", marks=pytest.mark.servers),
+        pytest.param("azurite", marks=pytest.mark.servers),
+    ]
+)
+def server(request: pytest.FixtureRequest) -> RunningServer:
+    server: RunningServer = request.getfixturevalue(request.param)
+    return server
+
+
+def _commit(storage: Storage, writer: int, number: int) -> None:
+    """One commit, begun again for as long as another writer was first."""
+    while True:
+        session = frazil.Repository.open(storage).writable_session("main")
+        zarr.open_array(session.store)[writer] = number
+        try:
+            session.commit(f"{writer}: {number}")
+        except frazil.ConflictError:
+            continue
+        return
+
+
+def _commit_from_many_threads(storage: Storage, direct: Storage) -> None:
+    session = frazil.Repository.create(direct).writable_session("main")
+    zarr.create_array(session.store, shape=(_WRITERS,), chunks=(1,), dtype="i4")
+    session.commit("begin")
+    errors: list[BaseException] = []
+
+    def work(writer: int) -> None:
+        try:
+            for number in range(1, _COMMITS + 1):
+                _commit(storage, writer, number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(_WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    repository = frazil.Repository.open(direct)
+    messages = [snapshot.message for snapshot in repository.ancestry(branch="main")]
+    expected = {f"{writer}: {number}" for writer in range(_WRITERS) for number in range(1, _COMMITS + 1)}
+    assert set(messages[:-2]) == expected
+    assert len(messages) == len(expected) + 2  # "begin", and the first snapshot of all
+    array = zarr.open_array(repository.readonly_session("main").store, mode="r")
+    np.testing.assert_array_equal(array[:], _COMMITS)
+
+
+def test_every_commit_is_kept(server: RunningServer) -> None:
+    storage = server.storage(prefix="repository")
+    _commit_from_many_threads(storage, storage)
+
+
+def test_every_commit_is_kept_once_when_answers_are_lost(server: RunningServer) -> None:
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    server.make_bucket(bucket)
+    with FaultProxy(server.port) as proxy:
+        faults = (Fault.LOSE_ANSWER, Fault.ERROR_AFTER)
+        rules = [proxy.add(fault, r"^PUT [^?]*(/|%2F)repo(\?|$)", times=3) for fault in faults]
+        faulty = ObjectStorage(server.location(bucket, proxy.port), "repository")
+        _commit_from_many_threads(faulty, server.storage(bucket, "repository"))
+        assert [rule.hits for rule in rules] == [3, 3]
