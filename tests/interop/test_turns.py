@@ -448,7 +448,7 @@ class Turns(RuleBasedStateMachine):
         branch = self.pick(sorted(self.model.branches), pick)
         tree = dict(self.model.versions[self.model.branches[branch]].tree)
         self.number += 1
-        message = f"transaction {self.number}"
+        message, value = f"transaction {self.number}", value + 100 * self.number
         with self.side(is_ours).repo.transaction(branch, message=message, metadata={"n": value}) as store:
             root = zarr.open_group(store, mode="a")
             root.attrs["value"] = value

@@ -600,6 +600,23 @@ def test_documents_are_kept_letter_by_letter(turns: tuple[Side, Side]) -> None:
     assert seen["content"][session.snapshot_id]["/"]["document"] == text.encode()
 
 
+def test_the_same_document_again_is_no_change(both: tuple[Side, Side]) -> None:
+    for side in both:
+        if side.name == "frazil":
+            side.create(side.config())
+            with side.repo.transaction("main", message="a") as store:
+                zarr.create_array(store, name="a", shape=(3,), chunks=(1,), dtype="i4", attributes={"k": 1})
+        session = side.open().repo.writable_session("main")
+        array = zarr.open_array(session.store, path="a", mode="a")
+        array.attrs["k"] = 1
+        array.resize((3,))
+        assert not session.has_uncommitted_changes
+        array.attrs["k"] = 2
+        array.attrs["k"] = 1
+        assert session.has_uncommitted_changes
+        assert session.status().updated_arrays == {"/a"}
+
+
 def test_history_is_longer_than_a_file_of_operations(turns: tuple[Side, Side]) -> None:
     """Both spill the ops log alternately, with room for three."""
     writer, reader = turns
