@@ -526,6 +526,7 @@ def test_garbage_of_ours_is_found_by_the_reference(both: tuple[Side, Side]) -> N
     live = files_of(ours.path)
     session = ours.repo.writable_session("main")
     zarr.create_array(session.store, name="b", shape=(8, 100), chunks=(1, 100), dtype="f8")[...] = 6
+    session.fork()  # stores its chunks
     with ours.repo.transaction("main", message="first") as store:
         zarr.create_group(store, path="g")
     live |= files_of(ours.path, "snapshots", "transactions", "manifests")
