@@ -17,7 +17,9 @@ def _forked() -> tuple[frazil.Repository, frazil.Session, list[frazil.ForkSessio
 def test_the_same_group_of_several_forks_is_one() -> None:
     repo, session, forks = _forked()
     for number, fork in enumerate(forks):
-        zarr.create_array(fork.store, name=f"made/by {number}", shape=(2,), chunks=(1,), dtype="i4")[:] = number
+        zarr.create_array(fork.store, name=f"made/by {number}", shape=(2,), chunks=(1,), dtype="i4")[:] = (
+            number
+        )
     session.merge(*forks[:2])
     session.merge(forks[2])
     diff = session.status()

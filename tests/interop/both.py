@@ -11,12 +11,21 @@ from typing import Any
 
 import icechunk
 import zarr
+from tests.expected import (
+    ancestry_of,
+    diff_text,
+    digest_of,
+    flags_of,
+    history_of,
+    ops_of,
+    refs_of,
+    status_text,
+)
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 import frazil
 import frazil.credentials
-from tests.expected import ancestry_of, diff_text, digest_of, flags_of, history_of, ops_of, refs_of, status_text
 
 Json = dict[str, Any]
 ROOT = "1CECHNKREP0F1RSTCMT0"

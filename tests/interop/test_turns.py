@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import icechunk
 import numpy as np
@@ -33,9 +33,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from zarr.core.sync import sync
-
-import frazil
 from tests.expected import array_at, diff_text
 from tests.interop.both import (
     ROOT,
@@ -47,6 +44,9 @@ from tests.interop.both import (
     splitting,
     state_of,
 )
+from zarr.core.sync import sync
+
+import frazil
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -125,7 +125,7 @@ def small(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
 class Turns(RuleBasedStateMachine):
     steps = 0
     commits = 0
-    seen: Counter[str] = Counter()
+    seen: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,13 +297,18 @@ class Turns(RuleBasedStateMachine):
     def delete_chunk(self, pick: int, corner: tuple[int, int]) -> None:
         assert self.work is not None
         path, node = self.array(pick)
-        index = [at % max(1, size) // chunk for at, size, chunk in zip(corner, node.values.shape, node.chunks)]
+        index = [
+            at % max(1, size) // chunk
+            for at, size, chunk in zip(corner, node.values.shape, node.chunks, strict=False)
+        ]
         if 0 in node.values.shape:
             return
         self.count("delete chunk")
         sync(self.work.session.store.delete("/".join([path, "c", *map(str, index)])))
         values = node.values.copy()
-        where = tuple(slice(at * chunk, (at + 1) * chunk) for at, chunk in zip(index, node.chunks, strict=True))
+        where = tuple(
+            slice(at * chunk, (at + 1) * chunk) for at, chunk in zip(index, node.chunks, strict=True)
+        )
         values[where] = array_at(self.work.session, path).fill_value
         self.work.tree[path] = replace(node, values=values)
         self.work.is_dirty = self.work.is_dirty or self.work.session.has_uncommitted_changes
@@ -443,7 +448,7 @@ class Turns(RuleBasedStateMachine):
         branch = self.pick(sorted(self.model.branches), pick)
         tree = dict(self.model.versions[self.model.branches[branch]].tree)
         self.number += 1
-        message = f"transaction {self.number}"
+        message, value = f"transaction {self.number}", value + 100 * self.number
         with self.side(is_ours).repo.transaction(branch, message=message, metadata={"n": value}) as store:
             root = zarr.open_group(store, mode="a")
             root.attrs["value"] = value
@@ -656,7 +661,9 @@ else:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Frazil and icechunk take turns until so many steps are done")
+    parser = argparse.ArgumentParser(
+        description="Frazil and icechunk take turns until so many steps are done"
+    )
     parser.add_argument("--steps", type=int, default=500)
     wanted = parser.parse_args().steps
     start, rounds = time.monotonic(), 0

@@ -13,12 +13,12 @@ import icechunk
 import numpy as np
 import pytest
 import zarr
+from tests.expected import array_at, kind_text
+from tests.interop.both import Side, check_same, content_of, diff_of, manifests_of, sides, splitting, state_of
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import frazil
 from frazil.format.repo_info import decode_repo_info
-from tests.expected import array_at, kind_text
-from tests.interop.both import Side, check_same, content_of, diff_of, manifests_of, sides, splitting, state_of
 
 pytestmark = pytest.mark.interop
 
@@ -43,7 +43,24 @@ def agree(one: Side, other: Side) -> dict[str, Any]:
     return check_same(ours.open(), theirs.open())
 
 
-DTYPES = ["bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", "M8[s]", "m8[ms]"]
+DTYPES = [
+    "bool",
+    "i1",
+    "u1",
+    "i2",
+    "u2",
+    "i4",
+    "u4",
+    "i8",
+    "u8",
+    "f2",
+    "f4",
+    "f8",
+    "c8",
+    "c16",
+    "M8[s]",
+    "m8[ms]",
+]
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((), ()),
     ((0,), (1,)),
@@ -96,9 +113,9 @@ def fill(store: Any) -> dict[str, Any]:
     array("sizes/packed", some("u1", (513 * 3,)), (513,), compressors=None)
     array("sizes/own", np.random.default_rng(0).random(300_000), (150_000,), compressors=None)
     array("many", np.random.default_rng(1).random((60, 400)), (1, 100), compressors=None)
-    zarr.create_array(
-        store, name="sparse", shape=(100, 100), chunks=(10, 10), dtype="f4", fill_value=np.nan
-    )[55:65, 5] = 1
+    zarr.create_array(store, name="sparse", shape=(100, 100), chunks=(10, 10), dtype="f4", fill_value=np.nan)[
+        55:65, 5
+    ] = 1
     sparse = np.full((100, 100), np.nan, "f4")
     sparse[55:65, 5] = 1
     out["sparse"] = sparse
@@ -149,7 +166,7 @@ METADATA: dict[str, Any] = {
     "ints": [0, 1, -1, 127, 128, -300, 2**31, -(2**31), 2**53, 2**63 - 1, -(2**63)],
     "floats": [0.5, 1.25, -2.5, 1e300, 1 / 3],
     "mixed": [1, "two", 2.5, None, [True], {"k": [{}]}],
-    "text": "ünï ☃ \n\t\"",
+    "text": 'ünï ☃ \n\t"',
     "empty": "",
     "nothing": [],
     "none": {},
@@ -438,8 +455,12 @@ def with_packs(both: tuple[Side, Side]) -> tuple[Side, Side, Any]:
     ours.create(ours.config(inline_chunk_threshold_bytes=0))
     model = np.arange(64 * 100, dtype="f8").reshape(64, 100)
     with ours.repo.transaction("main", message="packs") as store:
-        zarr.create_array(store, name="a", shape=(64, 100), chunks=(1, 100), dtype="f8", compressors=None)[...] = model
-        zarr.create_array(store, name="gone", shape=(50, 100), chunks=(1, 100), dtype="f8", compressors=None)[...] = 1
+        zarr.create_array(store, name="a", shape=(64, 100), chunks=(1, 100), dtype="f8", compressors=None)[
+            ...
+        ] = model
+        zarr.create_array(store, name="gone", shape=(50, 100), chunks=(1, 100), dtype="f8", compressors=None)[
+            ...
+        ] = 1
     for number in range(2):
         with ours.repo.transaction("main", message=f"half {number}") as store:
             model[number::2][:10] = number + 0.5
@@ -577,6 +598,23 @@ def test_documents_are_kept_letter_by_letter(turns: tuple[Side, Side]) -> None:
     session.commit("text")
     seen = agree(writer, reader)
     assert seen["content"][session.snapshot_id]["/"]["document"] == text.encode()
+
+
+def test_the_same_document_again_is_no_change(both: tuple[Side, Side]) -> None:
+    for side in both:
+        if side.name == "frazil":
+            side.create(side.config())
+            with side.repo.transaction("main", message="a") as store:
+                zarr.create_array(store, name="a", shape=(3,), chunks=(1,), dtype="i4", attributes={"k": 1})
+        session = side.open().repo.writable_session("main")
+        array = zarr.open_array(session.store, path="a", mode="a")
+        array.attrs["k"] = 1
+        array.resize((3,))
+        assert not session.has_uncommitted_changes
+        array.attrs["k"] = 2
+        array.attrs["k"] = 1
+        assert session.has_uncommitted_changes
+        assert session.status().updated_arrays == {"/a"}
 
 
 def test_history_is_longer_than_a_file_of_operations(turns: tuple[Side, Side]) -> None:

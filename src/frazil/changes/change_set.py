@@ -62,10 +62,12 @@ class ChangeSet:
         """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
-        committed.
+        committed. The document that is there already changes nothing.
         """
-        array = parse_node(document)
         known = self.node(base, path)
+        if known is not None and known.user_data == document:
+            return
+        array = parse_node(document)
         if known is None:
             node = Node(new_id(), path, document, array)
             self.created.add(node.id)

@@ -13,7 +13,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import merge_forks
-from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository import present
@@ -260,7 +260,7 @@ class Session:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         if workspace.require(path).array is None:
-            raise NodeNotFoundError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
         return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
     async def chunk_coordinates(
