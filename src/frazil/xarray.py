@@ -1,42 +1,27 @@
 """xarray's door: write datasets to a session, in parallel where their arrays are dask's.
 
 xarray decides what is written where: it encodes the variables, makes or resizes the arrays, writes what is in
-memory, and collects the dask arrays, each with the zarr array and the region that it belongs to. Those are
-written here, one task for each dask chunk:
-
-    session ──fork──┬── task: fork again, write one dask chunk ──┬── merge ──┬── merge into the session
-                    ├── task                                     ├           │
-                    └── ...                                      └── merge ──┘
-
-Every task writes to a fork of its own, so threads, processes and machines are the same, and two tasks that
-write the same zarr chunk are noticed by the merge. The merges form a tree.
+memory, and collects the dask arrays, each with the zarr array and the region that it belongs to.
+``frazil.dask`` writes those.
 
 To read, give xarray the store: ``xarray.open_zarr(session.store, consolidated=False)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
-from itertools import batched
+from collections.abc import Hashable, Mapping, MutableMapping
 from typing import Any, Literal
 
-import numpy as np
 import xarray as xr
-import zarr
-from dask.array.core import slices_from_chunks
-from dask.base import compute
-from dask.delayed import delayed
 from xarray.backends.common import ArrayWriter
 from xarray.backends.writers import dump_to_store
 from xarray.backends.zarr import ZarrStore
-from zarr.core.array_spec import ArrayConfigParams
 
-from frazil.session import ForkSession, Session
+from frazil.dask import store_dask
+from frazil.repository.session import Session
 
 Mode = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
-
-_MERGED_AT_ONCE = 8
 
 
 def to_icechunk(
@@ -88,10 +73,16 @@ def to_icechunk(
     # These two are not public, and there is no other way to the region that "auto" means.
     dataset = target._validate_and_autodetect_region(dataset)
     target._validate_encoding(encoding or {})
-    writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray and dask have no types
+    writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
     dump_to_store(dataset, target, writer, encoding=dict(encoding or {}))  # type: ignore[no-untyped-call]
     if writer.sources:
-        _write_chunks(session, writer, split_every or _MERGED_AT_ONCE, chunkmanager_store_kwargs or {})
+        store_dask(
+            sources=writer.sources,
+            targets=writer.targets,
+            regions=writer.regions,
+            split_every=split_every,
+            **(chunkmanager_store_kwargs or {}),
+        )
 
 
 def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
@@ -103,62 +94,3 @@ def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
         # The name that xarray gives it, and takes away when it opens it as a DataArray.
         return obj.to_dataset(name="__xarray_dataarray_variable__")
     return obj.to_dataset()
-
-
-def _write_chunks(
-    session: Session, writer: ArrayWriter, merged_at_once: int, options: Mapping[Any, Any]
-) -> None:
-    fork = session.fork()
-    # Shared by all tasks, and so sent to each process once.
-    shared = delayed(fork, traverse=False)
-    written = [
-        delayed(_write_chunk)(shared, target.path, _settings(target), where, chunk)
-        for source, target, region in zip(writer.sources, writer.targets, writer.regions, strict=True)
-        for where, chunk in _chunks(source, target, region)
-    ]
-    while len(written) > 1:
-        written = [delayed(_merge)(shared, part) for part in batched(written, max(merged_at_once, 2))]
-    session.merge(*compute(*written, **options))  # type: ignore[no-untyped-call]
-
-
-def _chunks(
-    source: Any, target: zarr.Array[Any], region: tuple[slice, ...] | None
-) -> Iterator[tuple[tuple[slice, ...], Any]]:
-    """The chunks of a dask array, and where each of them is in the target."""
-    corner = _corner(region, target.shape)
-    places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]
-    for place, chunk in zip(places, source.to_delayed().ravel(), strict=True):
-        yield (
-            tuple(
-                slice(first + each.start, first + each.stop)
-                for first, each in zip(corner, place, strict=True)
-            ),
-            chunk,
-        )
-
-
-def _corner(region: tuple[slice, ...] | None, shape: Sequence[int]) -> list[int]:
-    whole = region or (slice(None),) * len(shape)
-    return [each.indices(size)[0] for each, size in zip(whole, shape, strict=True)]
-
-
-def _settings(target: zarr.Array[Any]) -> ArrayConfigParams:
-    return {"write_empty_chunks": target.config.write_empty_chunks, "order": target.config.order}
-
-
-def _write_chunk(
-    fork: ForkSession,
-    path: str,
-    settings: ArrayConfigParams,
-    where: tuple[slice, ...],
-    chunk: np.ndarray[Any, Any],
-) -> ForkSession:
-    own = fork.fork()
-    zarr.open_array(own.store, path=path, mode="r+", config=settings)[where] = chunk
-    return own
-
-
-def _merge(fork: ForkSession, parts: Sequence[ForkSession]) -> ForkSession:
-    own = fork.fork()
-    own.merge(*parts)
-    return own

@@ -111,6 +111,7 @@ class Values(ZarrStoreStateMachine):
             self.store = SyncStoreWrapper(self.repo.writable_session("main").store)
 
 
+@pytest.mark.timeout(300)  # shrinking a failure takes longer than finding it
 @pytest.mark.parametrize("machine", [Hierarchy, Values])
 @pytest.mark.parametrize("storage", ["memory", "local"])
 def test_machine(machine: type[Hierarchy] | type[Values], storage: str, tmp_path: Path) -> None:

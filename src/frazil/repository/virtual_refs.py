@@ -1,4 +1,4 @@
-"""Virtual references set through the store: one, some, or a whole grid of them as columns.
+"""Virtual references of an array: one, some, or a whole grid of them set as columns; all of them listed.
 
 A location is kept verbatim, or normalised where it is a ``file:`` URL. With validation a location has to
 have a virtual chunk container; a single reference without one is an error, of many those without one are
@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.chunks.virtual import Container, VirtualSources, normalized
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_values import VirtualChunkSpec
 from frazil.repository.workspace import Workspace
-from frazil.zarr_store.keys import Document, parse_key
 
 Checksum = str | datetime | None
 Failed = list[tuple[int, ...]] | None
@@ -35,17 +34,15 @@ _MAX_U64: Final = 2**64 - 1
 
 def set_one(
     workspace: Workspace,
-    key: str,
+    path: str,
+    coords: tuple[int, ...],
     location: str,
     offset: int,
     length: int,
     checksum: Checksum,
     validate: bool,
 ) -> None:
-    """``IcechunkStore.set_virtual_ref``"""
-    path, coords = parse_key(key)
-    if isinstance(coords, Document):
-        raise SessionStateError(f"{key!r} is no chunk: use set for metadata", ErrorKind.NOT_ALLOWED)
+    """Set one reference; ``IcechunkStore.set_virtual_ref`` tells the errors."""
     location = normalized(location)
     if validate:
         workspace.context.virtual.find(location)
@@ -58,7 +55,7 @@ def set_one(
 def set_some(
     workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], validate: bool
 ) -> Failed:
-    """``IcechunkStore.set_virtual_refs``"""
+    """Set references one by one described; the coordinates of those without a container, or None."""
     path = absolute(array_path)
     ndim = _rank(workspace, path)
     index = [chunk.index for chunk in chunks]
@@ -94,7 +91,7 @@ def set_grid(
     first: Sequence[int] | None,
     checksum: Checksum,
 ) -> Failed:
-    """``IcechunkStore.set_virtual_refs_arr``"""
+    """Set a box of references given as columns; the coordinates of those without a container, or None."""
     path = absolute(array_path)
     ndim, count = _rank(workspace, path), len(locations)
     starts, sizes = _column("offsets", offsets, count), _column("lengths", lengths, count)
@@ -201,7 +198,10 @@ _UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
 
 
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
-    """``IcechunkStore.array_chunk_iterator``"""
+    """All references of an array, native and inline ones as well, in batches of columns.
+
+    Nothing for a group or a missing node; ``IcechunkStore.array_chunk_iterator`` tells what a batch is.
+    """
     node = workspace.node(absolute(array_path))
     if node is None or node.array is None:
         return
