@@ -687,7 +687,7 @@ TestTurns = Turns.TestCase
 if settings.get_current_profile_name() == "fuzz":
     TestTurns.settings = settings(stateful_step_count=100, suppress_health_check=QUIET)
 else:
-    TestTurns.settings = settings(max_examples=25, stateful_step_count=40, suppress_health_check=QUIET)
+    TestTurns.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=QUIET)
 
 
 def main() -> None:
