@@ -88,6 +88,30 @@ def test_merge_is_update(drawn: tuple[int, list[Model]]) -> None:
     assert merged.ndim == ndim
 
 
+def test_few_changes_of_many_rows() -> None:
+    many = ChunkTable.from_virtual(
+        [[row, column] for row in range(10) for column in range(10)],
+        [f"s3://b/{n}" for n in range(100)],
+        7,
+        8,
+    )
+    inline = ChunkTable.from_inline([[3, 3], [9, 9]], [b"xy", b"z"])
+    changed = ChunkTable.merge([many, ChunkTable.merge([inline, ChunkTable.from_absent([[0, 0], [4, 4]])])])
+    expected = {
+        **model_of(many),
+        (3, 3): InlineRef(b"xy"),
+        (9, 9): InlineRef(b"z"),
+        (0, 0): None,
+        (4, 4): None,
+    }
+    assert model_of(changed) == expected
+    assert changed.index.tolist() == sorted(map(list, expected))
+    assert len(many.stored()) == 100
+    # One of them is new.
+    grown = ChunkTable.merge([many, ChunkTable.from_inline([[3, 3], [9, 10]], [b"xy", b"z"])])
+    assert model_of(grown) == {**model_of(many), (3, 3): InlineRef(b"xy"), (9, 10): InlineRef(b"z")}
+
+
 @cases
 @given(tables)
 def test_look_up(drawn: tuple[int, list[Model]]) -> None:
