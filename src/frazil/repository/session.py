@@ -279,7 +279,7 @@ class Session:
     def all_virtual_chunk_locations(self) -> list[str]:
         """The URL of every virtual chunk of every array; relative locations lead where their container is.
 
-        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without container.
+        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without one.
         """
         workspace = self._state.workspace
         nodes = workspace.nodes_table()
@@ -289,7 +289,7 @@ class Session:
             table = workspace.table(path)
             rows = table.source[table.kind == ChunkKind.VIRTUAL]
             if len(rows):
-                locations = list(map(workspace.context.virtual.resolve, table.foreign.locations.texts()))
+                locations = workspace.context.virtual.resolve_many(table.foreign.locations.texts())
                 out.extend(map(locations.__getitem__, rows.tolist()))
         return out
 

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import VirtualSources, normalized
+from frazil.chunks.virtual import normalized, normalized_many
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import Ragged, intern
-from frazil.format.ids import id_to_text
+from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_values import VirtualChunkSpec
@@ -76,7 +75,8 @@ def set_some(
         numbers,
         np.array([chunk.offset for chunk in chunks], np.uint64),
         np.array([chunk.length for chunk in chunks], np.uint64),
-        [(etag, modified) for _, etag, modified in distinct],
+        [etag or "" for _, etag, _ in distinct],
+        [modified or 0 for _, _, modified in distinct],
         validate,
     )
 
@@ -118,8 +118,9 @@ def set_grid(
         index, numbers, starts, sizes = index[there], numbers[there], starts[there], sizes[there]
         del distinct[missing]
         numbers = numbers - (numbers > missing)
-    checksums = [_checksum(checksum)] * len(distinct)
-    return _set(workspace, path, index, distinct, numbers, starts, sizes, checksums, validate)
+    etag, modified = _checksum(checksum)
+    etags, times = [etag or ""] * len(distinct), [modified or 0] * len(distinct)
+    return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
 
 
 def _set(
@@ -130,14 +131,16 @@ def _set(
     numbers: NDArray[np.uint32],
     offsets: NDArray[np.uint64],
     lengths: NDArray[np.uint64],
-    checksums: list[tuple[str | None, int | None]],
+    etags: list[str],
+    modified: list[int],
     validate: bool,
 ) -> Failed:
     """Set references to ``locations[numbers]``; those without a container are left out and returned."""
     _require_bytes(bool(lengths.all()), path)
     if (offsets > np.uint64(_MAX_U64) - lengths).any():
         raise _invalid("ranges that end below 2**64")
-    locations, known = _normalized(workspace.context.virtual, locations, validate)
+    locations = normalized_many(locations)
+    known = workspace.context.virtual.matching(locations) if validate else np.ones(len(locations), np.bool_)
     table = ChunkTable(
         index,
         np.full(len(index), ChunkKind.VIRTUAL, np.uint8),
@@ -147,8 +150,8 @@ def _set(
         np.zeros((0, 12), np.uint8),
         ForeignObjects(
             Ragged.of_text(locations),
-            Ragged.of_text([etag or "" for etag, _ in checksums]),
-            np.array([modified or 0 for _, modified in checksums], np.uint32),
+            Ragged.of_text(etags),
+            np.array(modified, np.uint32),
         ),
         Ragged.empty(),
     ).sorted()
@@ -160,34 +163,13 @@ def _set(
     return list(map(tuple, table.index[~good].tolist())) or None
 
 
-def _normalized(
-    sources: VirtualSources, locations: list[str], validate: bool
-) -> tuple[list[str], NDArray[np.bool_]]:
-    """Distinct locations as they are kept, and which of them have a container (all, if none is asked for)."""
-    known = np.zeros(len(locations), np.bool_)
-    # Most start with the prefix of a container, which tells that they are well formed: no call for each.
-    for container in sources.containers:
-        prefix = container.url_prefix
-        if not container.is_local and "://" in prefix and prefix == normalized(prefix):
-            known |= np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
-    rest = np.flatnonzero(~known)
-    if len(rest):
-        kept = list(locations)
-        others = list(map(normalized, map(locations.__getitem__, rest.tolist())))
-        for row, location in zip(rest.tolist(), others, strict=True):
-            kept[row] = location
-        known[rest] = sources.matching(others) if validate else True
-        return kept, known
-    return locations, known
-
-
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
     """``IcechunkStore.array_chunk_iterator``"""
     node = workspace.node(absolute(array_path))
     if node is None or node.array is None:
         return
     table = workspace.table(node.path)
-    native = list(map(id_to_text, map(bytes, table.chunk_ids)))
+    native = ids_to_text(table.chunk_ids)
     foreign = table.foreign.locations.texts()
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
