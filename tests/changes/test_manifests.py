@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.chunk_edits import table_of
-from frazil.changes.manifests import distribute, plan
-from frazil.format.manifest import ChunkTable, InlineRef
+from frazil.changes.manifests import distribute, plan, share
+from frazil.format.manifest import ChunkTable, InlineRef, NativeRef
 from frazil.format.snapshot import ArrayData, ManifestRef
 
 GRID = (6, 5)
@@ -115,3 +115,27 @@ def test_scalar_array():
 def test_bounds_are_tight():
     table = table_of({(1, 2): InlineRef(b"a"), (3, 1): InlineRef(b"b")}, 2)
     assert np.array_equal(table.bounds(), [[1, 4], [1, 3]])
+
+
+def inline(n, size=8):
+    return table_of({(i,): InlineRef(b"x" * size) for i in range(n)}, 1)
+
+
+def native(n):
+    return table_of({(i,): NativeRef(bytes(12), i, 1) for i in range(n)}, 1)
+
+
+def test_small_inline_arrays_share_a_manifest_and_others_do_not():
+    names = [bytes([i]) * 8 for i in range(6)]
+    tables = [[inline(3)], [native(2)], [inline(1)], [inline(2), inline(2)], [inline(1001)], []]
+    files = share(list(zip(names, tables, strict=True)))
+    assert sorted(sorted(file) for file in files) == sorted(
+        [[names[0], names[2]], [names[1]], [names[3]], [names[3]], [names[4]]]
+    )
+
+
+def test_a_shared_manifest_does_not_grow_without_bound():
+    updates = [(i.to_bytes(8, "big"), [inline(900, 500)]) for i in range(6)]
+    files = share(updates)
+    assert [len(file) for file in files] == [2, 2, 2]
+    assert share([]) == []

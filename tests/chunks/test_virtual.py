@@ -228,3 +228,12 @@ def test_matching_many_locations_costs_little() -> None:
     found = sources().matching(locations)
     assert time.perf_counter() - start < 1
     assert found.tolist() == [i % 2 == 1 for i in range(200_000)]
+
+
+def test_relative_locations_as_urls() -> None:
+    sources = VirtualSources([Container("x", "s3://b/p/", s3_store())], {})
+    assert sources.urls(["s3://q//a"]) == ["s3://q//a"]
+    assert sources.urls(["vcc://x/a/b", "s3://q//a"]) == ["s3://b/p/a/b", "s3://q//a"]
+    with pytest.raises(InvalidInputError) as error:
+        sources.urls(["vcc://y/a"])
+    assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK

@@ -62,7 +62,9 @@ def described(repo: Any, checksums: dict[tuple[str, tuple[int, ...]], Expected])
         "feature_flags": flags_of(repo),
         "snapshots": {id_: snapshot_of(repo, id_, checksums) for id_ in ids},
         # Where ancestors were expired, the wheel shows their logs as part of this one.
-        "tx_logs": {id_: log_of(repo, id_) for id_ in ids if "pruned" not in repo.lookup_snapshot(id_).message},
+        "tx_logs": {
+            id_: log_of(repo, id_) for id_ in ids if "pruned" not in repo.lookup_snapshot(id_).message
+        },
         "diffs": {f"branch:{name}": diff_of(repo, repo.lookup_branch(name)) for name in repo.list_branches()},
     }
 
@@ -92,9 +94,7 @@ async def keys(store: Any) -> list[str]:
     return [key async for key in store.list()]
 
 
-def node_of(
-    session: Any, seen: Expected, checksums: dict[tuple[str, tuple[int, ...]], Expected]
-) -> Expected:
+def node_of(session: Any, seen: Expected, checksums: dict[tuple[str, tuple[int, ...]], Expected]) -> Expected:
     path = seen["path"]
     buffer = asyncio.run(
         session.store.get(f"{path}/zarr.json".strip("/"), zarr.core.buffer.default_buffer_prototype())
@@ -191,9 +191,7 @@ def created(path: Path, settings: Any) -> Any:
 
 def array(store: Any, name: str, values: Any, chunks: Any, **more: Any) -> Any:
     values = np.asarray(values)
-    made = zarr.create_array(
-        store, name=name, shape=values.shape, chunks=chunks, dtype=values.dtype, **more
-    )
+    made = zarr.create_array(store, name=name, shape=values.shape, chunks=chunks, dtype=values.dtype, **more)
     made[...] = values
     return made
 
@@ -206,7 +204,9 @@ def story(path: Path) -> tuple[Any, Expected]:
     root.create_group("g", attributes={"é": "ü"}).create_group("sub")
     root.create_group("g-b")
     root.create_group("π")
-    array(session.store, "g/temp", np.arange(12, dtype="f4").reshape(3, 4), (2, 2), dimension_names=["t", None])
+    array(
+        session.store, "g/temp", np.arange(12, dtype="f4").reshape(3, 4), (2, 2), dimension_names=["t", None]
+    )
     array(session.store, "g/sub/counts", np.arange(60, dtype="u2").reshape(3, 4, 5), (2, 2, 5))
     array(session.store, "π/größe x", np.arange(8, dtype="i8") * -3, (3,), compressors=None)
     array(session.store, "scalar", np.float64(2.5), ())
@@ -388,7 +388,8 @@ def make(name: str) -> None:
 def provenance() -> None:
     wheels = ", ".join(f"{name} {version(name)}" for name in ("icechunk", "zarr", "numpy"))
     system = f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}"
-    (HERE / "PROVENANCE.md").write_text(f"""# Where these files come from
+    (HERE / "PROVENANCE.md").write_text(
+        f"""# Where these files come from
 
 Written by `tests/golden/make.py` (`make golden`) on {datetime.now(UTC):%Y-%m-%d}, with the wheels of
 {wheels} from PyPI, under {system} {platform.machine()}. Nothing in them was edited by hand, and nothing
@@ -400,7 +401,9 @@ who reads them: 2026-11-01 12:00 UTC).
 
 | name | what it holds |
 |---|---|
-""" + "".join(f"| {name} | {(make.__doc__ or '').strip()} |\n" for name, make in STORIES.items()))
+"""
+        + "".join(f"| {name} | {(make.__doc__ or '').strip()} |\n" for name, make in STORIES.items())
+    )
 
 
 if __name__ == "__main__":

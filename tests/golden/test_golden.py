@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.expected import array_at, check_repository, check_snapshot, diff_text
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.envelope import FileType, open_envelope
-from tests.expected import array_at, check_repository, check_snapshot, diff_text
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("*.zip"))

@@ -113,7 +113,7 @@ def test_a_later_round_may_overwrite_an_earlier_one(repo):
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (lambda g: g.create_group("x"), lambda g: g.create_group("x")),
+        (lambda g: g.create_group("x"), lambda g: g.create_group("x", attributes={"k": 1})),
         (lambda g: g["a"].update_attributes({"k": 1}), lambda g: g["a"].update_attributes({"k": 2})),
         (lambda g: g["a"].resize((10, 6)), lambda g: g["a"].resize((12, 6))),
         (lambda g: g.__delitem__("a"), lambda g: g["a"].__setitem__(slice(0, 2), 1)),

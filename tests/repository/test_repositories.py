@@ -217,10 +217,10 @@ def test_graph(repo):
     commit(repo, n=1)
     repo.create_branch("dev", repo.lookup_branch("main"))
     commit(repo, "dev", n=2)
-    commit(repo, n=3)
+    repo.create_tag("v1", commit(repo, n=3))
     lines = str(repo.ancestry_graph(plain=True)).splitlines()
     assert [line for line in lines if "●" in line] == [
-        f"● {repo.lookup_branch('main')[:8]} (main) {{'n': 3}}",
+        f"● {repo.lookup_branch('main')[:8]} (main, v1) {{'n': 3}}",
         f"│ ● {repo.lookup_branch('dev')[:8]} (dev) {{'n': 2}}",
         f"● {list(repo.ancestry(branch='main'))[1].id[:8]} {{'n': 1}}",
         "● 1CECHNKR Repository initialized",

@@ -54,7 +54,7 @@ def values(block: Block) -> np.ndarray:
 
 
 def fails_in_the_middle(block: Block) -> np.ndarray:
-    if block.start[0] == 8:
+    if block.start == (8, 0):
         raise ValueError("damaged file")
     return values(block)
 

@@ -153,8 +153,8 @@ def test_two_forks_with_one_chunk_do_not_merge(repo: frazil.Repository) -> None:
 
 def test_a_task_that_fails_leaves_nothing(repo: frazil.Repository, engine: Engine) -> None:
     session = repo.writable_session("main")
-    with pytest.raises(IcechunkError, match=r"task [56] of 12 failed with ValueError: damaged file"):
-        write_blocks(session, tasks.fails_in_the_middle, blocks_of("committed"), engine)
+    with pytest.raises(IcechunkError, match="task 3 of 6 failed with ValueError: damaged file"):
+        write_blocks(session, tasks.fails_in_the_middle, blocks_of("committed", 8), engine)
     assert not session.has_uncommitted_changes
     assert [commit.message for commit in repo.ancestry(branch="main")] == [
         "An array",

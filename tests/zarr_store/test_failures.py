@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import zarr
+from tests.zarr_store.documents import GROUP, array_document, buffer
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
 from frazil import IcechunkStore
-from tests.zarr_store.documents import GROUP, array_document, buffer
 
 P = default_buffer_prototype()
 V2 = json.dumps({"zarr_format": 2, "node_type": "group"}).encode()

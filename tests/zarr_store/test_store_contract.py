@@ -11,6 +11,7 @@ import pickle
 from typing import Any
 
 import pytest
+from tests.zarr_store.documents import GROUP, array_document, buffer, make_arrays, put, take
 from zarr.abc.store import (
     ByteRequest,
     OffsetByteRequest,
@@ -26,7 +27,6 @@ from zarr.testing.utils import assert_bytes_equal
 
 import frazil
 from frazil import IcechunkStore
-from tests.zarr_store.documents import GROUP, array_document, buffer, make_arrays, put, take
 
 CHUNK = b"\x01\x02\x03\x04"
 KEYS = ["c/0", "foo/c/0/1", "c/c/c/0", "scalar/c", "0/0/c/3"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,16 +11,11 @@ import pytest
 from hypothesis import HealthCheck, assume, note, settings
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 from hypothesis.strategies import DataObject
+from tests.zarr_store.documents import GROUP, array_document
 from zarr.core.buffer import cpu
 from zarr.testing.stateful import SyncStoreWrapper, ZarrHierarchyStateMachine, ZarrStoreStateMachine
 
 import frazil
-from tests.zarr_store.documents import GROUP, array_document
-
-NEW_STORAGE = {
-    "memory": frazil.in_memory_storage,
-    "local": lambda: frazil.local_filesystem_storage(tempfile.mkdtemp()),
-}
 
 
 class Hierarchy(ZarrHierarchyStateMachine):
@@ -115,11 +111,19 @@ class Values(ZarrStoreStateMachine):
             self.store = SyncStoreWrapper(self.repo.writable_session("main").store)
 
 
+@pytest.mark.timeout(300)  # shrinking a failure takes longer than finding it
 @pytest.mark.parametrize("machine", [Hierarchy, Values])
-@pytest.mark.parametrize("storage", NEW_STORAGE)
-def test_machine(machine: type[Hierarchy] | type[Values], storage: str) -> None:
+@pytest.mark.parametrize("storage", ["memory", "local"])
+def test_machine(machine: type[Hierarchy] | type[Values], storage: str, tmp_path: Path) -> None:
+    numbers = count()
+
+    def start() -> Hierarchy | Values:
+        if storage == "memory":
+            return machine(frazil.in_memory_storage())
+        return machine(frazil.local_filesystem_storage(str(tmp_path / str(next(numbers)))))
+
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: machine(NEW_STORAGE[storage]()),
+        start,
         settings=settings(
             settings.default,
             max_examples=25,

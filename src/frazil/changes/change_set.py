@@ -62,10 +62,12 @@ class ChangeSet:
         """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
-        committed.
+        committed. The document that is there already changes nothing.
         """
-        array = parse_node(document)
         known = self.node(base, path)
+        if known is not None and known.user_data == document:
+            return
+        array = parse_node(document)
         if known is None:
             node = Node(new_id(), path, document, array)
             self.created.add(node.id)
@@ -100,9 +102,7 @@ class ChangeSet:
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
         # What the base has at these paths is gone, unless an earlier change already replaced it.
         ids, arrays = base.identities(rows)
-        self.deleted.update(
-            (id_, is_array) for id_, is_array in zip(ids, arrays, strict=True) if id_ not in self.deleted
-        )
+        self.deleted = dict(zip(ids, arrays, strict=True)) | self.deleted
         for node_ in gone.values():
             self.created.discard(node_.id)
         removed = {node_.id for node_ in gone.values()}.union(ids)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +43,7 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
     names = {**old, **new}
 
     def named(names: dict[bytes, str], field: str) -> frozenset[str]:
-        ids = set(chain.from_iterable([id_list(getattr(log, field)) for log in logs]))
+        ids = set().union(*(id_list(getattr(log, field)) for log in logs))
         return frozenset(map(names.__getitem__, ids & names.keys()))
 
     chunks: dict[bytes, NDArray[np.uint32]] = {}

@@ -9,12 +9,17 @@ that it reaches with it: so the manifests of an array never overlap.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.manifest import ChunkTable
+from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef
+
+#: Bounds of a manifest that several arrays share: references of one array, and bytes of all chunks.
+_SHARED_REFS: Final = 1000
+_SHARED_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,3 +98,34 @@ def distribute(
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     return [table.take(rows).prune() for rows in np.split(order, cuts)]
+
+
+def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:
+    """What goes into each manifest file: tables by node id.
+
+    Every table has a file of its own, but for the small arrays whose chunks are all inline (coordinates,
+    scalars): they share files, since a dataset has many of them and a file costs a request. A later change
+    of one of them leaves only these few inline bytes behind, never a chunk file that nobody can collect.
+    """
+    alone: list[dict[bytes, ChunkTable]] = []
+    shared: list[dict[bytes, ChunkTable]] = []
+    room = 0
+    for node_id, tables in updates:
+        size = _inline_bytes(tables)
+        if size is None:
+            alone += [{node_id: table} for table in tables]
+            continue
+        if size > room:
+            shared.append({})
+            room = _SHARED_BYTES
+        room -= size
+        shared[-1][node_id] = tables[0]
+    return alone + shared
+
+
+def _inline_bytes(tables: list[ChunkTable]) -> int | None:
+    """Bytes of the chunks of an array that may share a manifest, None if it may not."""
+    if len(tables) != 1 or len(tables[0]) > _SHARED_REFS or (tables[0].kind != ChunkKind.INLINE).any():
+        return None
+    size = int(tables[0].length.sum())
+    return size if size <= _SHARED_BYTES else None

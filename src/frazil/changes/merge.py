@@ -23,15 +23,19 @@ def merge_forks(
     ``base`` has the nodes of ``mine``'s snapshot. ``before`` are change sets merged earlier, after these
     forks were made: the forks did not see them, so they may not touch the same things.
 
+    A group that several forks made, with the same document (as parents of their arrays, say), is one.
+
     Raises ``SessionStateError`` (``merge-failed``) and changes nothing if two forks set or deleted the same
     chunk, wrote different metadata to one node, or one deleted what another wrote to.
     """
     siblings = [*before, *forks]
-    _check_nodes(siblings)
+    twins = _check_nodes(siblings)
     _check_chunks(siblings)
     out = mine.copy()
     for fork in forks:
         for path, node in fork.nodes.items():
+            if node is not None and node.id in twins:
+                continue
             if node is None:
                 if base.find(path) >= 0:
                     out.nodes[path] = None
@@ -39,11 +43,11 @@ def merge_forks(
                     out.nodes.pop(path, None)
             else:
                 out.nodes[path] = node
-        out.created |= fork.created
+        out.created |= fork.created - twins
         ours = fork.deleted.keys() & out.created
         out.created -= ours
         out.deleted.update((id_, kind) for id_, kind in fork.deleted.items() if id_ not in ours)
-        out.updated |= fork.updated - out.created
+        out.updated |= fork.updated - out.created - twins
         out.updated -= fork.deleted.keys()
         for id_ in fork.deleted.keys() & out.chunks.keys():
             del out.chunks[id_]
@@ -56,26 +60,32 @@ def merge_forks(
     return out
 
 
-def _check_nodes(siblings: list[ChangeSet]) -> None:
+def _check_nodes(siblings: list[ChangeSet]) -> set[bytes]:
+    """Ids of groups that an earlier sibling made as well, under another id."""
+    twins: set[bytes] = set()
     written: dict[str, Node | None] = {}
     touched: dict[bytes, int] = {}
     for number, changes in enumerate(siblings):
         for path, node in changes.nodes.items():
             if path in written and not _same(written[path], node):
                 raise _failed(f"two forks changed the node `{path}` in different ways")
-            written[path] = node
+            known = written.setdefault(path, node)
+            if node is not None and known is not None and known.id != node.id:
+                twins.add(node.id)
         for id_ in chain(changes.chunks, changes.updated):
             touched[id_] = number
     for number, changes in enumerate(siblings):
         for id_ in changes.deleted:
             if touched.get(id_, number) != number:
                 raise _failed(f"one fork deleted a node that another fork wrote to (node id {id_.hex()})")
+    return twins
 
 
 def _same(one: Node | None, other: Node | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one.id == other.id and one.user_data == other.user_data
+    both_groups = one.array is None and other.array is None
+    return one.user_data == other.user_data and (one.id == other.id or both_groups)
 
 
 def _check_chunks(siblings: list[ChangeSet]) -> None:

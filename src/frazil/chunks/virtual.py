@@ -28,7 +28,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.foreign import open_foreign as connect
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Mapping, Sequence
+    from collections.abc import Buffer, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -163,24 +163,21 @@ class VirtualSources:
             )
         return normalized(prefix + path)
 
-    def resolve_many(self, locations: Sequence[str]) -> list[str]:
-        """``resolve`` for each location."""
-        return _changed(locations, self.resolve)
+    def urls(self, locations: Sequence[str]) -> list[str]:
+        """Stored locations as URLs: only the relative ones change. See ``resolve``."""
+        relative = list(map(str.startswith, locations, repeat(RELATIVE)))
+        if not any(relative):
+            return list(locations)
+        return list(map(_one_url, repeat(self), locations, relative))
 
     def find(self, location: str) -> Container:
         """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
         return self._place(location)[2]
 
     def matching(self, locations: Sequence[str]) -> NDArray[np.bool_]:
-        """Which of the locations are well-formed and have a container."""
-        found = np.zeros(len(locations), np.bool_)
-        for prefix, _ in self._by_length:
-            found |= np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
-        rest = np.flatnonzero(~_plain(locations))
+        """Which of the locations are well-formed and have a container; a dictionary lookup for each."""
         verdicts = _Verdicts(self)
-        others = map(locations.__getitem__, rest.tolist())
-        found[rest] = np.fromiter(map(verdicts.__getitem__, others), np.bool_, len(rest))
-        return found
+        return np.fromiter(map(verdicts.__getitem__, locations), bool, len(locations))
 
     def locate(self, ref: VirtualRef) -> ForeignObject:
         """The object that a reference points to.
@@ -231,6 +228,10 @@ class VirtualSources:
             return reader
 
 
+def _one_url(sources: VirtualSources, location: str, relative: bool) -> str:
+    return sources.resolve(location) if relative else location
+
+
 class _Verdicts(dict[str, bool]):
     """Whether a location has a container, worked out once for each distinct location."""
 
@@ -271,28 +272,6 @@ def normalized(location: str) -> str:
     if not rest.startswith("//") or rest[2:3] in ("", "/"):
         raise _invalid(location, "it names no bucket or host")
     return f"{scheme}:{rest}"
-
-
-def normalized_many(locations: Sequence[str]) -> list[str]:
-    """``normalized`` for each location."""
-    return _changed(locations, normalized)
-
-
-#: Absolute URLs that ``normalized`` leaves as they are: most locations.
-_PLAIN: Final = re.compile(r"(?!file:|vcc:)[a-z][a-z0-9+.-]*://[^/]")
-
-
-def _plain(locations: Sequence[str]) -> NDArray[np.bool_]:
-    return np.fromiter(map(bool, map(_PLAIN.match, locations)), np.bool_, len(locations))
-
-
-def _changed(locations: Sequence[str], change: Callable[[str], str]) -> list[str]:
-    """With ``change`` applied to those that are not plain, which are not looked at in Python."""
-    out = np.array(locations, object)
-    rest = np.flatnonzero(~_plain(locations))
-    out[rest] = list(map(change, out[rest].tolist()))
-    changed: list[str] = out.tolist()
-    return changed
 
 
 def _prefix(url_prefix: str) -> str:

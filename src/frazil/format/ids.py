@@ -69,19 +69,17 @@ def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     return list(map(text.__getitem__, map(slice, starts, range(length, count * length + length, length))))
 
 
-def id_list(ids: NDArray[np.uint8]) -> list[bytes]:
-    """The rows of a matrix of ids.
-
-    >>> id_list(id_matrix([b"12345678", b"abcdefgh"], 8))
-    [b'12345678', b'abcdefgh']
-    """
-    items: list[bytes] = np.ascontiguousarray(ids).view(f"V{ids.shape[1]}").reshape(-1).tolist()
-    return items
-
-
 def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8]:
     """Ids as a matrix of shape (n, size)."""
     return np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), size)
+
+
+def id_list(ids: NDArray[np.uint8]) -> list[bytes]:
+    """The rows of a matrix of ids, each as bytes."""
+    rows, size = ids.shape
+    data = np.ascontiguousarray(ids).tobytes()
+    starts = range(0, rows * size, size)
+    return list(map(data.__getitem__, map(slice, starts, range(size, rows * size + size, size))))
 
 
 def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, intern
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
 from frazil.format.rows import concat_numbered, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
@@ -236,10 +236,7 @@ class NodeTable:
 
     def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
         """Ids of some nodes, and whether each is an array."""
-        ids = np.ascontiguousarray(self.ids[rows]).tobytes()
-        stops = range(NODE_ID_BYTES, len(ids) + 1, NODE_ID_BYTES)
-        parts = list(map(ids.__getitem__, map(slice, range(0, len(ids), NODE_ID_BYTES), stops)))
-        return parts, self.is_array[rows].tolist()
+        return id_list(self.ids[rows]), self.is_array[rows].tolist()
 
     def manifest_ids(self) -> U8:
         """Distinct ids of all manifests that the nodes refer to, (m, 12), sorted."""

@@ -7,7 +7,7 @@ leaves files that nobody refers to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +16,21 @@ import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import transaction_log
-from frazil.changes.manifests import distribute, plan
+from frazil.changes.manifests import Rewrite, distribute, plan, share
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, id_matrix
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
-from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable, Snapshot, encode_snapshot
+from frazil.format.snapshot import (
+    ArrayData,
+    ManifestFiles,
+    ManifestRef,
+    Node,
+    NodeTable,
+    Snapshot,
+    encode_snapshot,
+)
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
@@ -30,11 +38,14 @@ from frazil.repository.mutations import new_commit, require_online, require_snap
 from frazil.repository.update import read_repo_info
 
 _WRITERS = 8
+_READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A manifest that was written: where, how large, and for which node and box."""
+    """What was written for one array: the manifest and the array's box in it; size and references of the
+    whole file.
+    """
 
     node_id: bytes
     ref: ManifestRef
@@ -117,36 +128,47 @@ def write_manifests(
     context: Context, parent: Snapshot, changes: ChangeSet
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written."""
-    arrays = _arrays_to_write(parent, changes)
-    tables: list[tuple[bytes, ChunkTable]] = []
-    kept: dict[bytes, tuple[ManifestRef, ...]] = {}
-    for node in arrays:
-        assert node.array is not None
-        edits = (
-            changes.chunks[node.id].table()
-            if node.id in changes.chunks
-            else ChunkTable.empty(len(node.array.shape))
-        )
-        split = context.settings.split_sizes_for(node.path, node.array.dimension_names, node.array.num_chunks)
-        rewrite = plan(node.array, edits, split)
-        old = context.assets.manifests(
-            [ref.id for ref in rewrite.read], context.settings.concurrent_manifest_fetches
-        )
-        known = [manifest.arrays[node.id] for manifest in old if node.id in manifest.arrays]
-        kept[node.id] = rewrite.kept
-        tables += [(node.id, table) for table in distribute(node.array, known, edits, split)]
-    written = _put_manifests(context, tables)
+    updates = [_update(context, node, changes) for node in _arrays_to_write(parent, changes)]
+    reads = [ref.id for update in updates for ref in update.rewrite.read]
+    threads = max(_READERS, context.settings.concurrent_manifest_fetches)
+    old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
+    written = _put_manifests(context, [(update.node.id, update.tables(old)) for update in updates])
     refs: dict[bytes, list[ManifestRef]] = {}
     for manifest in written:
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
     changed = {path: node for path, node in changes.nodes.items() if node is not None}
-    for node in arrays:
-        assert node.array is not None
-        manifests = (*kept[node.id], *refs.get(node.id, ()))
-        changed[node.path] = replace(node, array=replace(node.array, manifests=manifests))
+    for update in updates:
+        manifests = (*update.rewrite.kept, *refs.get(update.node.id, ()))
+        changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
     paths = {**changes.nodes, **changed}
     rows = np.fromiter(map(parent.nodes.find, paths), np.int64, len(paths))
     return parent.nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values()))), written
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Update:
+    """An array whose manifests a commit has to look at."""
+
+    node: Node
+    array: ArrayData
+    edits: ChunkTable
+    split: tuple[int, ...]
+    rewrite: Rewrite
+
+    def tables(self, manifests: Mapping[bytes, Manifest]) -> list[ChunkTable]:
+        """What the new manifests hold, one table each."""
+        old = [manifests[ref.id].arrays for ref in self.rewrite.read]
+        known = [arrays[self.node.id] for arrays in old if self.node.id in arrays]
+        return distribute(self.array, known, self.edits, self.split)
+
+
+def _update(context: Context, node: Node, changes: ChangeSet) -> _Update:
+    assert node.array is not None
+    array = node.array
+    known = changes.chunks.get(node.id)
+    edits = ChunkTable.empty(len(array.shape)) if known is None else known.table()
+    split = context.settings.split_sizes_for(node.path, array.dimension_names, array.num_chunks)
+    return _Update(node, array, edits, split, plan(array, edits, split))
 
 
 def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
@@ -165,35 +187,33 @@ def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
     return [changes.array(parent.nodes, path) for path in sorted(edited | resized, key=str.encode)]
 
 
-def _put_manifests(context: Context, tables: list[tuple[bytes, ChunkTable]]) -> list[Written]:
-    level = context.settings.compression_level
+def _put_manifests(context: Context, updates: list[tuple[bytes, list[ChunkTable]]]) -> list[Written]:
     settings = context.settings
+    level = settings.compression_level
     locations = LocationCompression(
         settings.location_compression_min_chunks,
         settings.location_dictionary_samples,
         settings.location_dictionary_bytes,
         settings.location_compression_level,
     )
-    ids = [new_object_id() for _ in tables]
+    manifests = [Manifest(new_object_id(), arrays) for arrays in share(updates)]
 
-    def encoder(id_: bytes, node_id: bytes, table: ChunkTable) -> Callable[[], bytes]:
-        return lambda: encode_manifest(Manifest(id_, {node_id: table}), level=level, locations=locations)
+    def encoder(manifest: Manifest) -> Callable[[], bytes]:
+        return lambda: encode_manifest(manifest, level=level, locations=locations)
 
-    sizes = put_all(
-        context,
-        [
-            (manifest_key(id_), encoder(id_, node_id, table))
-            for id_, (node_id, table) in zip(ids, tables, strict=True)
-        ],
-    )
+    sizes = put_all(context, [(manifest_key(each.id), encoder(each)) for each in manifests])
     return [
-        Written(node_id, ManifestRef(id_, table.bounds()), size, len(table))
-        for id_, size, (node_id, table) in zip(ids, sizes, tables, strict=True)
+        Written(
+            node_id, ManifestRef(manifest.id, table.bounds()), size, sum(map(len, manifest.arrays.values()))
+        )
+        for manifest, size in zip(manifests, sizes, strict=True)
+        for node_id, table in manifest.arrays.items()
     ]
 
 
 def manifest_files(before: ManifestFiles, nodes: NodeTable, written: list[Written]) -> ManifestFiles:
     """The manifests that the nodes refer to, of those that were there and those that were written."""
+    written = list({manifest.ref.id: manifest for manifest in written}.values())
     new: U8 = id_matrix([manifest.ref.id for manifest in written])
     ids = np.concatenate([before.ids, new])
     sizes = np.concatenate([before.size_bytes, np.array([manifest.size for manifest in written], np.uint64)])

@@ -5,7 +5,7 @@ Newest first; a lane for each line of descent; lanes that come from one snapshot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -95,16 +95,17 @@ def _colour(lane: int) -> str:
     return _COLOURS[lane % len(_COLOURS)]
 
 
-def ancestry_graph(info: RepoInfo, tips: Mapping[str, bytes], *, plain: bool = False) -> AncestryGraph:
-    """Draw the snapshots that ``tips`` (names of refs and their snapshots) reach."""
+def ancestry_graph(info: RepoInfo, tips: Iterable[bytes], *, plain: bool = False) -> AncestryGraph:
+    """Draw the snapshots that ``tips`` reach, each with its branches and tags."""
     table = info.snapshots
     parents, times = table.parents().tolist(), table.flushed_at().tolist()
-    names: dict[int, list[str]] = {}
+    names: dict[bytes, list[str]] = {}
+    for refs in (info.branches, info.tags):
+        for name in sorted(refs):
+            names.setdefault(refs[name], []).append(name)
     reached: set[int] = set()
-    for name, id_ in tips.items():
-        row = require_snapshot(info, id_)
-        names.setdefault(row, []).append(name)
-        reached.update(table.chain(row).tolist())
+    for id_ in tips:
+        reached.update(table.chain(require_snapshot(info, id_)).tolist())
     lanes: list[int] = []  # the snapshot that each lane leads to
     dots: list[Dot] = []
     for row in sorted(reached, key=times.__getitem__, reverse=True):
@@ -116,7 +117,7 @@ def ancestry_graph(info: RepoInfo, tips: Mapping[str, bytes], *, plain: bool = F
         for gone in reversed(joined):
             del lanes[gone]
         entry = table.entry(row)
-        labels = f" ({', '.join(sorted(names[row]))})" if row in names else ""
+        labels = f" ({', '.join(names[entry.id])})" if entry.id in names else ""
         text = f"{id_to_text(entry.id)[:8]}{labels} {entry.message}"
         is_root = parents[row] < 0
         dots.append(Dot(lane, len(lanes), joined, is_root, text))

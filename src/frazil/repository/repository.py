@@ -23,7 +23,7 @@ from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository import mutations, present
 from frazil.repository.assets import Assets, CacheLimits
-from frazil.repository.asynchronous import awaitable
+from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
@@ -345,10 +345,10 @@ class Repository:
 
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
-    ) -> Iterator[SnapshotInfo]:
+    ) -> BothWays[SnapshotInfo]:
         """A snapshot and all before it, newest first. One of the three arguments says which."""
         info = self._info()
-        return map(present.snapshot_info, ancestry(info, _one(info, branch, tag, snapshot_id)))
+        return BothWays(map(present.snapshot_info, ancestry(info, _one(info, branch, tag, snapshot_id))))
 
     def ancestry_graph(
         self,
@@ -360,14 +360,13 @@ class Repository:
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        tips = dict(info.branches)
-        if (branch, tag, snapshot_id) != (None, None, None):
-            tips = {branch or tag or snapshot_id or "": _one(info, branch, tag, snapshot_id)}
+        everything = (branch, tag, snapshot_id) == (None, None, None)
+        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
         return ancestry_graph(info, tips, plain=plain)
 
-    def ops_log(self) -> Iterator[Update]:
+    def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
-        return map(present.update, ops_log(self.storage, self._info()))
+        return BothWays(map(present.update, ops_log(self.storage, self._info())))
 
     def diff(
         self,
@@ -442,6 +441,22 @@ class Repository:
     def _info(self) -> RepoInfo:
         return read_repo_info(self.storage)[0]
 
+    def async_ancestry(
+        self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
+    ) -> BothWays[SnapshotInfo]:
+        """``ancestry``, for ``async for``."""
+        return self.ancestry(branch=branch, tag=tag, snapshot_id=snapshot_id)
+
+    def ops_log_async(self) -> BothWays[Update]:
+        """``ops_log``, for ``async for``."""
+        return self.ops_log()
+
+    create_async = awaitable_class(create)
+    open_async = awaitable_class(open)  # noqa: A003  # the method above
+    open_or_create_async = awaitable_class(open_or_create)
+    exists_async = awaitable_static(exists)
+    fetch_config_async = awaitable_static(fetch_config)
+    fetch_spec_version_async = awaitable_static(fetch_spec_version)
     save_config_async = awaitable(save_config)
     get_metadata_async = awaitable(get_metadata)
     set_metadata_async = awaitable(set_metadata)

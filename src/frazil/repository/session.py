@@ -13,7 +13,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import merge_forks
-from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, ReadOnlyError, SessionStateError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository import present
@@ -260,7 +260,7 @@ class Session:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         if workspace.require(path).array is None:
-            raise NodeNotFoundError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
         return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
     async def chunk_coordinates(
@@ -279,7 +279,8 @@ class Session:
     def all_virtual_chunk_locations(self) -> list[str]:
         """The URL of every virtual chunk of every array; relative locations lead where their container is.
 
-        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without one.
+        Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without
+        container.
         """
         workspace = self._state.workspace
         nodes = workspace.nodes_table()
@@ -289,7 +290,7 @@ class Session:
             table = workspace.table(path)
             rows = table.source[table.kind == ChunkKind.VIRTUAL]
             if len(rows):
-                locations = workspace.context.virtual.resolve_many(table.foreign.locations.texts())
+                locations = workspace.context.virtual.urls(table.foreign.locations.texts())
                 out.extend(map(locations.__getitem__, rows.tolist()))
         return out
 

@@ -17,6 +17,7 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, check_coords, in_grid
 from frazil.changes.chunk_edits import ChunkEdits, Coords
@@ -185,6 +186,10 @@ class Workspace:
             self.changes.delete_chunk(self.base, path, coords)
             self._forget_without_edits(path)
 
+    def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
+        """Delete the references at coordinates of shape (n, ndim), which have to be there."""
+        self.set_refs(path, ChunkTable.from_absent(index))
+
     # Bytes
 
     def read(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
@@ -256,3 +261,8 @@ class Workspace:
             raise SessionStateError(
                 f"{what}: commit or discard the changes first", ErrorKind.UNCOMMITTED_CHANGES
             )
+
+
+def size_of(ref: ChunkRef) -> int:
+    """Number of bytes of a chunk."""
+    return len(ref.data) if isinstance(ref, InlineRef) else ref.length

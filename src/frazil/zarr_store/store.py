@@ -25,18 +25,18 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
-from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
-from frazil.format.snapshot import NodeTable
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.paths import absolute
+from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.virtual_values import VirtualChunkSpec
-from frazil.repository.workspace import Workspace
-from frazil.zarr_store import virtual
+from frazil.repository.workspace import Workspace, size_of
 from frazil.zarr_store.failures import KeyNotFoundError, ReadOnlyStoreError
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_directory, parse_key
 from frazil.zarr_store.ranges import span
 
 if TYPE_CHECKING:
+    from frazil.format.manifest import ChunkRef, ChunkTable
+    from frazil.format.snapshot import NodeTable
     from frazil.repository.session import Session
 
 #: ``list`` is a method of the store.
@@ -160,7 +160,7 @@ class IcechunkStore(Store):
         elif what is not Document.V2:
             ref = _ref(workspace, path, what)
             if ref is not None:
-                return _size(ref)
+                return size_of(ref)
         raise KeyNotFoundError(f"no value under the key {key!r}")
 
     async def set(self, key: str, value: Buffer) -> None:
@@ -341,8 +341,11 @@ class IcechunkStore(Store):
         ``SessionStateError`` (``not-allowed``) for keys of metadata.
         """
         self._check_writable()
+        path, coords = parse_key(key)
+        if isinstance(coords, Document):
+            raise SessionStateError(f"{key!r} is no chunk: use set for metadata", ErrorKind.NOT_ALLOWED)
         workspace = self._session.workspace
-        virtual.set_one(workspace, key, location, offset, length, checksum, validate_container)
+        set_one(workspace, path, coords, location, offset, length, checksum, validate_container)
 
     def set_virtual_refs(
         self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
@@ -353,7 +356,7 @@ class IcechunkStore(Store):
         their location. For whole grids of chunks ``set_virtual_refs_arr`` is much faster.
         """
         self._check_writable()
-        return virtual.set_some(self._session.workspace, array_path, chunks, validate_containers)
+        return set_some(self._session.workspace, array_path, chunks, validate_containers)
 
     def set_virtual_refs_arr(
         self,
@@ -377,7 +380,7 @@ class IcechunkStore(Store):
         matches their location. A million references take about 0.2 s.
         """
         self._check_writable()
-        return virtual.set_grid(
+        return set_grid(
             self._session.workspace,
             array_path,
             chunk_grid_shape,
@@ -402,7 +405,7 @@ class IcechunkStore(Store):
         for a virtual chunk, the id of the chunk file for a native one, '' for an inline one; offsets and
         lengths (uint64); and the bytes of inline chunks by their row in the batch.
         """
-        batches = virtual.chunk_batches(self._session.workspace, array_path, batch_size)
+        batches = chunk_batches(self._session.workspace, array_path, batch_size)
         while (batch := await self._off_loop(next, batches, None)) is not None:
             yield batch
 
@@ -413,7 +416,7 @@ def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesL
     if isinstance(what, tuple):
         ref = workspace.ref(path, what)
         if ref is not None:
-            return ref, *span(request, _size(ref))
+            return ref, *span(request, size_of(ref))
         _require_no_group(workspace, path)
         return None
     node = workspace.node(path) if what is Document.V3 else None
@@ -434,10 +437,6 @@ def _require_no_group(workspace: Workspace, path: str) -> None:
     """Chunks that are not there are common, those of a group are a mistake."""
     if not workspace.is_array(path) and workspace.node(path) is not None:
         raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
-
-
-def _size(ref: ChunkRef) -> int:
-    return len(ref.data) if isinstance(ref, InlineRef) else ref.length
 
 
 def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
@@ -503,4 +502,4 @@ def _delete(workspace: Workspace, path: str) -> None:
     for array, start in chunks if not len(nodes) else ():
         gone = _chunks(workspace, array, start)
         if len(gone):
-            workspace.set_refs(array, ChunkTable.from_absent(gone.index))
+            workspace.delete_refs(array, gone.index)

@@ -1,4 +1,4 @@
-"""Virtual references set through the store: one, some, or a whole grid of them as columns.
+"""Virtual references of an array: one, some, or a whole grid of them set as columns; all of them listed.
 
 A location is kept verbatim, or normalised where it is a ``file:`` URL. With validation a location has to
 have a virtual chunk container; a single reference without one is an error, of many those without one are
@@ -7,22 +7,23 @@ left out and reported.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import compress, repeat
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from frazil.chunks.virtual import normalized, normalized_many
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.chunks.virtual import Container, VirtualSources, normalized
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_values import VirtualChunkSpec
 from frazil.repository.workspace import Workspace
-from frazil.zarr_store.keys import Document, parse_key
 
 Checksum = str | datetime | None
 Failed = list[tuple[int, ...]] | None
@@ -33,17 +34,15 @@ _MAX_U64: Final = 2**64 - 1
 
 def set_one(
     workspace: Workspace,
-    key: str,
+    path: str,
+    coords: tuple[int, ...],
     location: str,
     offset: int,
     length: int,
     checksum: Checksum,
     validate: bool,
 ) -> None:
-    """``IcechunkStore.set_virtual_ref``"""
-    path, coords = parse_key(key)
-    if isinstance(coords, Document):
-        raise SessionStateError(f"{key!r} is no chunk: use set for metadata", ErrorKind.NOT_ALLOWED)
+    """Set one reference; ``IcechunkStore.set_virtual_ref`` tells the errors."""
     location = normalized(location)
     if validate:
         workspace.context.virtual.find(location)
@@ -56,7 +55,7 @@ def set_one(
 def set_some(
     workspace: Workspace, array_path: str, chunks: Sequence[VirtualChunkSpec], validate: bool
 ) -> Failed:
-    """``IcechunkStore.set_virtual_refs``"""
+    """Set references one by one described; the coordinates of those without a container, or None."""
     path = absolute(array_path)
     ndim = _rank(workspace, path)
     index = [chunk.index for chunk in chunks]
@@ -75,8 +74,8 @@ def set_some(
         numbers,
         np.array([chunk.offset for chunk in chunks], np.uint64),
         np.array([chunk.length for chunk in chunks], np.uint64),
-        [etag or "" for _, etag, _ in distinct],
-        [modified or 0 for _, _, modified in distinct],
+        Ragged.of_text([etag or "" for _, etag, _ in distinct]),
+        np.array([modified or 0 for _, _, modified in distinct], np.uint32),
         validate,
     )
 
@@ -92,7 +91,7 @@ def set_grid(
     first: Sequence[int] | None,
     checksum: Checksum,
 ) -> Failed:
-    """``IcechunkStore.set_virtual_refs_arr``"""
+    """Set a box of references given as columns; the coordinates of those without a container, or None."""
     path = absolute(array_path)
     ndim, count = _rank(workspace, path), len(locations)
     starts, sizes = _column("offsets", offsets, count), _column("lengths", lengths, count)
@@ -119,7 +118,8 @@ def set_grid(
         del distinct[missing]
         numbers = numbers - (numbers > missing)
     etag, modified = _checksum(checksum)
-    etags, times = [etag or ""] * len(distinct), [modified or 0] * len(distinct)
+    etags = Ragged.of_text([etag or ""]).take(np.zeros(len(distinct), np.int64))
+    times = np.full(len(distinct), modified or 0, np.uint32)
     return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
 
 
@@ -131,16 +131,15 @@ def _set(
     numbers: NDArray[np.uint32],
     offsets: NDArray[np.uint64],
     lengths: NDArray[np.uint64],
-    etags: list[str],
-    modified: list[int],
+    etags: Ragged,
+    modified: NDArray[np.uint32],
     validate: bool,
 ) -> Failed:
     """Set references to ``locations[numbers]``; those without a container are left out and returned."""
     _require_bytes(bool(lengths.all()), path)
     if (offsets > np.uint64(_MAX_U64) - lengths).any():
         raise _invalid("ranges that end below 2**64")
-    locations = normalized_many(locations)
-    known = workspace.context.virtual.matching(locations) if validate else np.ones(len(locations), np.bool_)
+    locations, known = _normalized(workspace.context.virtual, locations, validate)
     table = ChunkTable(
         index,
         np.full(len(index), ChunkKind.VIRTUAL, np.uint8),
@@ -148,11 +147,7 @@ def _set(
         offsets,
         lengths,
         np.zeros((0, 12), np.uint8),
-        ForeignObjects(
-            Ragged.of_text(locations),
-            Ragged.of_text(etags),
-            np.array(modified, np.uint32),
-        ),
+        ForeignObjects(Ragged.of_text(locations), etags, modified),
         Ragged.empty(),
     ).sorted()
     if known.all():
@@ -163,14 +158,56 @@ def _set(
     return list(map(tuple, table.index[~good].tolist())) or None
 
 
+def _normalized(
+    sources: VirtualSources, locations: list[str], validate: bool
+) -> tuple[list[str], NDArray[np.bool_]]:
+    """Distinct locations as they are kept, and which of them have a container (all, if none is asked for)."""
+    known = np.zeros(len(locations), np.bool_)
+    for container in sources.containers:
+        known |= _plainly_in(container, locations)
+    rest = np.flatnonzero(~known).tolist()
+    if not rest:
+        return locations, known
+    kept = list(locations)
+    others = list(map(normalized, map(locations.__getitem__, rest)))
+    for row, location in zip(rest, others, strict=True):
+        kept[row] = location
+    known[rest] = sources.matching(others) if validate else True
+    return kept, known
+
+
+def _plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]:
+    """Locations that need no closer look: normalized, and starting with the prefix of a container.
+
+    Millions of them are looked at in a few calls. Those of files are normalized for sure if none of them has
+    unusual characters, or a segment that starts with a dot.
+    """
+    prefix = container.url_prefix
+    inside = np.zeros(len(locations), np.bool_)
+    if "://" not in prefix or prefix != normalized(prefix):
+        return inside
+    inside[:] = np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
+    if container.is_local:
+        text = "\n".join(compress(locations, inside.tolist()))
+        if "/." in text or _UNUSUAL.search(text):
+            inside[:] = False
+    return inside
+
+
+_UNUSUAL: Final = re.compile(r"[^A-Za-z0-9_./:=,+@~\n-]")
+
+
 def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Iterator[tuple[Any, ...]]:
-    """``IcechunkStore.array_chunk_iterator``"""
+    """All references of an array, native and inline ones as well, in batches of columns.
+
+    Nothing for a group or a missing node; ``IcechunkStore.array_chunk_iterator`` tells what a batch is.
+    """
     node = workspace.node(absolute(array_path))
     if node is None or node.array is None:
         return
     table = workspace.table(node.path)
     native = ids_to_text(table.chunk_ids)
-    foreign = table.foreign.locations.texts()
+    foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
         part = table.take(slice(start, start + batch_size))

@@ -1,0 +1,97 @@
+"""Commits of little: one process alone, and many at once."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from typing import Any
+
+from measure import Measured, scratch
+from zarr.core.buffer import default_buffer_prototype
+
+DOCUMENT = '{"zarr_format": 3, "node_type": "group", "attributes": {"count": %d}}'
+
+
+def group(count: int) -> Any:
+    return default_buffer_prototype().buffer.from_bytes((DOCUMENT % count).encode())
+
+
+def alone(implementation: str, commits: int) -> Measured:
+    """One process changes the attributes of a group and commits, again and again."""
+    from zarr.core.sync import sync
+
+    icechunk = importlib.import_module(implementation)
+    out = Measured()
+    with scratch() as root:
+        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root))
+        with out.milliseconds_each("a commit", commits):
+            for count in range(commits):
+                session = repo.writable_session("main")
+                sync(session.store.set("zarr.json", group(count)))
+                session.commit(f"commit {count}")
+        assert len(list(repo.ancestry(branch="main"))) == commits + 1
+    return out
+
+
+def contending(implementation: str, processes: int, commits: int) -> Measured:
+    """Processes that commit to one branch, each trying again until told that its commit is done."""
+    icechunk = importlib.import_module(implementation)
+    out = Measured()
+    with scratch() as root:
+        icechunk.Repository.create(icechunk.local_filesystem_storage(root))
+        command = [sys.executable, __file__, implementation, root]
+        workers = [
+            subprocess.Popen(
+                [*command, str(number), str(commits)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+            for number in range(processes)
+        ]
+        try:
+            for worker in workers:
+                assert worker.stdout is not None
+                assert worker.stdout.readline() == "ready\n"
+            with out.milliseconds_each("a commit", processes * commits):
+                answers = [worker.communicate("go\n", timeout=120)[0] for worker in workers]
+        finally:
+            for worker in workers:
+                worker.kill()
+                worker.wait()
+        acknowledged = {message for answer in answers for message in json.loads(answer)}
+        repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
+        known = [commit.message for commit in repo.ancestry(branch="main")]
+        out["acknowledged and lost, commits"] = len(acknowledged - set(known))
+        out["not acknowledged, commits"] = processes * commits - len(acknowledged)
+    return out
+
+
+def work(implementation: str, root: str, number: str, commits: str) -> None:
+    """One of the processes; tells which commits it was told are done."""
+    from zarr.core.sync import sync
+
+    icechunk = importlib.import_module(implementation)
+    repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    done: list[str] = []
+    tries = 0
+    while len(done) < int(commits) and tries < 100 * int(commits):
+        tries += 1
+        message = f"{number}/{len(done)}"
+        try:
+            session = repo.writable_session("main")
+            sync(session.store.set(f"worker{number}/zarr.json", group(len(done))))
+            session.commit(message)
+        except icechunk.IcechunkError:
+            continue  # a conflict, or a file that another process has not finished writing
+        done.append(message)
+    print(json.dumps(done))
+
+
+if __name__ == "__main__":
+    work(*sys.argv[1:])

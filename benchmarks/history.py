@@ -1,0 +1,82 @@
+"""A repository with a long history."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import zarr
+from commits import group
+from measure import Measured, scratch
+
+SECOND = 1_000_000  # times are in microseconds
+ROUNDS = 5
+
+
+def long(implementation: str, commits: int) -> Measured:
+    """Open it, look a chunk up, walk its history, commit."""
+    from zarr.core.sync import sync
+
+    icechunk = importlib.import_module(implementation)
+    out = Measured()
+    with scratch() as root:
+        make(root, commits)
+        repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
+        with out.milliseconds_each("open", ROUNDS):
+            for _ in range(ROUNDS):
+                repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
+        with out.milliseconds_each("open a session and look a chunk up", ROUNDS):
+            for _ in range(ROUNDS):
+                repo.readonly_session("main").chunk_type("/a", [0])
+        with out.milliseconds_each("ancestry", 1):
+            found = sum(1 for _ in repo.ancestry(branch="main"))
+        assert found == commits
+        with out.milliseconds_each("a commit", ROUNDS):
+            for count in range(ROUNDS):
+                session = repo.writable_session("main")
+                sync(session.store.set("zarr.json", group(count)))
+                session.commit(f"commit {count}")
+        out["repo, KiB"] = (Path(root) / "repo").stat().st_size / 1024
+    return out
+
+
+def make(root: str, commits: int) -> None:
+    """A repository of that many commits. Only the last one's files are there: nothing asks for the others."""
+    from frazil import Repository, local_filesystem_storage
+    from frazil.format.repo_info import (
+        OpsEntry,
+        SnapshotEntry,
+        SnapshotTable,
+        UpdateKind,
+        decode_repo_info,
+        encode_repo_info,
+        new_repo_info,
+    )
+
+    repo = Repository.create(local_filesystem_storage(root))
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(8,), chunks=(4,), dtype="f4")[:] = 1
+    session.commit("the last one")
+
+    file = Path(root) / "repo"
+    info = decode_repo_info(file.read_bytes(), "repo")
+    tip = info.snapshots.entry(info.snapshots.find(info.branches["main"]))
+    first = info.snapshots.entry(info.snapshots.find(tip.parent))
+    start = tip.flushed_at - (commits + 1) * SECOND
+    ids = [first.id, *(os.urandom(12) for _ in range(commits - 2)), tip.id]
+    entries = [replace(first, flushed_at=start)]
+    entries += [
+        SnapshotEntry(id_, parent, start + k * SECOND, f"hourly update {k}", {"run": k})
+        for k, (parent, id_) in enumerate(pairwise(ids[:-1]), 1)
+    ]
+    entries.append(replace(tip, parent=ids[-2]))
+    base = replace(new_repo_info(start, info.config), snapshots=SnapshotTable.of(entries))
+    base = replace(base, branches={"main": tip.id})
+    # The newest updates only: of older ones a repo info holds no more than where to find them.
+    for k in range(max(1, commits - 999), commits):
+        told = OpsEntry(UpdateKind.NEW_COMMIT, start + k * SECOND + 1, name="main", new_snapshot=ids[k])
+        base = base.recorded(told, backup=f"repo.{k}.{os.urandom(8).hex()}", keep=1000)
+    file.write_bytes(encode_repo_info(base))

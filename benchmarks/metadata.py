@@ -1,0 +1,100 @@
+"""A huge array of virtual chunks: what its references cost."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from measure import Measured, peak_mib, scratch
+
+LENGTH = 4096
+
+
+def at_scale(implementation: str, references: int) -> Measured:
+    """Set and commit that many references, look some up in a new session, change one."""
+    icechunk = importlib.import_module(implementation)
+    out = Measured()
+    with scratch() as root:
+
+        def storage() -> Any:
+            return icechunk.local_filesystem_storage(root)
+
+        config = icechunk.RepositoryConfig.default()
+        config.set_virtual_chunk_container(
+            icechunk.VirtualChunkContainer("s3://bucket/", icechunk.s3_store(region="us-east-1"))
+        )
+        repo = icechunk.Repository.create(storage(), config)
+        session = repo.writable_session("main")
+        side = references // 1000
+        zarr.create_array(
+            session.store,
+            name="v",
+            shape=(side, 1000),
+            chunks=(1, 1),
+            dtype="f4",
+            compressors=None,
+            filters=None,
+        )
+        locations = [f"s3://bucket/model/run-{i // 1000:06d}/file.nc" for i in range(references)]
+        offsets = (np.arange(references, dtype="u8") % 1000) * LENGTH + 512
+        lengths = np.full(references, LENGTH, "u8")
+        before = peak_mib()
+        with out.seconds("set"):
+            session.store.set_virtual_refs_arr("v", (side, 1000), locations, offsets, lengths)
+        with out.seconds("commit"):
+            session.commit("references")
+        out["set and commit, s"] = out["set, s"] + out["commit, s"]
+        out["peak memory, MiB"] = peak_mib()
+        out["peak memory over the inputs, MiB"] = peak_mib() - before
+        files = (Path(root) / "manifests").iterdir()
+        out["manifest, MiB"] = sum(file.stat().st_size for file in files) / 2**20
+        del locations, offsets, lengths, session, repo
+        gc.collect()
+
+        with out.seconds("open"):
+            repo = icechunk.Repository.open(storage())
+            session = repo.readonly_session("main")
+        with out.seconds("first lookup"):
+            session.chunk_type("/v", [side - 1, 7])
+        with out.microseconds_each("a lookup after that", 1000):
+            for k in range(1000):
+                session.chunk_type("/v", [k % side, 13])
+        with out.seconds("all locations"):
+            found = session.all_virtual_chunk_locations()
+        assert len(found) == references
+        del found
+        repo = icechunk.Repository.open(storage())
+        session = repo.writable_session("main")
+        with out.seconds("change one, cold, and commit"):
+            session.store.set_virtual_ref("v/c/0/5", "s3://bucket/model/new.nc", offset=1, length=LENGTH)
+            session.commit("one")
+        session = repo.writable_session("main")
+        with out.seconds("change another and commit"):
+            session.store.set_virtual_ref("v/c/0/6", "s3://bucket/model/new.nc", offset=1, length=LENGTH)
+            session.commit("another")
+    return out
+
+
+def codec(implementation: str, references: int, locations: int) -> Measured:
+    """Encode and decode a manifest, without storage or session."""
+    from frazil.format.manifest import ChunkTable, Manifest, decode_manifest, encode_manifest
+
+    assert implementation == "frazil"
+    each = references // locations
+    texts = [f"s3://bucket/model/run-{i // each:08d}/file.nc" for i in range(references)]
+    rows = np.arange(references)
+    index = np.stack((rows // 1000, rows % 1000), axis=1)
+    table = ChunkTable.from_virtual(index, texts, rows * LENGTH, LENGTH)
+    out = Measured()
+    with out.seconds("encode"):
+        data = encode_manifest(Manifest(bytes(12), {bytes(8): table}))
+    with out.seconds("decode"):
+        manifest = decode_manifest(data, "manifest")
+        found = manifest.arrays[bytes(8)]
+    assert len(found) == references
+    out["file, MiB"] = len(data) / 2**20
+    return out

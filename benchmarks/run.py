@@ -1,0 +1,173 @@
+"""Frazil beside the reference, zarr's LocalStore and tensorstore; writes a table of ratios.
+
+    make bench                                   all of it, about six minutes
+    make bench ARGS="--only chunk_io --rounds 5"
+    make bench ARGS="--quick --output /tmp/x.md"   tiny sizes: does the tool itself still work?
+
+Every measurement runs in a new process. Within a round the implementations take turns, in an order that is
+reversed from round to round; all workloads have their first round before any has its second, and rounds
+go on until the time is up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from report import Round, missed, section
+from workloads import ALL, WORKLOADS, Workload
+
+HERE = Path(__file__).parent
+MEASUREMENT_SECONDS = 180
+PACKAGES = ("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard")
+#: Which package an implementation is in.
+PACKAGE_OF = {"LocalStore": "zarr"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    chosen = [w for w in WORKLOADS if any(only in f"{w.run} {w.title}" for only in options.only)]
+    load = [os.getloadavg()[0]]
+    start = time.monotonic()
+    rounds = (
+        quick(chosen) if options.quick else in_turns(chosen, options.rounds, start + options.minutes * 60)
+    )
+    load.append(os.getloadavg()[0])
+    command = " ".join(["python benchmarks/run.py", *map(shlex.quote, arguments)])
+    lines = [
+        "# Frazil beside the reference",
+        "",
+        *preface(command, load, time.monotonic() - start),
+        *(line for workload, found in rounds.items() for line in section(workload, found)),
+    ]
+    Path(options.output).write_text("\n".join(lines))
+    for line in (line for workload, found in rounds.items() for line in missed(workload, found)):
+        print(f"not as expected: {line}", file=sys.stderr)
+    print(f"wrote {options.output}", file=sys.stderr)
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, one round")
+    parser.add_argument("--rounds", type=int, help="rounds of each workload, at most (5; 1 if quick)")
+    parser.add_argument("--minutes", type=float, default=5.5, help="begin nothing that would end after this")
+    parser.add_argument("--only", action="append", help="workloads with this in their name; can be repeated")
+    parser.add_argument("--output", default=HERE / "RESULTS.md", help="the file to write")
+    options = parser.parse_args(arguments)
+    options.rounds = options.rounds or (1 if options.quick else 5)
+    options.only = options.only or [""]
+    return options
+
+
+def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Workload, list[Round]]:
+    """Rounds of all workloads, until the time is up."""
+    rounds: dict[Workload, list[Round]] = {workload: [] for workload in chosen}
+    longest: dict[Workload, float] = {}
+    for number in range(most):
+        for workload in chosen:
+            begun = time.monotonic()
+            if number >= workload.rounds or (number and until - begun < longest[workload]):
+                continue
+            print(f"round {number + 1}: {workload.title}", file=sys.stderr, flush=True)
+            order = list(filter(installed, workload.implementations))
+            if number % 2:
+                order.reverse()
+            rounds[workload].append({name: measure(name, [workload])[0] for name in order})
+            longest[workload] = max(longest.get(workload, 0), time.monotonic() - begun)
+    return rounds
+
+
+def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
+    """One round of tiny sizes, in one process for each implementation."""
+    tiny = [replace(workload, sizes=workload.quick, expected={}) for workload in chosen]
+    round_: dict[Workload, dict[str, dict[str, float]]] = {workload: {} for workload in tiny}
+    for name in filter(installed, ALL):
+        mine = [workload for workload in tiny if name in workload.implementations]
+        for workload, found in zip(mine, measure(name, mine), strict=True):
+            round_[workload][name] = found
+    return {workload: [found] for workload, found in round_.items()}
+
+
+def measure(implementation: str, workloads: Sequence[Workload]) -> list[dict[str, float]]:
+    """What one process measured."""
+    jobs = json.dumps([(workload.run, dict(workload.sizes)) for workload in workloads])
+    process = subprocess.run(
+        [sys.executable, str(HERE / "measure.py"), implementation, jobs],
+        capture_output=True,
+        text=True,
+        timeout=MEASUREMENT_SECONDS,
+        env={**os.environ, "ICECHUNK_LOG": "error"},
+    )
+    if process.returncode:
+        titles = ", ".join(workload.title for workload in workloads)
+        raise SystemExit(f"{implementation} failed in {titles}:\n{process.stderr}")
+    return [json.loads(line) for line in process.stdout.splitlines()]
+
+
+def installed(implementation: str) -> bool:
+    return importlib.util.find_spec(PACKAGE_OF.get(implementation, implementation)) is not None
+
+
+def preface(command: str, load: Sequence[float], seconds: float) -> Iterator[str]:
+    """What was run, where and when."""
+    yield "Less is better, in every row: ratios are Frazil's value over the other's. Implementations ran one"
+    yield "after the other, each in a new process, in an order reversed from round to round; a ratio is taken"
+    yield "within a round, and the median of the rounds is shown with the smallest and the largest."
+    yield "What Frazil reports as committed has been flushed to disk (`fsync`); the others do not flush."
+    yield ""
+    yield f"- Command: `{command}`, {seconds / 60:.1f} minutes, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    yield f"- Versions: {', '.join(versions())}"
+    yield f"- Machine: {machine()}"
+    yield f"- Load average: {load[0]:.1f} before, {load[-1]:.1f} after"
+    absent = [name for name in ALL if not installed(name)]
+    if absent:
+        yield f"- Not installed, and left out: {', '.join(absent)}"
+    yield ""
+
+
+def versions() -> Iterator[str]:
+    yield f"Python {platform.python_version()}"
+    for package in PACKAGES:
+        try:
+            yield f"{package} {metadata.version(package)}"
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    parts = [f"{os.cpu_count()} cores", f"{memory:.0f} GiB of memory", f"{platform.system()}"]
+    if kind := file_system(tempfile.gettempdir()):
+        parts.append(f"files on {kind}")
+    return ", ".join(parts)
+
+
+def file_system(path: str) -> str | None:
+    """Its kind: that of the longest mount point above the path."""
+    try:
+        mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return None
+    path = os.path.realpath(path)
+    above = [(point, kind) for point, kind in mounts if os.path.commonpath([path, point]) == point]
+    return max(above, key=lambda mount: len(mount[0]))[1] if above else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

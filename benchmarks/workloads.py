@@ -1,0 +1,114 @@
+"""What is measured: a line for each workload, with its sizes, and with what is expected of the ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FRAZIL, REFERENCE = "frazil", "icechunk"
+BOTH = (FRAZIL, REFERENCE)
+ALL = (FRAZIL, REFERENCE, "LocalStore", "tensorstore")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """``run`` is ``module.function`` beside this file; ``quick`` are sizes for a test of the tool itself.
+
+    ``expected`` holds upper bounds of the ratio to the reference, by name of the measurement; ``rounds``
+    is the most that is run of it.
+    """
+
+    title: str
+    run: str
+    sizes: Mapping[str, Any]
+    quick: Mapping[str, Any]
+    implementations: tuple[str, ...] = BOTH
+    expected: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 99
+
+
+SMALL = {"chunks": 4096, "chunk_kib": 16}
+LARGE = {"chunks": 128, "chunk_kib": 1024}
+FEW = {"chunks": 8, "chunk_kib": 1}
+
+WORKLOADS = (
+    Workload(
+        "A million virtual references",
+        "metadata.at_scale",
+        {"references": 1_000_000},
+        {"references": 2000},
+        expected={"set and commit, s": 0.4, "peak memory, MiB": 0.4},
+    ),
+    Workload(
+        "4,096 chunks of 16 KiB",
+        "chunk_io.local",
+        SMALL,
+        FEW,
+        ALL,
+        expected={"write and commit, s": 0.2, "read, s": 0.5},
+    ),
+    Workload(
+        "4,096 chunks of 16 KiB, zarr's FusedCodecPipeline",
+        "chunk_io.local",
+        {**SMALL, "pipeline": "fused"},
+        {**FEW, "pipeline": "fused"},
+        (FRAZIL, REFERENCE, "LocalStore"),
+    ),
+    Workload("128 chunks of 1 MiB", "chunk_io.local", LARGE, FEW, ALL),
+    Workload(
+        "128 chunks of 1 MiB, zstd",
+        "chunk_io.local",
+        {**LARGE, "codec": "zstd"},
+        {**FEW, "codec": "zstd"},
+        ALL,
+    ),
+    Workload(
+        "128 chunks of 1 MiB, zstd, zarr's FusedCodecPipeline",
+        "chunk_io.local",
+        {**LARGE, "codec": "zstd", "pipeline": "fused"},
+        {**FEW, "codec": "zstd", "pipeline": "fused"},
+        (FRAZIL, REFERENCE, "LocalStore"),
+    ),
+    Workload(
+        "1,000 chunks of 16 KiB on S3 (ministack, loopback)",
+        "remote.s3",
+        {"chunks": 1000, "chunk_kib": 16},
+        FEW,
+    ),
+    Workload("Small commits, one process", "commits.alone", {"commits": 100}, {"commits": 3}),
+    Workload(
+        "Small commits, 8 processes at once",
+        "commits.contending",
+        {"processes": 8, "commits": 15},
+        {"processes": 2, "commits": 2},
+        rounds=2,
+    ),
+    Workload("A repository of 1,000 commits", "history.long", {"commits": 1000}, {"commits": 20}),
+    Workload("A repository of 10,000 commits", "history.long", {"commits": 10_000}, {"commits": 1200}),
+    Workload("A snapshot of 10,000 arrays", "hierarchy.many_arrays", {"arrays": 10_000}, {"arrays": 20}),
+    Workload(
+        "Manifest of a million references, 1,000 locations",
+        "metadata.codec",
+        {"references": 1_000_000, "locations": 1000},
+        {"references": 2000, "locations": 20},
+        (FRAZIL,),
+        rounds=2,
+    ),
+    Workload(
+        "Manifest of a million references, as many locations",
+        "metadata.codec",
+        {"references": 1_000_000, "locations": 1_000_000},
+        {"references": 2000, "locations": 2000},
+        (FRAZIL,),
+        rounds=2,
+    ),
+    Workload(
+        "4,096 chunks of 16 KiB, the store called directly",
+        "chunk_io.own_share",
+        SMALL,
+        FEW,
+        (FRAZIL,),
+        rounds=2,
+    ),
+)

@@ -1,0 +1,112 @@
+"""dask's door: store dask arrays in a session, one task for each dask chunk.
+
+    fork ──┬── task: fork again, write one dask chunk ──┬── merge ──┬── merge into the fork
+           ├── task                                     ├           │
+           └── ...                                      └── merge ──┘
+
+Every task writes to a fork of its own, so threads, processes and machines are the same, and two tasks that
+write the same zarr chunk are noticed by the merge. The merges form a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import batched
+from typing import Any
+
+import numpy as np
+import zarr
+from dask.array.core import Array, slices_from_chunks
+from dask.base import compute
+from dask.delayed import delayed
+from zarr.core.array_spec import ArrayConfigParams
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session import ForkSession, Session
+from frazil.zarr_store import IcechunkStore
+
+__all__ = ["store_dask"]
+
+_MERGED_AT_ONCE = 8
+
+Region = tuple[slice, ...]
+
+
+def store_dask(
+    *,
+    sources: Sequence[Array],
+    targets: Sequence[zarr.Array[Any]],
+    regions: Sequence[Region | None] | None = None,
+    split_every: int | None = None,
+    **store_kwargs: Any,
+) -> Session:
+    """Write dask arrays to zarr arrays of one session or fork, and return it, with everything merged.
+
+    ``regions`` are where in its target each source goes: slices without steps, or None for the whole of it.
+    ``split_every`` is how many forks are merged at a time (8 if not given); ``store_kwargs`` go to
+    ``dask.compute``, such as ``scheduler``. dask chunks must not share zarr chunks: that is a
+    ``SessionStateError`` (``merge-failed``).
+
+    >>> import dask.array, frazil, zarr
+    >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    >>> array = zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i8")
+    >>> fork = session.fork()
+    >>> target = zarr.open_array(fork.store, path="a")
+    >>> session.merge(store_dask(sources=[dask.array.arange(4, chunks=2)], targets=[target]))
+    >>> zarr.open_array(session.store, path="a")[:].tolist()
+    [0, 1, 2, 3]
+    """
+    session = _session(targets)
+    where_to = [None] * len(targets) if regions is None else regions
+    # Shared by all tasks, and so sent to each process once.
+    fork = delayed(session.fork(), traverse=False)
+    written = [
+        delayed(_write_chunk)(fork, target.path, _settings(target), where, chunk)
+        for source, target, region in zip(sources, targets, where_to, strict=True)
+        for where, chunk in _chunks(source, target, region)
+    ]
+    while len(written) > 1:
+        groups = batched(written, max(split_every or _MERGED_AT_ONCE, 2))
+        written = [delayed(_merge)(fork, group) for group in groups]
+    session.merge(*compute(*written, **store_kwargs))  # type: ignore[no-untyped-call]  # dask has no types
+    return session
+
+
+def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
+    stores = [target.store for target in targets]
+    if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
+        raise InvalidInputError(
+            f"expected targets in one session, found {list(map(repr, stores))}", ErrorKind.NOT_ALLOWED
+        )
+    assert isinstance(stores[0], IcechunkStore)
+    return stores[0].session
+
+
+def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> Iterator[tuple[Region, Any]]:
+    """The chunks of a dask array, and where each of them goes in the target."""
+    whole = region or (slice(None),) * len(target.shape)
+    corner = [each.indices(size)[0] for each, size in zip(whole, target.shape, strict=True)]
+    # dask has no types
+    places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]
+    chunks = source.to_delayed().ravel()  # type: ignore[no-untyped-call]
+    for place, chunk in zip(places, chunks, strict=True):
+        shifted = [slice(low + to.start, low + to.stop) for low, to in zip(corner, place, strict=True)]
+        yield tuple(shifted), chunk
+
+
+def _settings(target: zarr.Array[Any]) -> ArrayConfigParams:
+    return {"write_empty_chunks": target.config.write_empty_chunks, "order": target.config.order}
+
+
+def _write_chunk(
+    fork: ForkSession, path: str, settings: ArrayConfigParams, where: Region, chunk: np.ndarray[Any, Any]
+) -> ForkSession:
+    own = fork.fork()
+    zarr.open_array(own.store, path=path, mode="r+", config=settings)[where] = chunk
+    return own
+
+
+def _merge(fork: ForkSession, parts: Sequence[ForkSession]) -> ForkSession:
+    own = fork.fork()
+    own.merge(*parts)
+    return own

@@ -1,0 +1,486 @@
+"""The same mistake is the same error: class and kind, from both implementations.
+
+Messages are each one's own. What Frazil does not have yet is in ``LATER``; whoever adds it adds its errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from tests.interop.both import ROOT, Side
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+
+import frazil
+
+pytestmark = pytest.mark.interop
+
+UNKNOWN = "ZZZZZZZZZZZZZZZZZZZ0"
+
+
+@dataclass
+class Scene:
+    """A repository of one implementation: two commits, a tag, a deleted tag, a group and an array."""
+
+    side: Side
+    path: Path
+
+    def __post_init__(self) -> None:
+        self.package = self.side.package
+        self.repo = self.side.create(self.side.config()).repo
+        with self.repo.transaction("main", message="first") as store:
+            root = zarr.create_group(store)
+            root.create_group("g")
+            root.create_array("a", shape=(4, 4), chunks=(2, 2), dtype="i4", compressors=None)[:] = 1
+        self.first = self.repo.lookup_branch("main")
+        with self.repo.transaction("main", message="second") as store:
+            zarr.open_array(store, path="a", mode="a")[:] = 2
+        self.tip = self.repo.lookup_branch("main")
+        self.repo.create_branch("dev", self.first)
+        self.repo.create_tag("v1", self.first)
+        self.repo.create_tag("gone", self.first)
+        self.repo.delete_tag("gone")
+
+    @property
+    def session(self) -> Any:
+        return self.repo.writable_session("main")
+
+    @property
+    def reading(self) -> Any:
+        return self.repo.readonly_session("main")
+
+    def elsewhere(self, name: str = "nothing") -> Any:
+        return self.package.local_filesystem_storage(str(self.path / name))
+
+    def closed(self) -> Any:
+        """The repository, with a status that allows no changes."""
+        status = self.package.RepoStatus(self.package.RepoAvailability.read_only, None, "closed")
+        self.repo.set_status(status)
+        return self.repo
+
+    def set(self, key: str, value: bytes = b"12345678", session: Any = None) -> None:
+        store = (session or self.session).store
+        sync(store.set(key, default_buffer_prototype().buffer.from_bytes(value)))
+
+    def virtual(self, key: str = "a/c/0/0", location: str | None = None, **more: Any) -> None:
+        location = location or f"{self.side.prefix}data.bin"
+        self.session.store.set_virtual_ref(key, location, **{"offset": 0, "length": 16, **more})
+
+    def committed(self) -> Any:
+        session = self.session
+        self.set("g/x/zarr.json", b'{"zarr_format":3,"node_type":"group"}', session)
+        session.commit("third")
+        return session
+
+    def raced(self, **ours: Any) -> None:
+        session = self.session
+        self.set("g/y/zarr.json", b'{"zarr_format":3,"node_type":"group"}', session)
+        self.committed()
+        session.commit("late", **ours)
+
+
+def fork_of(scene: Scene) -> Any:
+    return scene.session.fork()
+
+
+def disabled(scene: Scene) -> None:
+    scene.repo.set_feature_flag("create_tag", False)
+    scene.repo.create_tag("new", scene.tip)
+
+
+def modified(scene: Scene) -> None:
+    session = scene.session
+    before = datetime(2001, 1, 1, tzinfo=UTC)
+    url = f"{scene.side.prefix}data.bin"
+    session.store.set_virtual_ref("a/c/0/0", url, offset=0, length=16, checksum=before)
+    zarr.open_array(session.store, path="a", mode="r")[0, 0]
+
+
+def fetched(scene: Scene) -> None:
+    session = scene.session
+    session.store.set_virtual_ref("a/c/0/0", f"{scene.side.prefix}none", offset=0, length=16)
+    zarr.open_array(session.store, path="a", mode="r")[0, 0]
+
+
+def unauthorised(scene: Scene) -> None:
+    repo = scene.package.Repository.open(scene.side.storage(), scene.side.config())
+    session = repo.writable_session("main")
+    session.store.set_virtual_ref("a/c/0/0", f"{scene.side.prefix}data.bin", offset=0, length=16)
+    zarr.open_array(session.store, path="a", mode="r")[0, 0]
+
+
+async def exists(scene: Scene, key: str) -> bool:
+    found: bool = await scene.session.store.exists(key)
+    return found
+
+
+ARRAY = (
+    b'{"zarr_format":3,"node_type":"array","shape":[4],"data_type":"int8","chunk_grid":{"name":"%s",'
+    b'"configuration":{"chunk_shape":[2]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,'
+    b'"codecs":[{"name":"bytes"}]}'
+)
+GROUP = b'{"zarr_format":3,"node_type":"group"}'
+
+Act = Callable[[Scene], Any]
+CASES: dict[str, tuple[str, str | None, Act]] = {
+    # creating and opening
+    "open nothing": (
+        "RepositoryNotFoundError",
+        "repository-not-found",
+        lambda s: s.package.Repository.open(s.elsewhere()),
+    ),
+    "config of nothing": (
+        "RepositoryNotFoundError",
+        "repository-not-found",
+        lambda s: s.package.Repository.fetch_config(s.elsewhere()),
+    ),
+    "create twice": (
+        "InvalidInputError",
+        "parent-directory-not-clean",
+        lambda s: s.package.Repository.create(s.side.storage()),
+    ),
+    "version 3": (
+        "ValueError",
+        None,
+        lambda s: s.package.Repository.create(s.elsewhere(), spec_version=3),
+    ),
+    # refs
+    "unknown branch": ("RefNotFoundError", "ref-not-found", lambda s: s.repo.lookup_branch("nope")),
+    "unknown tag": ("RefNotFoundError", "ref-not-found", lambda s: s.repo.lookup_tag("nope")),
+    "session of an unknown branch": (
+        "RefNotFoundError",
+        "ref-not-found",
+        lambda s: s.repo.writable_session("nope"),
+    ),
+    "read an unknown tag": (
+        "RefNotFoundError",
+        "ref-not-found",
+        lambda s: s.repo.readonly_session(tag="nope"),
+    ),
+    "delete an unknown branch": ("RefNotFoundError", "ref-not-found", lambda s: s.repo.delete_branch("nope")),
+    "delete an unknown tag": ("RefNotFoundError", "ref-not-found", lambda s: s.repo.delete_tag("nope")),
+    "reset an unknown branch": (
+        "RefNotFoundError",
+        "ref-not-found",
+        lambda s: s.repo.reset_branch("nope", s.first),
+    ),
+    "branch exists": (
+        "AlreadyExistsError",
+        "branch-already-exists",
+        lambda s: s.repo.create_branch("dev", s.tip),
+    ),
+    "tag exists": ("AlreadyExistsError", "tag-already-exists", lambda s: s.repo.create_tag("v1", s.tip)),
+    "tag was deleted": (
+        "AlreadyExistsError",
+        "tag-previously-deleted",
+        lambda s: s.repo.create_tag("gone", s.tip),
+    ),
+    "delete a deleted tag": ("RefNotFoundError", "ref-not-found", lambda s: s.repo.delete_tag("gone")),
+    "delete main": ("SessionStateError", "cannot-delete-main", lambda s: s.repo.delete_branch("main")),
+    "reset from elsewhere": (
+        "ConflictError",
+        "branch-update-conflict",
+        lambda s: s.repo.reset_branch("dev", s.tip, from_snapshot_id=s.tip),
+    ),
+    "branch on an unknown snapshot": (
+        "SnapshotNotFoundError",
+        "snapshot-not-found",
+        lambda s: s.repo.create_branch("new", UNKNOWN),
+    ),
+    "tag on an unknown snapshot": (
+        "SnapshotNotFoundError",
+        "snapshot-not-found",
+        lambda s: s.repo.create_tag("new", UNKNOWN),
+    ),
+    # snapshots
+    "no id": (
+        "InvalidInputError",
+        "invalid-snapshot-id",
+        lambda s: s.repo.readonly_session(snapshot_id="no id!"),
+    ),
+    "short id": (
+        "InvalidInputError",
+        "invalid-snapshot-id",
+        lambda s: s.repo.create_branch("new", "ABC"),
+    ),
+    "unknown id": (
+        "SnapshotNotFoundError",
+        "snapshot-not-found",
+        lambda s: s.repo.readonly_session(snapshot_id=UNKNOWN),
+    ),
+    "look up an unknown id": (
+        "SnapshotNotFoundError",
+        "snapshot-not-found",
+        lambda s: s.repo.lookup_snapshot(UNKNOWN),
+    ),
+    "ancestry of an unknown id": (
+        "SnapshotNotFoundError",
+        "snapshot-not-found",
+        lambda s: list(s.repo.ancestry(snapshot_id=UNKNOWN)),
+    ),
+    "before the first": (
+        "SnapshotNotFoundError",
+        "no-snapshot-at-time",
+        lambda s: s.repo.readonly_session("main", as_of=datetime(2000, 1, 1, tzinfo=UTC)),
+    ),
+    "naive time": (
+        "TypeError",
+        None,
+        lambda s: s.repo.readonly_session("main", as_of=datetime(2000, 1, 1)),
+    ),
+    "neither branch nor tag": ("ValueError", None, lambda s: s.repo.readonly_session()),
+    "branch and tag": ("ValueError", None, lambda s: s.repo.readonly_session("main", tag="v1")),
+    "ancestry of two": ("ValueError", None, lambda s: list(s.repo.ancestry(branch="main", tag="v1"))),
+    "ancestry of none": ("ValueError", None, lambda s: list(s.repo.ancestry())),
+    # sessions
+    "nothing to commit": ("SessionStateError", "no-changes-to-commit", lambda s: s.session.commit("x")),
+    "commit after a commit": (
+        "SessionStateError",
+        "commit-not-allowed",
+        lambda s: s.committed().commit("again"),
+    ),
+    "commit what only reads": ("SessionStateError", "commit-not-allowed", lambda s: s.reading.commit("x")),
+    "commit a fork": ("SessionStateError", "commit-not-allowed", lambda s: fork_of(s).commit("x")),
+    "flush a fork": ("IcechunkError", "unknown", lambda s: fork_of(s).flush("x")),
+    "fork what only reads": (
+        "SessionStateError",
+        "cannot-fork-read-only-session",
+        lambda s: s.reading.fork(),
+    ),
+    "write after a commit": (
+        "ReadOnlyError",
+        "read-only-store",
+        lambda s: s.set("a/c/0/0", session=s.committed()),
+    ),
+    "write what only reads": (
+        "ReadOnlyError",
+        "read-only-store",
+        lambda s: s.set("a/c/0/0", session=s.reading),
+    ),
+    "too late": ("ConflictError", "commit-conflict", lambda s: s.raced()),
+    "pickle what writes": ("ValueError", None, lambda s: pickle.dumps(s.session)),
+    "an empty transaction": (
+        "SessionStateError",
+        "no-changes-to-commit",
+        lambda s: s.repo.transaction("main", message="x").__enter__() and s.session.commit("x"),
+    ),
+    # the store
+    "no key": ("InvalidInputError", "invalid-key", lambda s: s.set("what is this")),
+    "a v2 group": ("SessionStateError", "unimplemented", lambda s: s.set(".zgroup")),
+    "a v2 array": ("SessionStateError", "unimplemented", lambda s: s.set("a/.zarray")),
+    "v2 attributes": ("SessionStateError", "unimplemented", lambda s: s.set("g/.zattrs")),
+    "consolidated": ("SessionStateError", "unimplemented", lambda s: s.set(".zmetadata")),
+    "is there a v2 group": (
+        "NodeNotFoundError",
+        "key-not-found",
+        lambda s: asyncio.run(exists(s, ".zgroup")),
+    ),
+    "outside of the grid": ("InvalidInputError", "invalid-chunk-index", lambda s: s.set("a/c/9/9")),
+    "no bytes": ("InvalidInputError", "zero-length-chunk", lambda s: s.set("a/c/0/0", b"")),
+    "a chunk of a group": ("InvalidInputError", "not-an-array", lambda s: s.set("g/c/0")),
+    "a chunk of nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.set("none/c/0")),
+    "no json": ("InvalidInputError", "bad-metadata", lambda s: s.set("x/zarr.json", b"{")),
+    "unknown grid": (
+        "InvalidInputError",
+        "bad-metadata",
+        lambda s: s.set("x/zarr.json", ARRAY % b"hexagonal"),
+    ),
+    "an array over a group": (
+        "AlreadyExistsError",
+        "node-already-exists",
+        lambda s: s.set("g/zarr.json", ARRAY % b"regular"),
+    ),
+    "a group over an array": (
+        "AlreadyExistsError",
+        "node-already-exists",
+        lambda s: s.set("a/zarr.json", GROUP),
+    ),
+    # virtual chunks
+    "no container": (
+        "InvalidInputError",
+        "no-container-for-virtual-chunk",
+        lambda s: s.virtual(location="s3://nobody/x"),
+    ),
+    "unknown container": (
+        "InvalidInputError",
+        "no-container-for-virtual-chunk",
+        lambda s: s.virtual(location="vcc://nobody/x"),
+    ),
+    "virtual metadata": ("SessionStateError", "not-allowed", lambda s: s.virtual("a/zarr.json")),
+    "no url": ("InvalidInputError", "invalid-virtual-ref", lambda s: s.virtual(location="just/a/path")),
+    "virtual outside": ("InvalidInputError", "invalid-chunk-index", lambda s: s.virtual("a/c/7/7")),
+    "virtual of nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.virtual("none/c/0")),
+    "modified since": ("StorageError", "virtual-chunk-modified", modified),
+    "not authorised": ("InvalidInputError", "unauthorized-virtual-chunk-container", unauthorised),
+    # what changed
+    "diff backwards": (
+        "InvalidInputError",
+        "bad-snapshot-chain-for-diff",
+        lambda s: s.repo.diff(from_snapshot_id=s.tip, to_snapshot_id=s.first),
+    ),
+    "diff with itself": (
+        "InvalidInputError",
+        "bad-snapshot-chain-for-diff",
+        lambda s: s.repo.diff(from_snapshot_id=s.tip, to_snapshot_id=s.tip),
+    ),
+    "diff from nothing": ("ValueError", None, lambda s: s.repo.diff(to_branch="main")),
+    # settings and status
+    "unknown flag": (
+        "InvalidInputError",
+        "invalid-feature-flag",
+        lambda s: s.repo.set_feature_flag("fly", True),
+    ),
+    "disabled feature": ("SessionStateError", "feature-flag-disabled", disabled),
+    "closed: session": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().writable_session("main"),
+    ),
+    "closed: branch": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().create_branch("x", s.tip),
+    ),
+    "closed: reset": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().reset_branch("dev", s.tip),
+    ),
+    "closed: tag": ("ReadOnlyError", "read-only-repository", lambda s: s.closed().create_tag("x", s.tip)),
+    "closed: metadata": ("ReadOnlyError", "read-only-repository", lambda s: s.closed().set_metadata({})),
+    "closed: config": ("ReadOnlyError", "read-only-repository", lambda s: s.closed().save_config()),
+    # chunks of a session
+    "type of a chunk of nothing": (
+        "NodeNotFoundError",
+        "node-not-found",
+        lambda s: s.reading.chunk_type("/none", [0]),
+    ),
+    "type of a chunk of a group": (
+        "InvalidInputError",
+        "not-an-array",
+        lambda s: s.reading.chunk_type("/g", [0]),
+    ),
+    "id of nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.reading.get_node_id("/none")),
+}
+
+LATER = {
+    "amend, move, rebase and shift_array": (frazil.Session, ("amend", "move", "rebase", "shift_array")),
+    "expiration, garbage, inspection": (
+        frazil.Repository,
+        ("expire_snapshots", "garbage_collect", "rearrange_session", "inspect_snapshot"),
+    ),
+}
+
+
+@pytest.fixture
+def scenes(tmp_path: Path) -> dict[str, Scene]:
+    virtual = tmp_path / "files"
+    virtual.mkdir()
+    (virtual / "data.bin").write_bytes(np.arange(16, dtype="i4").tobytes())
+    return {
+        package.__name__: Scene(
+            Side(package.__name__, package, tmp_path / package.__name__, virtual), tmp_path
+        )
+        for package in (frazil, icechunk)
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_both_raise_the_same(case: str, scenes: dict[str, Scene]) -> None:
+    name, kind, act = CASES[case]
+    raised = {}
+    for package, scene in scenes.items():
+        with pytest.raises(Exception) as error:  # noqa: PT011  # which one is what is compared
+            act(scene)
+        raised[package] = (public(type(error.value)), getattr(error.value, "kind", None))
+    assert raised == {"frazil": (name, kind), "icechunk": (name, kind)}
+
+
+def public(error: type[BaseException]) -> str:
+    """The class that a user can name: some of Frazil's are narrower, to please zarr as well."""
+    return next(base.__name__ for base in error.__mro__ if base.__name__ in NAMES)
+
+
+NAMES = {*(name for name in dir(icechunk) if name.endswith("Error")), "ValueError", "TypeError"}
+
+#: What the reference accepts and should not: coordinates of another rank end up where nobody finds them.
+ONLY_OURS: dict[str, tuple[str, str, Act]] = {
+    "too many coordinates": ("InvalidInputError", "invalid-chunk-index", lambda s: s.set("a/c/0/0/0")),
+    "too few coordinates": ("InvalidInputError", "invalid-chunk-index", lambda s: s.set("a/c/0")),
+    "no name": ("InvalidInputError", "invalid-ref-name", lambda s: s.repo.create_branch("", s.tip)),
+}
+
+
+@pytest.mark.parametrize("case", ONLY_OURS)
+def test_only_ours_refuses(case: str, scenes: dict[str, Scene]) -> None:
+    name, kind, act = ONLY_OURS[case]
+    act(scenes["icechunk"])
+    with pytest.raises(frazil.IcechunkError) as error:
+        act(scenes["frazil"])
+    assert (public(type(error.value)), error.value.kind) == (name, kind)
+
+
+NOTHING_HAPPENS: dict[str, Act] = {
+    "delete outside of the grid": lambda s: bool(sync(s.session.store.delete("a/c/9/9"))),
+    "delete nothing": lambda s: bool(sync(s.session.store.delete("none/c/0"))),
+    "is there nothing": lambda s: asyncio.run(exists(s, "none/zarr.json")),
+    "commit of nothing, if told so": lambda s: s.session.commit("x", allow_empty=True) and None,
+    "read a closed repository": lambda s: s.closed().readonly_session("main") and None,
+    "set_virtual_refs without container": lambda s: s.session.store.set_virtual_refs(
+        "a", [s.package.VirtualChunkSpec([1, 1], "s3://nobody/x", 0, 16)]
+    ),
+    "a session of the future": lambda s: (
+        s.repo.readonly_session("main", as_of=datetime.now(UTC) + timedelta(days=1)).read_only
+    ),
+    "same repository": lambda s: s.repo.lookup_branch("main") == s.tip and s.first != ROOT,
+}
+
+
+@pytest.mark.parametrize("case", NOTHING_HAPPENS)
+def test_both_accept_the_same(case: str, scenes: dict[str, Scene]) -> None:
+    answers = {package: NOTHING_HAPPENS[case](scene) for package, scene in scenes.items()}
+    assert answers["frazil"] == answers["icechunk"]
+
+
+def test_conflicts_name_both_parents(scenes: dict[str, Scene]) -> None:
+    for scene in scenes.values():
+        with pytest.raises(scene.package.ConflictError) as error:
+            scene.raced()
+        assert error.value.expected_parent == scene.tip
+        assert error.value.actual_parent == scene.repo.lookup_branch("main")
+        assert error.value.args == (error.value.expected_parent, error.value.actual_parent)
+        again = pickle.loads(pickle.dumps(error.value))
+        assert (again.kind, again.actual_parent) == (error.value.kind, error.value.actual_parent)
+
+
+def test_a_virtual_chunk_that_is_not_there(scenes: dict[str, Scene]) -> None:
+    """The class is the same; which kind depends on the store."""
+    for scene in scenes.values():
+        with pytest.raises(scene.package.StorageError):
+            fetched(scene)
+
+
+def test_classes_and_kinds() -> None:
+    names = [name for name in dir(icechunk) if name.endswith("Error")]
+    assert len(names) == 15
+    for name in names:
+        mine, theirs = getattr(frazil, name), getattr(icechunk, name)
+        assert [base.__name__ for base in mine.__mro__] == [base.__name__ for base in theirs.__mro__]
+    kinds = {kind.name: str(kind) for kind in icechunk.ErrorKind}
+    assert kinds.items() <= {kind.name: str(kind) for kind in frazil.ErrorKind}.items()
+
+
+def test_what_comes_later_is_not_here_yet() -> None:
+    """When it is, the errors of the table that concern it belong in ``CASES``."""
+    found = {name for thing, names in LATER.values() for name in names if hasattr(thing, name)}
+    assert found == set()

@@ -1,0 +1,111 @@
+"""Storages that have to be waited for: chunks are awaited, and fetched together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Buffer
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.abc.store import _store_supports_sync_io
+from zarr.core.buffer import default_buffer_prototype
+
+import frazil
+from frazil.storage.base import Stored
+from frazil.storage.memory import MemoryStorage
+from frazil.storage.settings import StorageSettings
+
+
+class SlowStorage(MemoryStorage):
+    """Memory that says it is far away, and remembers what was awaited."""
+
+    is_local = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited: list[str] = []
+        self.blocked_a_loop: list[str] = []
+        self.at_once = 0
+        self._now = 0
+
+    def with_settings(self, settings: StorageSettings) -> SlowStorage:
+        return self
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        self.awaited.append(key)
+        self._now += 1
+        self.at_once = max(self.at_once, self._now)
+        await asyncio.sleep(0.005)
+        self._now -= 1
+        return super().get(key, start, stop)
+
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        self.awaited.append(key)
+        await asyncio.sleep(0.005)
+        answer = super().put(key, data)
+        assert isinstance(answer, Stored)
+        return answer
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        if key.startswith("chunks/") and threading.current_thread().name == "zarr_io":
+            self.blocked_a_loop.append(key)
+        return super().get(key, start, stop)
+
+
+@pytest.fixture
+def slow() -> SlowStorage:
+    return SlowStorage()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
+def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> None:
+    config = frazil.RepositoryConfig(packing=frazil.PackingConfig(enabled=packed))
+    repo = frazil.Repository.create(slow, config=config)
+    session = repo.writable_session("main")
+    data = np.random.default_rng(0).random((64, 100))
+    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
+        array = zarr.create_array(session.store, name="a", shape=data.shape, chunks=(1, 100), dtype="f8")
+        array[:] = data
+        np.testing.assert_array_equal(array[:], data)
+        assert (len(slow.awaited) == 0) == packed
+        session.commit("done")
+        store = repo.readonly_session("main").store
+        assert not _store_supports_sync_io(store)
+        slow.awaited.clear()
+        np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], data)
+    # zarr asks for some chunks at a time: those of one pack are one request, files are one each, at once.
+    assert 0 < len(slow.awaited) <= 32 if packed else len(slow.awaited) == 64
+    assert packed or slow.at_once > 4
+    assert slow.blocked_a_loop == []
+
+
+def test_everything_else(slow: SlowStorage) -> None:
+    repo = frazil.Repository.create(slow)
+    session = repo.writable_session("main")
+    root = zarr.create_group(session.store)
+    root.create_array("a", shape=(40, 300), chunks=(1, 300), dtype="f8", compressors=None)[:] = 1
+    session.commit("done")
+    store = repo.writable_session("main").store
+    prototype = default_buffer_prototype()
+
+    async def look() -> Any:
+        keys = [key async for key in store.list()]
+        assert len(keys) == 42
+        assert {name async for name in store.list_dir("a")} == {"zarr.json", "c"}
+        assert len([name async for name in store.list_dir("a/c")]) == 40
+        assert await store.getsize_prefix("a/c/7") == 2400
+        found = await store.get_partial_values(prototype, [(key, None) for key in keys])
+        assert all(found)
+        many = {key: value async for key, value in store._get_many([(key, prototype, None) for key in keys])}
+        assert list(many) == keys
+        assert await store.is_empty("a/c/99")
+        await store.delete_dir("a/c/7")
+        return [key async for key in store.list_prefix("a/c/7")]
+
+    assert asyncio.run(look()) == []
+    assert store.get_sync("a/c/8/0") is not None  # waits on this thread
+    assert store.get_sync("a/c/7/0") is None

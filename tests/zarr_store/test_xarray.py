@@ -1,0 +1,162 @@
+"""xarray datasets, in memory and of dask, written and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+from xarray.testing import assert_identical
+
+import frazil
+from frazil.xarray import to_icechunk
+
+Reopened = Callable[[frazil.Session], frazil.IcechunkStore]
+
+
+def weather(times: int = 12, start: int = 0) -> xr.Dataset:
+    """Two variables of (time, lat, lon), one packed; coordinates of time, numbers and text."""
+    rng = np.random.default_rng(start)
+    time = np.datetime64("2001-01-01", "ns") + np.arange(start, start + times) * np.timedelta64(6, "h")
+    dims = ("time", "lat", "lon")
+    dataset = xr.Dataset(
+        {
+            "wind": (dims, rng.normal(size=(times, 6, 8)).astype("f4"), {"units": "m s-1"}),
+            "rain": (dims, rng.integers(0, 100, (times, 6, 8)) / 4),
+            "height": (("lat", "lon"), rng.normal(size=(6, 8))),
+            "crs": ((), 4326),
+        },
+        coords={
+            "time": time,
+            "lat": np.linspace(-50, 50, 6),
+            "lon": np.arange(8.0),
+            "name": ("lat", ["a", "bb", "ccc", "ü", "", "f"]),
+        },
+        attrs={"title": "weather", "nested": {"a": [1, 2]}},
+    )
+    dataset["rain"].encoding = {"dtype": "i2", "scale_factor": 0.25, "_FillValue": -1}
+    dataset["time"].encoding = {"units": "hours since 2001-01-01", "dtype": "i8"}
+    return dataset
+
+
+def read(store: frazil.IcechunkStore, **options: Any) -> xr.Dataset:
+    return xr.open_zarr(store, consolidated=False, chunks=None, **options).load()
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}])
+@pytest.mark.parametrize("group", [None, "a/b"])
+def test_to_zarr_and_back(
+    session: frazil.Session, reopened: Reopened, chunks: dict[str, int] | None, group: str | None
+) -> None:
+    dataset = weather()
+    (dataset.chunk(chunks) if chunks else dataset).to_zarr(
+        session.store, group=group, consolidated=False, zarr_format=3
+    )
+    assert_identical(read(session.store, group=group), dataset)
+    assert_identical(read(reopened(session), group=group), dataset)
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+@pytest.mark.parametrize("chunks", [None, {"time": 5, "lat": 3}, {}])
+def test_to_icechunk_and_back(
+    session: frazil.Session, reopened: Reopened, chunks: dict[str, int] | None, scheduler: str
+) -> None:
+    dataset = weather()
+    with dask.config.set(scheduler=scheduler):
+        to_icechunk(dataset if chunks is None else dataset.chunk(chunks), session, split_every=2)
+    assert_identical(read(session.store), dataset)
+    assert_identical(read(reopened(session)), dataset)
+
+
+def test_dask_in_other_processes(tmp_path: Any) -> None:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    session = repo.writable_session("main")
+    to_icechunk(
+        weather().chunk({"time": 6}),
+        session,
+        chunkmanager_store_kwargs={"scheduler": "processes", "num_workers": 2},
+    )
+    session.commit("done")
+    assert_identical(read(repo.readonly_session("main").store), weather())
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_append(session: frazil.Session, reopened: Reopened, chunked: bool) -> None:
+    whole, encoding = weather(12), {"wind": {"chunks": (4, 6, 8)}, "rain": {"chunks": (4, 6, 8)}}
+    parts = [whole.isel(time=slice(0, 4)), whole.isel(time=slice(4, 12)).drop_vars(["height", "crs", "name"])]
+    first, second = [part.chunk({"time": 4}) if chunked else part for part in parts]
+    to_icechunk(first, session, encoding=encoding)
+    for name in second.variables:  # the encoding is that of the first part
+        second[name].encoding = {}
+    to_icechunk(second, session, append_dim="time")
+    assert_identical(read(session.store), whole)
+    assert_identical(read(reopened(session)), whole)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("region", ["auto", {"time": slice(4, 8)}, {"time": "auto", "lat": slice(0, 6)}])
+def test_region(session: frazil.Session, reopened: Reopened, chunked: bool, region: Any) -> None:
+    dataset = weather(12)
+    to_icechunk(dataset, session, encoding={"wind": {"chunks": (4, 3, 8)}})
+    part = dataset[["wind"]].isel(time=slice(4, 8)) + 1
+    # What has no dimension of the region must not be written with it.
+    part = part.drop_vars({"auto": ["name"]}.get(str(region), ["lon", "name"]))
+    if "lat" not in region:
+        part = part.drop_vars("lat", errors="ignore")
+    to_icechunk(part.chunk({"time": 4, "lat": 3}) if chunked else part, session, region=region)
+    dataset["wind"][4:8] += 1
+    assert_identical(read(session.store), dataset)
+    assert_identical(read(reopened(session)), dataset)
+
+
+def test_data_arrays(session: frazil.Session) -> None:
+    named, unnamed = weather()["wind"], xr.DataArray(np.arange(3), dims="x")
+    to_icechunk(named, session, group="named")
+    to_icechunk(unnamed, session, group="unnamed")
+    assert_identical(read(session.store, group="named")["wind"], named)
+    assert xr.open_dataarray(
+        session.store, engine="zarr", group="unnamed", consolidated=False
+    ).values.tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="found int"):
+        to_icechunk(3, session)  # type: ignore[arg-type]
+
+
+def test_modes(session: frazil.Session) -> None:
+    to_icechunk(weather(), session)
+    with pytest.raises(FileExistsError):
+        to_icechunk(weather(), session)
+    smaller = weather()[["height"]] * 2
+    to_icechunk(smaller, session, mode="w")
+    assert_identical(read(session.store), smaller)
+    session.commit("done")
+    with pytest.raises(frazil.ReadOnlyError):
+        to_icechunk(smaller, session, mode="w")
+
+
+def test_unsafe_chunks_are_refused_or_aligned(session: frazil.Session) -> None:
+    dataset = xr.Dataset({"a": ("x", da.arange(12, chunks=3))})
+    encoding = {"a": {"chunks": (4,)}}
+    with pytest.raises(ValueError, match="chunk"):
+        to_icechunk(dataset, session, encoding=encoding)
+    # Unchecked, two tasks write one chunk: one of them would be lost without a word.
+    with pytest.raises(frazil.SessionStateError) as raised:
+        to_icechunk(dataset, session, mode="w", encoding=encoding, safe_chunks=False)
+    assert raised.value.kind == "merge-failed"
+    to_icechunk(dataset, session, mode="w", encoding=encoding, align_chunks=True)
+    assert read(session.store)["a"].values.tolist() == list(range(12))
+
+
+def test_forks_and_changes_before(repo: frazil.Repository, session: frazil.Session) -> None:
+    to_icechunk(weather(), session, group="first")  # not committed when the next one forks
+    to_icechunk(weather(4).chunk({"time": 2}), session, group="second")
+    fork = session.fork()
+    to_icechunk(weather(6).chunk({"time": 2}), fork, group="third")
+    session.merge(fork)
+    session.commit("all")
+    store = repo.readonly_session("main").store
+    for group, times in [("first", 12), ("second", 4), ("third", 6)]:
+        assert_identical(read(store, group=group), weather(times))
