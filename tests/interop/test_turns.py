@@ -54,6 +54,7 @@ GROUPS = ("g", "g-b", "g/é", "π")
 ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
 DATA = bytes(range(200))
 VIRTUAL = "v"
+EDITS = (*["write"] * 4, "array", "delete chunk", "delete node", "resize", "attribute", "virtual")
 
 json_values = st.recursive(
     st.none()
@@ -430,7 +431,36 @@ class Turns(RuleBasedStateMachine):
         assert diff_of(self.ours.repo, parent, id_) == diff_of(self.theirs.repo, parent, id_)
         assert diff_of(self.ours.repo, ROOT, id_) == diff_of(self.theirs.repo, ROOT, id_)
 
-    @precondition(lambda self: self.work is not None)
+    @rule(
+        data=st.data(),
+        kinds=st.lists(st.sampled_from(EDITS), min_size=1, max_size=6),
+        told=metadata,
+    )
+    def edit_and_commit(self, data: Any, kinds: list[str], told: dict[str, Any]) -> None:
+        """The rules above pick one thing at a time; this one makes sure of commits that change something."""
+        draw, number = data.draw, st.integers(0, 19)
+        for kind in kinds:
+            if kind == "array" or not self.arrays():
+                shape = draw(st.tuples(st.integers(1, 7), st.integers(1, 5)) | st.tuples(st.integers(0, 9)))
+                dtype = draw(st.sampled_from(["i4", "f8", "u1"]))
+                path, chunk = draw(st.sampled_from(ARRAYS)), draw(st.integers(1, 4))
+                self.create_array(path, shape, chunk, dtype, draw(st.booleans()), draw(st.booleans()))
+            elif kind == "write":
+                self.write(draw(number), data, draw(number))
+            elif kind == "delete chunk":
+                self.delete_chunk(draw(number), draw(st.tuples(number, number)))
+            elif kind == "delete node":
+                self.delete_node(draw(number))
+            elif kind == "resize":
+                self.resize(draw(number), draw(st.tuples(st.integers(0, 9), st.integers(1, 6))))
+            elif kind == "attribute":
+                self.set_attribute(draw(number), draw(json_values))
+            elif kind == "virtual":
+                at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
+                self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
+        self.commit(told, True)
+
+    @precondition(lambda self: self.work is not None and not self.idle)
     @rule()
     def discard(self) -> None:
         assert self.work is not None
@@ -489,7 +519,7 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who, name=st.sampled_from(["dev", "b/c", "é", "a"]), pick=st.integers(0, 99))
     def create_branch(self, is_ours: bool, name: str, pick: int) -> None:
         self.count("branch")
-        target = self.pick(sorted(self.model.versions), pick)
+        target = self.pick(list(self.model.versions), pick)
         side = self.side(is_ours)
         if name in self.model.branches:
             with pytest.raises(side.package.AlreadyExistsError):
@@ -516,7 +546,7 @@ class Turns(RuleBasedStateMachine):
     def reset_branch(self, is_ours: bool, pick: int, aim: int, sure: bool) -> None:
         self.count("reset branch")
         name = self.pick(sorted(self.model.branches), pick)
-        to = self.pick(sorted(self.model.versions), aim)
+        to = self.pick(list(self.model.versions), aim)
         expected = self.model.branches[name] if sure else None
         self.side(is_ours).repo.reset_branch(name, to, from_snapshot_id=expected)
         self.model.branches[name] = to
@@ -527,7 +557,7 @@ class Turns(RuleBasedStateMachine):
     @rule(is_ours=who, name=st.sampled_from(["v1", "v2", "é/x", "0"]), pick=st.integers(0, 99))
     def create_tag(self, is_ours: bool, name: str, pick: int) -> None:
         self.count("tag")
-        side, target = self.side(is_ours), self.pick(sorted(self.model.versions), pick)
+        side, target = self.side(is_ours), self.pick(list(self.model.versions), pick)
         if name in self.model.tags or name in self.model.deleted_tags:
             with pytest.raises(side.package.AlreadyExistsError) as error:
                 side.repo.create_tag(name, target)
@@ -609,7 +639,7 @@ class Turns(RuleBasedStateMachine):
             when = repo.lookup_snapshot(wanted).written_at
             session = repo.readonly_session(name, as_of=when)
         else:
-            wanted = self.pick(sorted(model.versions), pick)
+            wanted = self.pick(list(model.versions), pick)
             session = repo.readonly_session(snapshot_id=wanted)
         assert session.snapshot_id == wanted
         assert session.read_only
@@ -657,7 +687,7 @@ TestTurns = Turns.TestCase
 if settings.get_current_profile_name() == "fuzz":
     TestTurns.settings = settings(stateful_step_count=100, suppress_health_check=QUIET)
 else:
-    TestTurns.settings = settings(max_examples=10, stateful_step_count=30, suppress_health_check=QUIET)
+    TestTurns.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=QUIET)
 
 
 def main() -> None:

@@ -67,6 +67,8 @@ _ID, _ARRAYS, _DICTIONARY, _ALGORITHM = 0, 1, 2, 3
 _NODE_ID, _REFS = 0, 1
 _INDEX, _INLINE, _OFFSET, _LENGTH, _CHUNK_ID, _LOCATION, _ETAG, _MODIFIED, _COMPRESSED = range(9)
 _ZSTD_DICTIONARY = 1
+#: Beyond this a sample tells whether rows repeat at all, before all of them are compared.
+_MANY_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +136,7 @@ def _layout_manifest(
     arrays = list(tables.values())
     whole = stack(arrays, np.zeros((0, 0), np.uint32)) if arrays else ChunkTable.empty(0)
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    strings, location_of = distinct_rows(whole.foreign.locations)
+    strings, location_of = _shared(whole.foreign.locations)
     _check_size(whole, location_of, strings)
     compression = _compress_locations(strings, whole, config)
 
@@ -163,6 +165,13 @@ def _layout_manifest(
     if any(_INLINE in group.layout.offsets for group in groups):
         _link_sources(groups, _INLINE, writer.vectors(whole.inline))
     return writer.finish(root_at)
+
+
+def _shared(rows: Ragged) -> tuple[Ragged, U32]:
+    """Each distinct row once, and which one each row is; of many rows that hardly repeat, all of them."""
+    if len(rows) <= _MANY_ROWS or some_repeat(rows):
+        return distinct_rows(rows)
+    return rows.compact(), np.arange(len(rows), dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
