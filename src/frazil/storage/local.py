@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 #: One read or write system call moves at most this much (the kernel's own limit is just under 2 GiB).
 _CALL_BYTES: Final = 1 << 30
 #: Hashing runs at 2 GB/s: for a pack of chunks, which nobody conditions on, that would be wasted.
-_LARGEST_HASHED_ALWAYS: Final = 1 << 20
+_LARGEST_HASHED_ALWAYS: Final = 256 << 10
 #: Longer than any update takes; a lock held this long belongs to a stopped process.
 _LOCK_SECONDS: Final = 60.0
 
@@ -182,7 +182,7 @@ class LocalStorage(Storage):
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         """Write a whole object.
 
-        The version of an unconditional write of more than 1 MiB has no etag (it would have to be hashed);
+        The version of an unconditional write of more than 256 KiB has no etag (it would have to be hashed);
         ``get_versioned`` tells it.
         """
         path = self._path(key)
