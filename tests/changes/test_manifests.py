@@ -139,3 +139,13 @@ def test_a_shared_manifest_does_not_grow_without_bound():
     files = share(updates)
     assert [len(file) for file in files] == [2, 2, 2]
     assert share([]) == []
+
+
+def test_a_manifest_that_lies_between_the_parts_of_others_is_read_too():
+    """Old boxes are columns, new ones rows: row 1 gets parts of two old manifests, around a third."""
+    array = Array()
+    array.commit({at: InlineRef(b"x") for at in [(0, 0), (1, 0), (1, 2), (0, 4), (1, 4)]}, (2, 1))
+    assert len(array.data.manifests) == 3
+    rewrite, _ = array.commit({(0, 0): InlineRef(b"y")}, (1, 5))
+    assert len(rewrite.read) == 3
+    array.check()

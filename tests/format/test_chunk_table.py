@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -86,6 +85,30 @@ def test_merge_is_update(drawn: tuple[int, list[Model]]) -> None:
     assert model_of(merged) == model
     assert merged.index.tolist() == sorted(map(list, model))
     assert merged.ndim == ndim
+
+
+def test_few_changes_of_many_rows() -> None:
+    many = ChunkTable.from_virtual(
+        [[row, column] for row in range(10) for column in range(10)],
+        [f"s3://b/{n}" for n in range(100)],
+        7,
+        8,
+    )
+    inline = ChunkTable.from_inline([[3, 3], [9, 9]], [b"xy", b"z"])
+    changed = ChunkTable.merge([many, ChunkTable.merge([inline, ChunkTable.from_absent([[0, 0], [4, 4]])])])
+    expected = {
+        **model_of(many),
+        (3, 3): InlineRef(b"xy"),
+        (9, 9): InlineRef(b"z"),
+        (0, 0): None,
+        (4, 4): None,
+    }
+    assert model_of(changed) == expected
+    assert changed.index.tolist() == sorted(map(list, expected))
+    assert len(many.stored()) == 100
+    # One of them is new.
+    grown = ChunkTable.merge([many, ChunkTable.from_inline([[3, 3], [9, 10]], [b"xy", b"z"])])
+    assert model_of(grown) == {**model_of(many), (3, 3): InlineRef(b"xy"), (9, 10): InlineRef(b"z")}
 
 
 @cases
@@ -209,27 +232,3 @@ def test_ascending_and_keys(rows: list[Coords]) -> None:
     order = keys(index, box(index)).argsort(kind="stable")
     assert [rows[i] for i in order] == sorted(rows)
     assert [tuple(row) for row in in_order([index])[0].tolist()] == sorted(rows)
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    """Best of several runs, in processor time: the machine may be busy with other things."""
-    taken = []
-    for _ in range(5):
-        start = time.process_time()
-        work()
-        taken.append(time.process_time() - start)
-    return min(taken)
-
-
-def test_speed_of_merge_and_look_up() -> None:
-    rng = np.random.default_rng(0)
-    grid = np.stack(np.divmod(rng.permutation(1_000_000), 1000), axis=1)
-    parts = [
-        ChunkTable.from_virtual(part, [f"s3://b/{i}"] * 1000, 0, 1)
-        for i, part in enumerate(np.split(grid, 1000))
-    ]
-    merged = ChunkTable.merge(parts)
-    assert len(merged) == 1_000_000
-    assert _seconds(lambda: ChunkTable.merge(parts)) < 1.0
-    wanted = [(i, 7) for i in range(1000)]
-    assert _seconds(lambda: list(map(merged.find, wanted))) < 0.05

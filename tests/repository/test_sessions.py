@@ -122,6 +122,28 @@ def test_the_loser_of_a_race_gets_both_parents_and_keeps_its_changes(repo):
     assert len(list(repo.ancestry(branch="main"))) == 2
 
 
+def test_a_race_lost_at_the_last_moment():
+    """The other commit comes after this one has looked at the branch, while it writes its snapshot."""
+    rivals = []
+
+    def choose(key, condition):
+        if key.startswith("snapshots/") and rivals:
+            rivals.pop().commit("rival")
+
+    repo = frazil.Repository.create(FaultyStorage(frazil.in_memory_storage(), choose))
+    session, rival = repo.writable_session("main"), repo.writable_session("main")
+    fill(session.store, "mine")
+    fill(rival.store, "rival")
+    rivals.append(rival)
+    with pytest.raises(frazil.ConflictError) as error:
+        session.commit("mine")
+    assert (error.value.expected_parent, error.value.actual_parent) == (
+        session.snapshot_id,
+        repo.lookup_branch("main"),
+    )
+    assert [commit.message for commit in repo.ancestry(branch="main")] == ["rival", "Repository initialized"]
+
+
 def test_a_session_ends(storage):
     config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(microseconds=1))
     repo = frazil.Repository.create(storage, config)

@@ -46,10 +46,14 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
         ids = set().union(*(id_list(getattr(log, field)) for log in logs))
         return frozenset(map(names.__getitem__, ids & names.keys()))
 
-    chunks: dict[bytes, list[NDArray[np.uint32]]] = {}
+    chunks: dict[bytes, NDArray[np.uint32]] = {}
+    several: dict[bytes, list[NDArray[np.uint32]]] = {}
     for log in logs:
-        for id_, coords in log.updated_chunks.items():
-            chunks.setdefault(id_, []).append(coords)
+        for id_ in chunks.keys() & log.updated_chunks.keys():
+            several.setdefault(id_, [chunks[id_]]).append(log.updated_chunks[id_])
+        chunks.update(log.updated_chunks)
+    chunks.update((id_, _union(columns)) for id_, columns in several.items())
+    known = list(filter(names.__contains__, chunks))
     moves = [(move.source, move.target) for log in logs for move in log.moves]
     return Changes(
         new_groups=named(new, "new_groups"),
@@ -58,7 +62,7 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
         deleted_arrays=named(old, "deleted_arrays"),
         updated_groups=named(names, "updated_groups"),
         updated_arrays=named(names, "updated_arrays"),
-        updated_chunks={names[id_]: _union(coords) for id_, coords in chunks.items() if id_ in names},
+        updated_chunks=dict(zip(map(names.__getitem__, known), map(chunks.__getitem__, known), strict=True)),
         moved=tuple(sorted(moves, key=lambda move: [part.encode() for part in move[1].split("/")])),
     )
 
@@ -69,8 +73,6 @@ def _names(nodes: NodeTable) -> dict[bytes, str]:
 
 
 def _union(columns: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    if len(columns) == 1:
-        return columns[0]
     every = np.concatenate(columns)
     _, first = np.unique(row_keys(every), return_index=True)
     return every[first]

@@ -40,9 +40,12 @@ from frazil.format.manifest import NativeRef
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable
 
+    from numpy.typing import NDArray
+
     from frazil.storage.base import Storage
 
 MAX_IN_FLIGHT: Final = 4
+_FIRST_BUFFER: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,32 @@ class PackSettings:
 
 @dataclass(slots=True, eq=False)
 class _Pack:
-    """``data`` grows while the pack is open; ``put`` is there once it is sealed."""
+    """``append`` is for packs that are open; ``put`` is there once one is sealed.
+
+    Bytes once in the buffer stay as they are, and a buffer that is too small gives way to another, so views
+    stay good. numpy's memory, since it asks for huge pages: a page fault for every 4 KiB of a pack costs
+    more than the copy of the bytes.
+    """
 
     id: bytes
-    data: bytearray = field(default_factory=bytearray)
+    limit: int
+    size: int = 0
+    buffer: NDArray[np.uint8] = field(default_factory=lambda: np.empty(_FIRST_BUFFER, np.uint8))
     put: Future[None] | None = None
+
+    def append(self, data: memoryview) -> int:
+        """Where the bytes are in the pack."""
+        start, end = self.size, self.size + data.nbytes
+        if end > len(self.buffer):
+            larger = np.empty(max(end, min(self.limit, 8 * len(self.buffer))), np.uint8)
+            larger[:start] = self.buffer[:start]
+            self.buffer = larger
+        self.buffer[start:end] = np.frombuffer(data, np.uint8)
+        self.size = end
+        return start
+
+    def view(self, start: int, stop: int) -> memoryview:
+        return memoryview(self.buffer)[start : min(stop, self.size)].toreadonly()
 
 
 class ChunkWriter:
@@ -132,7 +156,12 @@ class ChunkWriter:
         if view.nbytes >= self._pack_below:
             id_ = self._next_id()
             if self._storage.is_local:
-                _stored(self._storage, id_, view)
+                self._enter()
+                with self._lock:
+                    threads = self._threads()
+                # Other chunks are encoded and written while the disk is busy with this one.
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(threads, _stored, self._storage, id_, view)
             else:
                 await self._storage.put_async(chunk_key(id_), view)
             return NativeRef(id_, 0, view.nbytes)
@@ -164,11 +193,9 @@ class ChunkWriter:
         """Bytes ``start <= i < stop`` of a pack that is not durable yet; None if it is not here."""
         with self._lock:
             pack = self._open
-            if pack is not None and pack.id == chunk_id:
-                # A copy: a bytearray with a view on it cannot grow.
-                return pack.data[start:stop]
-            pack = self._sealed.get(chunk_id)
-        return None if pack is None else memoryview(pack.data)[start:stop]
+            if pack is None or pack.id != chunk_id:
+                pack = self._sealed.get(chunk_id)
+            return None if pack is None else pack.view(start, stop)
 
     def forget(self) -> None:
         """Drop what is not durable: the session was discarded, nobody will ask for it."""
@@ -192,16 +219,14 @@ class ChunkWriter:
         size = view.nbytes
         with self._lock:
             pack = self._open
-            if pack is None or len(pack.data) + size > self._settings.pack_size:
+            if pack is None or pack.size + size > self._settings.pack_size:
                 if pack is not None:
                     busy = self._no_room()
                     if busy is not None:
                         return busy
                     self._seal(pack)
-                pack = self._open = _Pack(self._next_id())
-            offset = len(pack.data)
-            pack.data += view
-            return NativeRef(pack.id, offset, size)
+                pack = self._open = _Pack(self._next_id(), self._settings.pack_size)
+            return NativeRef(pack.id, pack.append(view), size)
 
     def _no_room(self) -> Future[None] | None:
         """The oldest put, if as many packs as allowed are in flight. Raises what a failed one raised."""
@@ -220,12 +245,15 @@ class ChunkWriter:
         self._submit(pack)
 
     def _submit(self, pack: _Pack) -> None:
+        pack.put = self._threads().submit(self._put, pack)
+
+    def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._max_in_flight, "frazil-pack")
-        pack.put = self._pool.submit(self._put, pack)
+        return self._pool
 
     def _put(self, pack: _Pack) -> None:
-        _stored(self._storage, pack.id, memoryview(pack.data))
+        _stored(self._storage, pack.id, pack.view(0, pack.size))
         # Only now may the bytes go; a reader that no longer finds them here finds them in storage.
         with self._lock:
             self._sealed.pop(pack.id, None)

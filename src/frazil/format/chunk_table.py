@@ -99,6 +99,9 @@ class ForeignObjects:
         )
 
 
+#: So much longer is a table in which a look-up for each row of another is cheaper than sorting both.
+_MANY_TIMES = 16
+
 _NO_IDS = np.zeros((0, 12), np.uint8)
 _NO_FOREIGN = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
 _NO_INLINE = Ragged.empty()
@@ -134,11 +137,9 @@ class ChunkTable:
         return len(self.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        pruned = self.prune()
-        foreign = pruned.foreign
-        foreign = ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified)
-        columns = pruned.index, pruned.kind, pruned.source, pruned.offset, pruned.length
-        return ChunkTable, (*columns, pruned.chunk_ids, foreign, pruned.inline.compact())
+        table = self.prune().compact()
+        columns = table.index, table.kind, table.source, table.offset, table.length
+        return ChunkTable, (*columns, table.chunk_ids, table.foreign, table.inline)
 
     @property
     def ndim(self) -> int:
@@ -328,6 +329,20 @@ class ChunkTable:
             self.inline if inline is None else self.inline.take(inline),
         )
 
+    def compact(self) -> ChunkTable:
+        """The same without the bytes of texts and chunks that no source has any more."""
+        foreign = self.foreign
+        return ChunkTable(
+            self.index,
+            self.kind,
+            self.source,
+            self.offset,
+            self.length,
+            self.chunk_ids,
+            ForeignObjects(foreign.locations.compact(), foreign.etags.compact(), foreign.modified),
+            self.inline.compact(),
+        )
+
     @staticmethod
     def merge(tables: Sequence[ChunkTable]) -> ChunkTable:
         """Union by coordinates of tables of one rank; of equal coordinates, the later table's count."""
@@ -335,7 +350,19 @@ class ChunkTable:
         if len(filled) < 2:
             return filled[0] if filled else tables[0]
         index = np.concatenate([table.index for table in filled])
+        first, last = filled[0], filled[-1]
+        if len(filled) == 2 and _MANY_TIMES * len(last) <= len(first):
+            rows = first.find_many(last.index)
+            if (rows >= 0).all():
+                return stack(filled, index)._replaced(rows)
         return stack(filled, index).sorted()
+
+    def _replaced(self, rows: I64) -> ChunkTable:
+        """With the last ``len(rows)`` rows in the places of others. Of a table that nobody else has."""
+        kept = slice(len(self) - len(rows))
+        for column in (self.kind, self.source, self.offset, self.length):
+            column[rows] = column[kept.stop :]
+        return self.take(kept)
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:

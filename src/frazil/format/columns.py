@@ -110,7 +110,13 @@ class Ragged:
 
     @classmethod
     def of_text(cls, rows: Iterable[str]) -> Ragged:
-        return cls.of_bytes(list(map(str.encode, rows)))
+        rows = list(rows)
+        text = "".join(rows)
+        if not text.isascii():
+            return cls.of_bytes(list(map(str.encode, rows)))
+        # A character is a byte: all rows are encoded in one call.
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return cls.from_lengths(np.frombuffer(text.encode(), np.uint8), lengths)
 
     @classmethod
     def empty(cls, n: int = 0, dtype: Any = np.uint8) -> Ragged:
@@ -194,6 +200,8 @@ def intern[T: Hashable](texts: Sequence[T]) -> tuple[list[T], NDArray[np.uint32]
     (['a.nc', 'b.nc'], [0, 1, 0])
     """
     distinct = list(dict.fromkeys(texts))
+    if len(distinct) == len(texts):
+        return distinct, np.arange(len(texts), dtype=np.uint32)
     number = dict(zip(distinct, range(len(distinct)), strict=True))
     return distinct, np.fromiter(map(number.__getitem__, texts), np.uint32, len(texts))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -113,17 +114,23 @@ def cut(numbers: U32, starts: I64, counts: I64, ndims: I64) -> list[U32]:
     return list(map(np.ndarray.reshape, parts, zip(counts.tolist(), ndims.tolist(), strict=True)))
 
 
+def ranks(arrays: Sequence[U32]) -> I64:
+    """The number of dimensions of each array's coordinates."""
+    return np.fromiter(map(itemgetter(1), map(attrgetter("shape"), arrays)), np.int64, len(arrays))
+
+
 def in_order(arrays: Sequence[U32]) -> list[U32]:
     """The coordinates of each array sorted, without a look at every single array."""
-    ranks = np.fromiter((coords.shape[1] for coords in arrays), np.int64, len(arrays))
     counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    out = list(arrays)
-    for _, members, _ in by_rank(ranks, counts):
-        owners = np.repeat(np.arange(len(members), dtype=np.uint32), counts[members])
-        # With the array's number in front, one comparison sees all of them.
-        numbered = np.column_stack((owners, joined([arrays[member] for member in members])))
+    out = dict(zip(range(len(arrays)), arrays, strict=True))
+    for ndim, members, _ in by_rank(ranks(arrays), counts):
+        sizes = counts[members]
+        owners = np.repeat(np.arange(len(members), dtype=np.uint32), sizes)
+        # With the array's number in front, one comparison sees all of them, and one sort orders them.
+        numbered = np.column_stack((owners, joined(list(map(arrays.__getitem__, members)))))
         if not ascending(numbered):
-            for member in members:
-                order = row_keys(arrays[member]).argsort(kind="stable")
-                out[member] = arrays[member][order]
-    return out
+            order = keys(numbered, box(numbered)).argsort(kind="stable")
+            numbers = numbered[order, 1:].reshape(-1)
+            starts = (np.cumsum(sizes) - sizes) * ndim
+            out.update(zip(members, cut(numbers, starts, sizes, np.full(len(members), ndim)), strict=True))
+    return list(out.values())

@@ -23,6 +23,8 @@ _RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_CROCKFORD: Final = bytes.maketrans(_RFC, _CROCKFORD)
 _TO_RFC: Final = bytes.maketrans(_CROCKFORD, _RFC)
+_DIGITS: Final = np.frombuffer(_CROCKFORD, np.uint8)
+_DIGIT_BITS: Final = np.array([16, 8, 4, 2, 1], np.uint8)
 
 
 def id_to_text(id_: bytes) -> str:
@@ -56,12 +58,12 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     """Text forms of a matrix of ids of shape (n, size)."""
     count, size = ids.shape
-    padded = np.zeros((count, -(-size // 5) * 5), np.uint8)
-    padded[:, :size] = ids
-    text = base64.b32encode(padded.tobytes()).translate(_TO_CROCKFORD).decode()
-    width, length = padded.shape[1] // 5 * 8, _TEXT_LENGTH[size]
-    starts = range(0, count * width, width)
-    return list(map(text.__getitem__, map(slice, starts, range(length, count * width + length, width))))
+    length = _TEXT_LENGTH[size]
+    bits = np.zeros((count, length * 5), np.uint8)
+    bits[:, : size * 8] = np.unpackbits(ids, axis=1)
+    digits = bits.reshape(count, length, 5) @ _DIGIT_BITS
+    text: list[str] = _DIGITS[digits].view(f"S{length}").astype(f"U{length}").reshape(count).tolist()
+    return text
 
 
 def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8]:

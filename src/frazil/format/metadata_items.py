@@ -67,6 +67,27 @@ class MetadataColumn:
             unshared(self.values.take(items), "metadata")
             return {self.names.text(item): loads(self.values.bytes(item)) for item in items.tolist()}
 
+    def is_shared(self) -> bool:
+        """Whether rows use the same bytes, so much that all of them together are larger than the file."""
+        items = self._items()
+        names, values = self.names.take(items), self.values.take(items)
+        return names.total() > len(names.values) or values.total() > len(values.values)
+
+    def load_all(self) -> list[dict[str, Any]]:
+        """``load`` for every row. Not for rows that share (``is_shared``)."""
+        with reading(self.source):
+            items = self._items()
+            names = self.names.take(items).texts()
+            values = map(_LOADERS[self.spec_version], self.values.take(items).blobs())
+            pairs = list(zip(names, values, strict=True))
+            stops = np.cumsum(self.rows.lengths)
+            spans = map(slice, (stops - self.rows.lengths).tolist(), stops.tolist())
+            return list(map(dict, map(pairs.__getitem__, spans)))
+
+    def _items(self) -> Any:
+        """Numbers of the items of all rows."""
+        return self.rows.compact().values
+
     def take(self, rows: Any) -> MetadataColumn:
         return MetadataColumn(self.rows.take(rows), self.names, self.values, self.spec_version, self.source)
 

@@ -8,7 +8,7 @@ decoded when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.rows import OffsetVectors, insert_row, require, set_row, structs, writable
 
@@ -114,6 +114,27 @@ class SnapshotTable:
                 self._messages.text(row),
                 self._metadata.load(row),
                 tuple(self._pruned.row(row).tolist()),
+            )
+
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        """``entry`` for many rows, which is much faster than one by one."""
+        messages, metadata = self._messages.take(rows), self._metadata.take(rows)
+        if messages.total() > len(messages.values) or metadata.is_shared():
+            # Rows of a damaged file may use the same bytes over and over: no more than one at a time.
+            return map(self.entry, rows.tolist())
+        # Behind the last id, at -1, is that of the parents that are not there.
+        parents, place = np.unique(self._parents[rows], return_inverse=True)
+        ids = [*id_list(self._ids[parents[parents >= 0]]), None]
+        numbers = (place - np.count_nonzero(parents < 0)).tolist()
+        with reading(self._source):
+            return map(
+                SnapshotEntry,
+                id_list(self._ids[rows]),
+                map(ids.__getitem__, numbers),
+                self._flushed[rows].tolist(),
+                messages.texts(),
+                metadata.load_all(),
+                map(tuple, map(np.ndarray.tolist, map(self._pruned.row, rows.tolist()))),
             )
 
     def id_of(self, row: int) -> bytes:

@@ -17,6 +17,7 @@ from frazil.format.coordinates import (
     in_order,
     joined,
     put_coordinates,
+    ranks,
     read_coordinates,
 )
 from frazil.format.envelope import FileType, open_envelope, reading, seal
@@ -107,9 +108,8 @@ def _write_chunks(writer: Writer, updated: Mapping[bytes, U32]) -> int:
     vectors = writer.offset_vectors(counts)
     link(records, _ARRAY, _CHUNKS, positions, vectors.positions)
 
-    ndims = np.fromiter((coords.shape[1] for coords in arrays), np.int64, len(arrays))
-    for ndim, members, rows in by_rank(ndims, counts):
-        coords = joined([arrays[member] for member in members])
+    for ndim, members, rows in by_rank(ranks(arrays), counts):
+        coords = joined(list(map(arrays.__getitem__, members)))
         layout = coordinates_layout((), 1, _COORDS, ndim)
         chunks, chunks_at = writer.tables(layout, len(coords))
         put_coordinates(chunks, layout, _COORDS, coords)

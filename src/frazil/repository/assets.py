@@ -1,4 +1,6 @@
-"""The immutable files of a repository: fetched, decoded, and kept for the next time.
+"""The files of a repository: fetched, decoded, and kept for the next time.
+
+All but the repo info are immutable; of that, the last one is kept, for when it is read and has not changed.
 
 Bounds are counts (nodes, references), not bytes, as in the configuration of the format.
 """
@@ -18,6 +20,7 @@ from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import Manifest, decode_manifest
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.repository.update import LastSeen
 from frazil.storage.base import Storage
 
 
@@ -36,6 +39,10 @@ class Kept[T]:
                 self._values.move_to_end(key)
                 return self._values[key][0]
         value, weight = make()
+        self.keep(key, value, weight)
+        return value
+
+    def keep(self, key: bytes, value: T, weight: int) -> None:
         with self._lock:
             if key not in self._values:
                 self._values[key] = (value, weight)
@@ -43,7 +50,6 @@ class Kept[T]:
             while self._total > self._limit and len(self._values) > 1:
                 _, (_, freed) = self._values.popitem(last=False)
                 self._total -= freed
-        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Assets:
         self.limits = limits
         self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes)
         self._manifests: Kept[Manifest] = Kept(limits.chunk_refs)
+        self.last_seen = LastSeen()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Assets, (self.storage, self.limits))
@@ -86,9 +93,14 @@ class Assets:
         def fetch() -> tuple[Manifest, int]:
             key = manifest_key(id_)
             manifest = decode_manifest(self.storage.get(key), key)
-            return manifest, sum(map(len, manifest.arrays.values())) + 1
+            return manifest, _weight(manifest)
 
         return self._manifests.get(id_, fetch)
+
+    def keep_manifest(self, manifest: Manifest) -> None:
+        """One that was just written: whoever goes on from there need not read it."""
+        arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
+        self._manifests.keep(manifest.id, Manifest(manifest.id, arrays), _weight(manifest))
 
     def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
         """Several manifests, fetched side by side."""
@@ -101,3 +113,7 @@ class Assets:
         """``StorageError`` (``object-not-found``) if it has been collected, or never was."""
         key = transaction_key(snapshot_id)
         return decode_transaction_log(self.storage.get(key), key)
+
+
+def _weight(manifest: Manifest) -> int:
+    return sum(map(len, manifest.arrays.values())) + 1

@@ -7,8 +7,7 @@ leaves files that nobody refers to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,22 +34,24 @@ from frazil.format.transaction_log import encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.mutations import new_commit, require_online, require_snapshot, require_tip
-from frazil.repository.update import read_repo_info
+from frazil.repository.puts import Puts, putting
 
-_WRITERS = 8
 _READERS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was written for one array: the manifest and the array's box in it; size and references of the
-    whole file.
-    """
+    """What was written for one array: the manifest, the array's box in it, the size of the file."""
 
     node_id: bytes
     ref: ManifestRef
+    manifest: Manifest
     size: int
-    num_refs: int
+
+    @property
+    def num_refs(self) -> int:
+        """Of the whole file."""
+        return sum(map(len, self.manifest.arrays.values()))
 
 
 def commit_changes(
@@ -60,32 +61,39 @@ def commit_changes(
     changes: ChangeSet,
     message: str,
     metadata: dict[str, Any],
+    flush: Callable[[], None],
 ) -> bytes:
     """Commit ``changes``, made on ``parent``, to ``branch``; the new snapshot's id.
 
-    The chunks of the changes have to be durable. Raises ``ConflictError`` with both parents if the branch
-    has moved, and then wrote nothing that anybody sees.
+    ``flush`` makes the chunks of the changes durable. Raises ``ConflictError`` with both parents if the
+    branch has moved, and then wrote nothing that anybody sees.
     """
-    info, _, _ = read_repo_info(context.storage)
-    require_online(info)
-    require_tip(info, branch, parent.id)
-    snapshot = write_version(context, info, parent, changes, message, metadata)
+    begun = context.begin()
+    require_online(begun.info)
+    require_tip(begun.info, branch, parent.id)
+    with putting(context.storage) as puts:
+        puts.run(flush)
+        puts.run(lambda: begun.save(context.storage))
+        snapshot, written = write_version(context, puts, begun.info, parent, changes, message, metadata)
     entry = SnapshotEntry(snapshot.id, parent.id, snapshot.flushed_at, message, metadata)
-    context.update(new_commit(branch, parent.id, entry))
+    context.update(new_commit(branch, parent.id, entry), begun)
+    for manifest in {each.manifest.id: each.manifest for each in written}.values():
+        context.assets.keep_manifest(manifest)
     return snapshot.id
 
 
 def write_version(
     context: Context,
+    puts: Puts,
     info: RepoInfo,
     parent: Snapshot,
     changes: ChangeSet,
     message: str,
     metadata: dict[str, Any],
-) -> Snapshot:
-    """Write all files of a new version but ``repo``, durably."""
+) -> tuple[Snapshot, list[Written]]:
+    """Put all files of a new version but ``repo``."""
     id_ = new_object_id()
-    nodes, written = write_manifests(context, parent, changes)
+    nodes, written = write_manifests(context, puts, parent, changes)
     # Later than the parent, whatever this machine's clock says.
     before = int(info.snapshots.flushed_at()[require_snapshot(info, parent.id)])
     snapshot = Snapshot(
@@ -98,41 +106,20 @@ def write_version(
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
-    put_all(
-        context,
-        [
-            (snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level)),
-            (transaction_key(id_), lambda: encode_transaction_log(log, level=level)),
-        ],
-    )
-    return snapshot
-
-
-def put_all(context: Context, files: Iterable[tuple[str, Callable[[], bytes]]]) -> list[int]:
-    """Encode and write files side by side; their sizes."""
-
-    def put(file: tuple[str, Callable[[], bytes]]) -> int:
-        key, encode = file
-        data = encode()
-        context.storage.put(key, data)
-        return len(data)
-
-    files = list(files)
-    if len(files) < 2:
-        return list(map(put, files))
-    with ThreadPoolExecutor(min(_WRITERS, len(files))) as pool:
-        return list(pool.map(put, files))
+    puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
+    puts.put(transaction_key(id_), lambda: encode_transaction_log(log, level=level))
+    return snapshot, written
 
 
 def write_manifests(
-    context: Context, parent: Snapshot, changes: ChangeSet
+    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written."""
     updates = [_update(context, node, changes) for node in _arrays_to_write(parent, changes)]
     reads = [ref.id for update in updates for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
-    written = _put_manifests(context, [(update.node.id, update.tables(old)) for update in updates])
+    written = _put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in updates])
     refs: dict[bytes, list[ManifestRef]] = {}
     for manifest in written:
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
@@ -187,7 +174,9 @@ def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
     return [changes.array(parent.nodes, path) for path in sorted(edited | resized, key=str.encode)]
 
 
-def _put_manifests(context: Context, updates: list[tuple[bytes, list[ChunkTable]]]) -> list[Written]:
+def _put_manifests(
+    context: Context, puts: Puts, updates: list[tuple[bytes, list[ChunkTable]]]
+) -> list[Written]:
     settings = context.settings
     level = settings.compression_level
     locations = LocationCompression(
@@ -201,11 +190,9 @@ def _put_manifests(context: Context, updates: list[tuple[bytes, list[ChunkTable]
     def encoder(manifest: Manifest) -> Callable[[], bytes]:
         return lambda: encode_manifest(manifest, level=level, locations=locations)
 
-    sizes = put_all(context, [(manifest_key(each.id), encoder(each)) for each in manifests])
+    sizes = [puts.put(manifest_key(each.id), encoder(each)) for each in manifests]
     return [
-        Written(
-            node_id, ManifestRef(manifest.id, table.bounds()), size, sum(map(len, manifest.arrays.values()))
-        )
+        Written(node_id, ManifestRef(manifest.id, table.bounds()), manifest, size.result())
         for manifest, size in zip(manifests, sizes, strict=True)
         for node_id, table in manifest.arrays.items()
     ]

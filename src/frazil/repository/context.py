@@ -11,7 +11,7 @@ from frazil.repository.assets import Assets
 from frazil.repository.clock import new_object_id
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.effective import Effective
-from frazil.repository.update import Change, RetryPolicy, update_repo_info
+from frazil.repository.update import Attempt, Change, RetryPolicy, begin, read_repo_info, update_repo_info
 from frazil.storage.base import Storage
 
 
@@ -25,7 +25,7 @@ class Context:
     assets: Assets
     virtual: VirtualSources
 
-    def update(self, change: Change) -> RepoInfo:
+    def update(self, change: Change, begun: Attempt | None = None) -> RepoInfo:
         """Change the repository; see ``repository.update``."""
         settings, retries = self.settings, self.settings.repo_update_retries
         return update_repo_info(
@@ -34,7 +34,17 @@ class Context:
             policy=RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms),
             keep=settings.num_updates_per_repo_info_file,
             level=settings.compression_level,
+            last_seen=self.assets.last_seen,
+            begun=begun,
         )
+
+    def begin(self) -> Attempt:
+        """The first attempt of an update."""
+        return begin(self.storage, self.assets.last_seen)
+
+    def repo_info(self) -> RepoInfo:
+        """The repo info as it is now."""
+        return read_repo_info(self.storage, self.assets.last_seen)[0]
 
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+
 from frazil.changes.diff import Changes, compose
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError, StorageError
 from frazil.format.ids import id_to_text
@@ -17,10 +19,14 @@ from frazil.repository.mutations import require_snapshot
 from frazil.storage.base import Storage
 
 
-def ancestry(info: RepoInfo, id_: bytes) -> Iterator[SnapshotEntry]:
-    """The snapshot and all before it, newest first."""
+def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
+    """The snapshot and all before it, newest first, in parts. Most who ask want the newest few, some all:
+    the parts grow.
+    """
     rows = info.snapshots.chain(require_snapshot(info, id_))
-    return map(info.snapshots.entry, rows.tolist())
+    ends = np.minimum(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
+    parts = np.split(rows, np.unique(ends))
+    return map(list, map(info.snapshots.entries, parts))
 
 
 def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from frazil.changes.change_set import ChangeSet
@@ -348,7 +349,8 @@ class Repository:
     ) -> BothWays[SnapshotInfo]:
         """A snapshot and all before it, newest first. One of the three arguments says which."""
         info = self._info()
-        return BothWays(map(present.snapshot_info, ancestry(info, _one(info, branch, tag, snapshot_id))))
+        parts = ancestry(info, _one(info, branch, tag, snapshot_id))
+        return BothWays(chain.from_iterable(map(present.snapshot_infos, parts)))
 
     def ancestry_graph(
         self,
@@ -439,7 +441,7 @@ class Repository:
         session.commit(message, metadata)
 
     def _info(self) -> RepoInfo:
-        return read_repo_info(self.storage)[0]
+        return self._context.repo_info()
 
     def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None

@@ -191,10 +191,15 @@ class Session:
         workspace = state.workspace
         if not workspace.changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
-        workspace.writer.flush()
         told = {**state.default_metadata, **(metadata or {})}
         id_ = commit_changes(
-            workspace.context, state.branch, workspace.snapshot, workspace.changes, message, told
+            workspace.context,
+            state.branch,
+            workspace.snapshot,
+            workspace.changes,
+            message,
+            told,
+            workspace.writer.flush,
         )
         state.workspace = workspace.moved_to(id_)
         state.mode = SessionMode.readonly

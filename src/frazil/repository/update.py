@@ -7,6 +7,8 @@ Every change is a pure function from one repo info to the next. The loop
 3. saves the bytes it read under ``overwritten/``,
 4. writes the new ``repo`` if it is still at that version, or starts again.
 
+A commit has files of its own to write before: it does the first round's 1. and 3. meanwhile.
+
 *Was it written?* Neither "condition not met" nor an error proves that it was not: the client may have met
 its own first attempt, or lost an answer. Every attempt carries a name that nobody else has: the random name
 of the backup, which the new ``repo`` quotes. After anything but a plain success the loop reads ``repo``
@@ -64,7 +66,22 @@ class RetryPolicy:
         return random.uniform(0.5, 1.0) * min(backoff, self.max_backoff_ms) / 1000
 
 
-def read_repo_info(storage: Storage) -> tuple[RepoInfo, Version, bytes]:
+class LastSeen:
+    """The repo info that was decoded last: most reads find the same bytes again."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: tuple[bytes, RepoInfo] | None = None
+
+    def decoded(self, raw: bytes) -> RepoInfo:
+        seen = self._seen
+        if seen is None or seen[0] != raw:
+            seen = self._seen = (raw, decode_repo_info(raw, REPO))
+        return seen[1]
+
+
+def read_repo_info(storage: Storage, last_seen: LastSeen | None = None) -> tuple[RepoInfo, Version, bytes]:
     """The repo info as it is now; ``RepositoryNotFoundError`` if there is none."""
     try:
         data, version = storage.get_versioned(REPO)
@@ -73,13 +90,41 @@ def read_repo_info(storage: Storage) -> tuple[RepoInfo, Version, bytes]:
             raise RepositoryNotFoundError(f"no repository in {storage!r}") from error
         raise
     raw = bytes(data)
-    return decode_repo_info(raw, REPO), version, raw
+    return (last_seen or LastSeen()).decoded(raw), version, raw
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an attempt starts from: the repo info as it was read, and the name of the backup of that."""
+
+    info: RepoInfo
+    version: Version
+    raw: bytes
+    backup: str
+
+    def save(self, storage: Storage) -> None:
+        """Make the backup."""
+        storage.backup(REPO, self.version, self.raw, backup_key(self.backup))
+
+
+def begin(storage: Storage, last_seen: LastSeen | None = None) -> Attempt:
+    """Read the repo info for an attempt to change it."""
+    info, version, raw = read_repo_info(storage, last_seen)
+    return Attempt(info, version, raw, backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)))
 
 
 def update_repo_info(
-    storage: Storage, change: Change, *, policy: RetryPolicy, keep: int, level: int
+    storage: Storage,
+    change: Change,
+    *,
+    policy: RetryPolicy,
+    keep: int,
+    level: int,
+    last_seen: LastSeen | None = None,
+    begun: Attempt | None = None,
 ) -> RepoInfo:
     """Run the loop; ``keep`` is the length of the ops log in ``repo``, ``level`` that of the compression.
+    ``begun`` is a first attempt whose backup has been made.
 
     Raises what ``change`` raises, ``ConflictError`` (``update-attempts-exhausted``) when others were always
     first, and ``StorageError`` when the storage fails for good.
@@ -89,7 +134,8 @@ def update_repo_info(
     since = 0
     failures = 0
     for attempt in range(max(policy.tries, 1)):
-        info, version, raw = read_repo_info(storage)
+        at = begin(storage, last_seen) if attempt or begun is None else begun
+        info = at.info
         newest = info.ops.entry(0).updated_at if len(info.ops) else 0
         since = since or newest
         if mine := _written(storage, info, attempts, since):
@@ -100,15 +146,15 @@ def update_repo_info(
         refused.clear()
         now = max(now_us(), newest + 1)
         changed = change(info, now)
-        name = backup_name(now // 1000, os.urandom(OBJECT_ID_BYTES))
-        after = changed.info.recorded(replace(changed.entry, updated_at=now), backup=name, keep=keep)
-        attempts[name] = after
+        after = changed.info.recorded(replace(changed.entry, updated_at=now), backup=at.backup, keep=keep)
+        attempts[at.backup] = after
         try:
-            storage.backup(REPO, version, raw, backup_key(name))
-            answer = storage.put(REPO, encode_repo_info(after, level=level), IfVersion(version))
+            if at is not begun:
+                at.save(storage)
+            answer = storage.put(REPO, encode_repo_info(after, level=level), IfVersion(at.version))
             if isinstance(answer, Stored):
                 return after
-            refused.append(name)
+            refused.append(at.backup)
         except StorageError:
             failures += 1
             if failures >= policy.errors:
@@ -129,11 +175,11 @@ def _written(storage: Storage, info: RepoInfo, names: Iterable[str], since: int)
     """
     wanted = set(names)
     while wanted:
-        entries = [info.ops.entry(row) for row in range(len(info.ops))]
-        for name in (*(entry.backup_path for entry in entries), info.repo_before_updates):
+        for name in (*info.ops.backups.texts(), info.repo_before_updates):
             if name in wanted:
                 return name
-        if not entries or entries[-1].updated_at <= since or info.repo_before_updates is None:
+        oldest = int(info.ops.updated_at[-1]) if len(info.ops) else since
+        if oldest <= since or info.repo_before_updates is None:
             break
         try:
             key = backup_key(info.repo_before_updates)

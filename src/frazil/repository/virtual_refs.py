@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from frazil.chunks.virtual import Container, VirtualSources, normalized
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
-from frazil.format.ids import id_to_text
+from frazil.format.ids import ids_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable, ForeignObjects, VirtualRef
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_values import VirtualChunkSpec
@@ -206,7 +206,7 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     if node is None or node.array is None:
         return
     table = workspace.table(node.path)
-    native = list(map(id_to_text, map(bytes, table.chunk_ids)))
+    native = ids_to_text(table.chunk_ids)
     foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):

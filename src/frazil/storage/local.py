@@ -350,14 +350,16 @@ def _link_if_equal(source: str, target: str, data: memoryview) -> bool:
     temporary = _temporary_name(target)
     try:
         _make_directory(os.path.dirname(target))
-        os.link(source, temporary)
-        descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            equal = os.fstat(descriptor).st_size == len(data) and _read_large(
-                descriptor, source, 0, None
-            ) == bytes(data)
+            status = os.fstat(descriptor)
+            equal = status.st_size == len(data) and _read_large(descriptor, source, 0, None) == bytes(data)
             if equal:
-                os.fsync(descriptor)  # another program may have written it without
+                # Another program may have written it without. Before the link, which would make it dirty.
+                os.fsync(descriptor)
+                os.link(source, temporary)
+                # The name may be another file by now. While this one is open, its inode is its own.
+                equal = os.path.samestat(status, os.stat(temporary))
         finally:
             os.close(descriptor)
         if equal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Buffer, Callable, Iterable, Iterator
 from enum import Enum
 
@@ -45,25 +44,21 @@ class FaultyStorage(Storage):
         self.is_local = inner.is_local
         self.puts: list[str] = []
         self.gets: list[str] = []
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        with self._lock:
-            self.gets.append(key)
+        self.gets.append(key)
         return self.inner.get(key, start, stop)
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        with self._lock:
-            self.gets.append(key)
+        self.gets.append(key)
         return self.inner.get_versioned(key)
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        with self._lock:
-            self.puts.append(key)
-            fault = self.choose(key, condition)
+        self.puts.append(key)
+        fault = self.choose(key, condition)
         if fault is Fault.REFUSED:
             return Refused()
         if fault is Fault.LOST:

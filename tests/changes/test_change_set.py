@@ -1,0 +1,157 @@
+"""A change set against a dict of documents: what is there, and what the transaction log tells."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.log import transaction_log
+from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.ids import id_list
+from frazil.format.manifest import InlineRef
+from frazil.format.snapshot import Node, NodeTable
+
+GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+
+
+def array(length=4, chunk=2, **attributes):
+    grid = {"name": "regular", "configuration": {"chunk_shape": [chunk]}}
+    node = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [length],
+        "data_type": "uint8",
+        "chunk_grid": grid,
+    }
+    return json.dumps({**node, "attributes": attributes}).encode()
+
+
+NUMBERS = itertools.count(100)
+
+
+class Session:
+    """A change set with its base, and ids that count."""
+
+    def __init__(self, nodes=()):
+        self.base = NodeTable.from_nodes(list(nodes))
+        self.changes = ChangeSet()
+        self.new_id = lambda: next(NUMBERS).to_bytes(8, "big")
+
+    def set(self, path, document):
+        self.changes.set_node(self.base, path, document, self.new_id)
+
+    def delete(self, path):
+        self.changes.delete_node(self.base, path)
+
+    def documents(self):
+        nodes = self.changes.apply(self.base)
+        return {path: nodes.node(row).user_data for row, path in enumerate(nodes.paths_list())}
+
+    def log(self):
+        return transaction_log(self.changes, bytes(12))
+
+    def committed(self):
+        nodes = self.changes.apply(self.base)
+        return [nodes.node(row) for row in range(len(nodes))]
+
+
+PATHS = ["/", "/a", "/a/b", "/a/b/c", "/a-b", "/d"]
+operations = st.lists(
+    st.tuples(st.sampled_from(["group", "array", "delete", "commit"]), st.sampled_from(PATHS)), max_size=25
+)
+
+
+@given(operations)
+def test_any_history_of_nodes(history):
+    session, model = Session(), {}
+    start = {}
+    for number, (what, path) in enumerate(history):
+        document = GROUP if what == "group" else array(n=number)
+        if what == "commit":
+            session = Session(session.committed())
+            start = dict(model)
+        elif what == "delete":
+            session.delete(path)
+            prefix = path.rstrip("/") + "/"
+            if path in model:
+                model = {k: known for k, known in model.items() if k != path and not k.startswith(prefix)}
+        elif path in model and (model[path] == GROUP) != (document == GROUP):
+            with pytest.raises(AlreadyExistsError):
+                session.set(path, document)
+        else:
+            session.set(path, document)
+            model[path] = document
+        assert session.documents() == model
+    log, names = session.log(), {node.id: node.path for node in session.committed()}
+    old = {node.id: node.path for node in (session.base.node(row) for row in range(len(session.base)))}
+    new = [names[id_] for id_ in id_list(log.new_groups) + id_list(log.new_arrays)]
+    gone = [old[id_] for id_ in id_list(log.deleted_groups) + id_list(log.deleted_arrays)]
+    changed = [names[id_] for id_ in id_list(log.updated_groups) + id_list(log.updated_arrays)]
+    # A path that was deleted and made again is in both: another node.
+    assert {path for path in new if path not in gone} == model.keys() - start.keys()
+    assert {path for path in gone if path not in new} == start.keys() - model.keys()
+    assert set(changed).isdisjoint(new)
+    same = [path for path in model.keys() & start.keys() if path not in {*new, *changed}]
+    assert all(model[path] == start[path] for path in same)
+    assert session.changes.updated <= {id_ for id_ in old if id_ in names}
+
+
+def test_a_node_keeps_its_id_until_it_is_deleted():
+    session = Session()
+    session.set("/a", array())
+    first = session.changes.node(session.base, "/a").id
+    session.set("/a", array(k=1))
+    assert session.changes.node(session.base, "/a").id == first
+    session.delete("/a")
+    session.set("/a", array())
+    assert session.changes.node(session.base, "/a").id != first
+
+
+def test_deleting_a_node_forgets_its_chunks():
+    session = Session()
+    session.set("/a", array())
+    session.changes.set_chunk(session.base, "/a", (1,), InlineRef(b"x"))
+    session.delete("/a")
+    session.set("/a", array())
+    assert not session.changes.chunks
+    assert session.log().updated_chunks == {}
+
+
+def test_updated_and_then_deleted_is_only_deleted():
+    session = Session([Node(bytes(8), "/a", array(), None)])
+    session.set("/a", GROUP)
+    session.delete("/a")
+    assert not session.changes.updated
+    assert list(session.changes.deleted) == [bytes(8)]
+
+
+@pytest.mark.parametrize(
+    ("path", "coords", "error", "kind"),
+    [
+        ("/a", (2,), InvalidInputError, ErrorKind.INVALID_CHUNK_INDEX),
+        ("/a", (-1,), InvalidInputError, ErrorKind.INVALID_CHUNK_INDEX),
+        ("/a", (), InvalidInputError, ErrorKind.INVALID_CHUNK_INDEX),
+        ("/a", (0, 0), InvalidInputError, ErrorKind.INVALID_CHUNK_INDEX),
+        ("/g", (0,), InvalidInputError, ErrorKind.NOT_AN_ARRAY),
+        ("/x", (0,), NodeNotFoundError, ErrorKind.NODE_NOT_FOUND),
+    ],
+)
+def test_references_that_cannot_be_set(path, coords, error, kind):
+    session = Session()
+    session.set("/a", array())
+    session.set("/g", GROUP)
+    with pytest.raises(error) as raised:
+        session.changes.set_chunk(session.base, path, coords, InlineRef(b"x"))
+    assert raised.value.kind == kind
+    assert not session.changes.chunks
+
+
+def test_deleting_references_that_cannot_be_there_is_no_change():
+    session = Session()
+    session.set("/a", array())
+    for path, coords in (("/a", (5,)), ("/a", (0, 0)), ("/x", (0,)), ("/a", (0,))):
+        session.changes.delete_chunk(session.base, path, coords)
+    assert not any(session.changes.chunks.values())

@@ -1,0 +1,93 @@
+"""What a commit stores, in which order, and what it need not read again."""
+
+import numpy as np
+import pytest
+import zarr
+
+from frazil.errors import ConflictError, StorageError
+from frazil.repository import Repository
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import Fault, FaultyStorage
+
+
+def repository():
+    """A repository with an array of eight chunks, one of them there; and its storage."""
+    storage = FaultyStorage(MemoryStorage(), lambda key, condition: None)
+    repo = Repository.create(storage)
+    session = repo.writable_session("main")
+    array = zarr.create_array(
+        session.store, name="a", shape=(8000,), chunks=(1000,), dtype="i4", compressors=None
+    )
+    array[:1000] = 1
+    session.commit("one chunk")
+    return repo, storage
+
+
+def write(session, start, value):
+    zarr.open_array(session.store, path="a")[start : start + 1000] = value
+
+
+@pytest.mark.parametrize("folder", ["chunks/", "manifests/", "snapshots/", "transactions/"])
+def test_nothing_is_committed_while_a_file_is_missing(folder):
+    repo, storage = repository()
+    before = repo.lookup_branch("main")
+    session = repo.writable_session("main")
+    write(session, 1000, 2)
+    storage.puts.clear()
+    storage.choose = lambda key, condition: Fault.LOST if key.startswith(folder) else None
+    with pytest.raises(StorageError, match="injected"):
+        session.commit("not to be")
+    assert "repo" not in storage.puts
+    assert repo.lookup_branch("main") == before
+    storage.choose = lambda key, condition: None
+    session.commit("now")
+    fresh = zarr.open_array(Repository.open(storage).readonly_session("main").store, path="a")
+    assert fresh[1000] == 2
+
+
+def test_the_repository_changes_after_all_files_are_there():
+    repo, storage = repository()
+    session = repo.writable_session("main")
+    write(session, 1000, 2)
+    storage.puts.clear()
+    session.commit("two chunks")
+    folders = [key.split("/")[0] for key in storage.puts]
+    assert folders[-1] == "repo"
+    assert set(folders[:-1]) >= {"chunks", "manifests", "snapshots", "transactions"}
+
+
+def test_a_manifest_that_was_just_written_is_not_read():
+    repo, storage = repository()
+    for number in range(1, 8):
+        session = repo.writable_session("main")
+        write(session, number * 1000, number + 1)
+        storage.gets.clear()
+        session.commit(f"chunk {number}")
+        assert not [key for key in storage.gets if key.startswith("manifests/")]
+    stored = Repository.open(storage)
+    for reader in (repo, stored):
+        array = zarr.open_array(reader.readonly_session("main").store, path="a")
+        assert np.array_equal(array[:], np.repeat(np.arange(1, 9), 1000))
+
+
+def test_a_manifest_of_a_refused_commit_is_not_seen():
+    repo, _ = repository()
+    first, second = repo.writable_session("main"), repo.writable_session("main")
+    write(first, 1000, 2)
+    write(second, 2000, 3)
+    first.commit("first")
+    with pytest.raises(ConflictError):
+        second.commit("second")
+    array = zarr.open_array(repo.readonly_session("main").store, path="a")
+    assert array[1000] == 2
+    assert array[2000] == 0
+
+
+def test_a_change_by_others_is_seen():
+    repo, storage = repository()
+    other = Repository.open(storage)
+    assert repo.lookup_branch("main") == other.lookup_branch("main")
+    session = other.writable_session("main")
+    write(session, 1000, 5)
+    tip = session.commit("by another")
+    assert repo.lookup_branch("main") == tip
