@@ -51,7 +51,7 @@ def _zarr(
         compressors=COMPRESSORS[codec],
         filters=None,
     )
-    with out.seconds("write and commit"):
+    with out.seconds_of_all("write and commit"):
         array[:] = data
         if icechunk:
             session.commit("data")
@@ -59,7 +59,7 @@ def _zarr(
         repo = icechunk.Repository.open(icechunk.local_filesystem_storage(root))
         store = repo.readonly_session("main").store
     array = zarr.open_array(store, path="a", mode="r")
-    with out.seconds("read"):
+    with out.seconds_of_all("read"):
         found = array[:]
     assert np.array_equal(found, data)
     with out.microseconds_each("read a point", len(points)):
@@ -83,10 +83,10 @@ def _tensorstore(root: str, data: np.ndarray, values: int, codec: str, points: l
     }
     out = Measured()
     array = tensorstore.open({**where, "metadata": metadata}, create=True).result()
-    with out.seconds("write and commit"):
+    with out.seconds_of_all("write and commit"):
         array.write(data).result()
     array = tensorstore.open(where).result()
-    with out.seconds("read"):
+    with out.seconds_of_all("read"):
         found = array.read().result()
     assert np.array_equal(found, data)
     with out.microseconds_each("read a point", len(points)):
