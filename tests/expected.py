@@ -19,7 +19,7 @@ import zarr
 
 import frazil
 from frazil.format.ids import id_from_text, id_to_text
-from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.format.nodes import Node
 from frazil.repository.workspace import Workspace
 
@@ -289,7 +289,3 @@ def digest_of(array: Any) -> Expected:
         return out | {"sha256_json": hashlib.sha256(text.encode()).hexdigest()}
     data = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"))).tobytes()
     return out | {"dtype": str(values.dtype.newbyteorder("=")), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def chunk_count(table: ChunkTable) -> int:
-    return len(table)

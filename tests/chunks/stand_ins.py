@@ -37,6 +37,7 @@ class Storage(MemoryStorage):
         self.puts: list[tuple[str, int]] = []
         self.gets: list[tuple[str, int, int | None]] = []
         self.async_gets = 0
+        self.latency = 0.002
         self.running = 0
         self.most_running = 0
 
@@ -61,7 +62,7 @@ class Storage(MemoryStorage):
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(self.latency)
             return self.get(key, start, stop)
         finally:
             self.running -= 1

@@ -343,17 +343,19 @@ def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
 
 def test_a_request_that_nobody_waits_for_is_cancelled() -> None:
     storage = Storage(is_local=False)
+    storage.latency = 60
     reader = reader_on(storage)
 
     async def main() -> None:
         tasks = [asyncio.create_task(_awaited(reader.read_async(native(i * 10, 10)))) for i in range(3)]
-        await asyncio.sleep(0.0005)
-        assert storage.running == 1
+        while not storage.running:
+            await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)
         assert storage.running == 0
+        storage.latency = 0
         assert bytes(await reader.read_async(native(0, 3))) == PACK[:3]
 
     asyncio.run(main())

@@ -164,6 +164,10 @@ def check_same_snapshot(ours: Side, theirs: Side, id_: str) -> Json:
     mine, yours = (content_of(side.repo.readonly_session(snapshot_id=id_)) for side in (ours, theirs))
     assert list(mine) == list(yours)
     assert mine == yours
-    assert manifests_of(ours.repo, id_) == manifests_of(theirs.repo, id_)
+    manifests = manifests_of(ours.repo, id_)
+    assert manifests == manifests_of(theirs.repo, id_)
+    # The reference asks storage for exactly as many bytes.
+    folder = ours.path / "manifests"
+    assert all((folder / name).stat().st_size == size for name, size, _ in manifests)
     assert ancestry_of(ours.repo, snapshot_id=id_) == ancestry_of(theirs.repo, snapshot_id=id_)
     return mine

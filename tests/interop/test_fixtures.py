@@ -8,6 +8,8 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 import zarr
@@ -16,6 +18,7 @@ from tests.fixtures import fixture_folders, fixture_path
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
+from frazil.testing.object_server import Conditions, ObjectServer, StoredObject
 
 PREFIX = "file:///srv/icechunk-fixtures/_virtual/"
 MODIFIED = datetime(2026, 11, 21, 7, 2, 53, tzinfo=UTC).timestamp()
@@ -174,3 +177,37 @@ def test_locations_of_virtual_chunks() -> None:
     ]
     assert wanted
     assert sorted(session.all_virtual_chunk_locations()) == sorted(wanted)
+
+
+@pytest.mark.parametrize("etag", ['"abc-etag"', '"another"'])
+def test_virtual_chunks_of_a_bucket(etag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``/virt_s3`` reads where its bucket is served, and only with the etag that its first chunk knows."""
+    monkeypatch.setattr(StoredObject, "etag", property(lambda self: etag))
+    data = (virtual_copy(tmp_path) / "data.bin").read_bytes()
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("fixture-bucket")
+        store = frazil.s3_store(
+            region="us-east-1",
+            endpoint_url=f"http://127.0.0.1:{server.port}",
+            allow_http=True,
+            anonymous=True,
+            s3_compatible=True,
+            force_path_style=True,
+        )
+        for key in ("data.bin", "some dir/data%20x.bin"):
+            url = f"{server.url}/fixture-bucket/{quote(key)}"
+            urlopen(Request(url, data, method="PUT")).close()
+        prefix = "s3://fixture-bucket/"
+        config = frazil.RepositoryConfig()
+        config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, store))
+        storage = frazil.local_filesystem_storage(str(fixture_path("v2-2.3.0", "basic", "repo")))
+        credentials = frazil.containers_credentials({prefix: frazil.s3_anonymous_credentials()})
+        session = frazil.Repository.open(storage, config, credentials).readonly_session("main")
+        array = array_at(session, "/virt_s3")
+        assert array[4:].tolist() == [104, 105, 106, 107]
+        if etag == '"abc-etag"':
+            assert array[...].tolist() == list(range(100, 108))
+        else:
+            with pytest.raises(frazil.StorageError) as error:
+                array[:4]
+            assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED

@@ -48,7 +48,8 @@ from zarr.core.sync import sync
 
 import frazil
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+IS_DEEP = settings.get_current_profile_name() == "fuzz"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(7200 if IS_DEEP else 600)]
 
 GROUPS = ("g", "g-b", "g/é", "π")
 ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
@@ -684,10 +685,12 @@ class Turns(RuleBasedStateMachine):
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 TestTurns = Turns.TestCase
-if settings.get_current_profile_name() == "fuzz":
-    TestTurns.settings = settings(stateful_step_count=100, suppress_health_check=QUIET)
-else:
-    TestTurns.settings = settings(max_examples=60, stateful_step_count=40, suppress_health_check=QUIET)
+# About a minute, the same every time; or an hour of new ones.
+TestTurns.settings = settings(
+    max_examples=500 if IS_DEEP else 60,
+    stateful_step_count=100 if IS_DEEP else 40,
+    suppress_health_check=QUIET,
+)
 
 
 def main() -> None:

@@ -518,7 +518,7 @@ def test_garbage_collection_by_the_reference_keeps_live_packs(with_packs: tuple[
 
 
 def test_garbage_of_ours_is_found_by_the_reference(both: tuple[Side, Side]) -> None:
-    """Discarded packs and refused commits leave files behind, which its collector deletes."""
+    """Chunks that were made durable for forks and never committed: its collector deletes them."""
     ours, theirs = both
     ours.create(ours.config(inline_chunk_threshold_bytes=0))
     with ours.repo.transaction("main", message="live") as store:
@@ -526,7 +526,7 @@ def test_garbage_of_ours_is_found_by_the_reference(both: tuple[Side, Side]) -> N
     live = files_of(ours.path)
     session = ours.repo.writable_session("main")
     zarr.create_array(session.store, name="b", shape=(8, 100), chunks=(1, 100), dtype="f8")[...] = 6
-    session.fork()  # stores its chunks
+    session.fork()
     with ours.repo.transaction("main", message="first") as store:
         zarr.create_group(store, path="g")
     live |= files_of(ours.path, "snapshots", "transactions", "manifests")

@@ -100,6 +100,62 @@ def test_two_forks_may_not_write_one_chunk(repo, at_once):
         assert read(repo)[:, 0].tolist() == [1, 1, 1, -1, -1, -1, -1, -1]
 
 
+@pytest.mark.parametrize("forks_again", [False, True])
+def test_the_session_and_its_fork_may_not_write_one_chunk(repo, forks_again):
+    session = with_array(repo).writable_session("main")
+    fork = session.fork()
+    write(session, slice(0, 2), 1)
+    if forks_again:
+        session.merge(session.fork())
+        session.fork()
+    write(fork, slice(0, 1), 2)
+    with pytest.raises(SessionStateError, match="more than one fork, or since the fork"):
+        session.merge(fork)
+    session.commit("mine")
+    assert read(repo)[:3, 0].tolist() == [1, 1, -1]
+
+
+def test_the_session_goes_on_while_its_forks_work(repo):
+    session = with_array(repo).writable_session("main")
+    early = session.fork()
+    write(session, slice(0, 2), 1)
+    late = travelled(session.fork())
+    write(session, slice(2, 4), 2)
+    assert session.status().updated_chunks == {"/a": [[0, 0], [0, 1], [1, 0], [1, 1]]}
+    write(late, slice(0, 2), 3)  # it has seen the 1
+    write(early, slice(6, 8), 4)
+    session.merge(travelled(late))
+    write(session, slice(0, 1), 5)  # and this session has seen the 3
+    session.merge(travelled(early))
+    session.commit("all")
+    assert read(repo)[:, 0].tolist() == [5, 3, 2, 2, -1, -1, 4, 4]
+
+
+def test_what_the_session_deleted_since_cannot_come_back_written(repo):
+    session = with_array(repo).writable_session("main")
+    fork = session.fork()
+    write(fork, slice(0, 2), 1)
+    del zarr.open_group(session.store)["a"]
+    with pytest.raises(SessionStateError) as error:
+        session.merge(fork)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
+
+
+def test_discarding_after_a_fork(repo):
+    session = with_array(repo).writable_session("main")
+    write(session, slice(0, 2), 1)
+    fork = session.fork()
+    write(fork, slice(2, 4), 2)
+    session.discard_changes()
+    with pytest.raises(SessionStateError) as error:
+        session.merge(fork)
+    assert error.value.kind == ErrorKind.MERGE_NOT_ALLOWED
+    fork.discard_changes()
+    assert not session.has_uncommitted_changes
+    assert (zarr.open_array(session.store, path="a", mode="r")[:] == -1).all()
+    assert zarr.open_array(fork.store, path="a", mode="r")[:3, 0].tolist() == [1, 1, -1]
+
+
 def test_a_later_round_may_overwrite_an_earlier_one(repo):
     session = with_array(repo).writable_session("main")
     for value in (1, 2):

@@ -15,22 +15,16 @@ from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
 
-def merge_forks(
-    base: NodeTable, mine: ChangeSet, forks: list[ChangeSet], before: list[ChangeSet]
-) -> ChangeSet:
-    """``mine`` with everything that the forks did.
-
-    ``base`` has the nodes of ``mine``'s snapshot. ``before`` are change sets merged earlier, after these
-    forks were made: the forks did not see them, so they may not touch the same things.
+def merge_forks(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet]) -> ChangeSet:
+    """``mine`` with everything that the forks did, which had seen it. ``base`` is what ``mine`` is relative
+    to.
 
     A group that several forks made, with the same document (as parents of their arrays, say), is one.
 
     Raises ``SessionStateError`` (``merge-failed``) and changes nothing if two forks set or deleted the same
     chunk, wrote different metadata to one node, or one deleted what another wrote to.
     """
-    siblings = [*before, *forks]
-    twins = _check_nodes(siblings)
-    _check_chunks(siblings)
+    twins = check_forks(forks, [])
     out = mine.copy()
     for fork in forks:
         for path, node in fork.nodes.items():
@@ -60,24 +54,38 @@ def merge_forks(
     return out
 
 
-def _check_nodes(siblings: list[ChangeSet]) -> set[bytes]:
-    """Ids of groups that an earlier sibling made as well, under another id."""
+def check_forks(forks: list[ChangeSet], unseen: list[ChangeSet]) -> set[bytes]:
+    """Ids of groups that an earlier fork made as well, under another id.
+
+    ``unseen`` is what the session changed and merged since the forks were made, oldest first: they did not
+    see it, so they may not touch the same things. Raises as ``merge_forks`` does.
+    """
+    _check_chunks(forks, unseen)
+    return _check_nodes(forks, unseen)
+
+
+def _check_nodes(forks: list[ChangeSet], unseen: list[ChangeSet]) -> set[bytes]:
     twins: set[bytes] = set()
     written: dict[str, Node | None] = {}
-    touched: dict[bytes, int] = {}
-    for number, changes in enumerate(siblings):
+    for changes in unseen:
+        written.update(changes.nodes)
+    for changes in forks:
         for path, node in changes.nodes.items():
             if path in written and not _same(written[path], node):
-                raise _failed(f"two forks changed the node `{path}` in different ways")
+                raise _failed(f"two forks, or the session and a fork, changed the node `{path}` differently")
             known = written.setdefault(path, node)
             if node is not None and known is not None and known.id != node.id:
                 twins.add(node.id)
+    # One number for all that the forks did not see: these may do to one another what they like.
+    numbered = [*((-1, changes) for changes in unseen), *enumerate(forks)]
+    touched: dict[bytes, set[int]] = {}
+    for number, changes in numbered:
         for id_ in chain(changes.chunks, changes.updated):
-            touched[id_] = number
-    for number, changes in enumerate(siblings):
-        for id_ in changes.deleted:
-            if touched.get(id_, number) != number:
-                raise _failed(f"one fork deleted a node that another fork wrote to (node id {id_.hex()})")
+            touched.setdefault(id_, set()).add(number)
+    for number, changes in numbered:
+        for id_ in changes.deleted.keys() & touched.keys():
+            if touched[id_] != {number}:
+                raise _failed(f"a node was deleted here and written to there (node id {id_.hex()})")
     return twins
 
 
@@ -88,15 +96,19 @@ def _same(one: Node | None, other: Node | None) -> bool:
     return one.user_data == other.user_data and (one.id == other.id or both_groups)
 
 
-def _check_chunks(siblings: list[ChangeSet]) -> None:
-    for id_ in set(chain.from_iterable(changes.chunks for changes in siblings)):
-        edits = [changes.chunks[id_] for changes in siblings if changes.chunks.get(id_)]
-        if len(edits) > 1:
-            twice = ChunkTable.duplicates([edit.table() for edit in edits])
+def _check_chunks(forks: list[ChangeSet], unseen: list[ChangeSet]) -> None:
+    for id_ in set(chain.from_iterable(changes.chunks for changes in forks)):
+        edits = [changes.chunks[id_] for changes in forks if changes.chunks.get(id_)]
+        earlier = [changes.chunks[id_].table() for changes in unseen if changes.chunks.get(id_)]
+        tables = [edit.table() for edit in edits]
+        if earlier:
+            tables.append(ChunkTable.merge(earlier))
+        if len(tables) > 1:
+            twice = ChunkTable.duplicates(tables)
             if len(twice):
                 raise _failed(
-                    f"{len(twice)} chunk(s) of `{edits[0].path}` were written by more than one fork, "
-                    f"the first is {tuple(twice[0].tolist())}: align the work of forks with the chunk grid"
+                    f"{len(twice)} chunk(s) of `{edits[0].path}` were written by more than one fork, or "
+                    f"since the fork; the first is {tuple(twice[0].tolist())}: align work with the grid"
                 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import merge_forks
+from frazil.changes.merge import check_forks, merge_forks
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The change set of a fork that was merged; forks made up to ``generation`` have not seen it."""
+    """What was changed or merged; forks made up to ``generation`` have not seen it."""
 
     generation: int
     changes: ChangeSet
@@ -47,6 +47,7 @@ class State:
     expires_at: int
     default_metadata: dict[str, Any] = field(default_factory=dict)
     generation: int = 0
+    discarded_before: int = 0
     merged: list[_Merged] = field(default_factory=list)
 
 
@@ -124,7 +125,7 @@ class Session:
 
     @property
     def has_uncommitted_changes(self) -> bool:
-        return bool(self._state.workspace.changes)
+        return self._state.workspace.has_changes
 
     @property
     def expires_at(self) -> datetime:
@@ -151,14 +152,17 @@ class Session:
     def status(self) -> Diff:
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
-        log = transaction_log(workspace.changes, bytes(12))
-        return present.diff(compose([log], workspace.base, workspace.nodes_table()))
+        log = transaction_log(workspace.own(), bytes(12))
+        return present.diff(compose([log], workspace.start, workspace.nodes_table()))
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
         self.require_writable()
-        self._state.workspace.discard()
-        self._state.merged.clear()
+        state = self._state
+        state.workspace.discard()
+        state.merged.clear()
+        state.generation += 1
+        state.discarded_before = state.generation
 
     def commit(
         self,
@@ -189,14 +193,14 @@ class Session:
                 ErrorKind.SESSION_EXPIRED,
             )
         workspace = state.workspace
-        if not workspace.changes and not allow_empty:
+        if not workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
         told = {**state.default_metadata, **(metadata or {})}
         id_ = commit_changes(
             workspace.context,
             state.branch,
             workspace.snapshot,
-            workspace.changes,
+            workspace.own(),
             message,
             told,
             workspace.writer.flush,
@@ -220,11 +224,8 @@ class Session:
             )
         workspace = state.workspace
         workspace.writer.flush()
-        inherited = workspace.inherited
-        if workspace.changes:
-            base = workspace.snapshot.nodes
-            inherited = merge_forks(base, inherited, [workspace.changes], [])
-        forked = Workspace(workspace.context, workspace.snapshot_id, inherited)
+        self._seal()
+        forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
 
     def merge(self, *others: ForkSession) -> None:
@@ -243,18 +244,32 @@ class Session:
                     f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
-        forks = [other._state.workspace for other in others if other._state.workspace.changes]
+            if other._state.generation < state.discarded_before and other._state.workspace.inherited:
+                raise SessionStateError(
+                    "the session has discarded the changes that this fork was made with",
+                    ErrorKind.MERGE_NOT_ALLOWED,
+                )
+        forks = [other._state.workspace for other in others if other._state.workspace.has_changes]
         if not forks:
             return
         for workspace in forks:
             workspace.writer.flush()
+        changes = [workspace.own() for workspace in forks]
         oldest = min(other._state.generation for other in others)
-        before = [merged.changes for merged in state.merged if merged.generation >= oldest]
+        self._seal()
+        check_forks(changes, [merged.changes for merged in state.merged if merged.generation >= oldest])
         own = state.workspace
-        own.changes = merge_forks(own.base, own.changes, [workspace.changes for workspace in forks], before)
-        own.forget_lookups()
-        state.merged += [_Merged(state.generation, workspace.changes) for workspace in forks]
+        own.seal(merge_forks(own.base, ChangeSet(), changes))
+        state.merged += [_Merged(state.generation, each) for each in changes]
         state.generation += 1
+
+    def _seal(self) -> None:
+        """What was changed since the last fork or merge is something that earlier forks have not seen."""
+        state = self._state
+        if state.workspace.changes:
+            state.merged.append(_Merged(state.generation, state.workspace.changes))
+            state.generation += 1
+            state.workspace.seal()
 
     # Chunks
 

@@ -1,11 +1,12 @@
 """A repository's nodes and chunks as one session sees them.
 
-    snapshot            what was committed
-    inherited changes   what the session that this one was forked from had changed
-    own changes         what this session changed
+    snapshot    what was committed
+    inherited   what the session that this one was forked from had changed
+    sealed      own changes that forks have seen
+    changes     own changes since the last fork
 
-A later layer hides an earlier one. Nodes of the first two are joined when the workspace is made; references
-are looked up layer by layer, and in the manifests last.
+A later layer hides an earlier one. Nodes of all but the last are joined once; references are looked up layer
+by layer, and in the manifests last.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, check_coords, in_grid
 from frazil.changes.chunk_edits import ChunkEdits, Coords
+from frazil.changes.merge import merge_forks
 from frazil.chunks.reader import ChunkReader
 from frazil.errors import ErrorKind, NodeNotFoundError, SessionStateError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
@@ -47,11 +49,13 @@ class Workspace:
         context: Context,
         snapshot_id: bytes,
         inherited: ChangeSet | None = None,
+        sealed: ChangeSet | None = None,
         changes: ChangeSet | None = None,
     ) -> None:
         self.context = context
         self.snapshot_id = snapshot_id
         self.inherited = inherited or ChangeSet()
+        self.sealed = sealed or ChangeSet()
         self.changes = changes or ChangeSet()
         self.writer = context.writer()
         self.reader = ChunkReader(context.storage, context.virtual, self.writer)
@@ -61,17 +65,45 @@ class Workspace:
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
             self.writer.flush()
-            return (Workspace, (self.context, self.snapshot_id, self.inherited, self.changes))
+            return (Workspace, (self.context, self.snapshot_id, self.inherited, self.sealed, self.changes))
 
     @cached_property
     def snapshot(self) -> Snapshot:
         return self.context.assets.snapshot(self.snapshot_id)
 
     @cached_property
-    def base(self) -> NodeTable:
-        """Nodes that own changes are relative to."""
+    def start(self) -> NodeTable:
+        """Nodes that all own changes together are relative to."""
         nodes = self.snapshot.nodes
         return self.inherited.apply(nodes) if self.inherited else nodes
+
+    @cached_property
+    def base(self) -> NodeTable:
+        """Nodes that ``changes`` are relative to."""
+        return self.sealed.apply(self.start) if self.sealed else self.start
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self.sealed or self.changes)
+
+    def own(self) -> ChangeSet:
+        """All own changes as one."""
+        with self._lock:
+            return merge_forks(self.start, self.sealed, [self.changes]) if self.sealed else self.changes
+
+    def everything(self) -> ChangeSet:
+        """All changes since the snapshot, what was inherited included."""
+        own = self.own()
+        return merge_forks(self.snapshot.nodes, self.inherited, [own]) if self.inherited else own
+
+    def seal(self, more: ChangeSet | None = None) -> None:
+        """Own changes until now, and ``more``, become the base of later ones."""
+        with self._lock:
+            sealed = self.own()
+            self.sealed = merge_forks(self.start, sealed, [more]) if more else sealed
+            self.changes = ChangeSet()
+            self.__dict__.pop("base", None)
+            self._arrays.clear()
 
     def moved_to(self, snapshot_id: bytes) -> Workspace:
         """A workspace without changes on another snapshot."""
@@ -80,14 +112,11 @@ class Workspace:
     def discard(self) -> None:
         """Forget own changes."""
         with self._lock:
+            self.sealed = ChangeSet()
             self.changes = ChangeSet()
+            self.__dict__.pop("base", None)
             self._arrays.clear()
             self.writer.forget()
-
-    def forget_lookups(self) -> None:
-        """Own changes were replaced as a whole."""
-        with self._lock:
-            self._arrays.clear()
 
     # Nodes
 
@@ -234,7 +263,7 @@ class Workspace:
                 node = self.changes.node(self.base, path)
                 if node is None or node.array is None:
                     return None
-                layers = (self.changes.chunks.get(node.id), self.inherited.chunks.get(node.id))
+                layers = [layer.chunks.get(node.id) for layer in (self.changes, self.sealed, self.inherited)]
                 boxes = [ref.extents for ref in node.array.manifests]
                 array = _Array(
                     node,
