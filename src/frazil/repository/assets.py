@@ -7,9 +7,10 @@ Bounds are counts (nodes, references), not bytes, as in the configuration of the
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -25,21 +26,41 @@ from frazil.storage.base import Storage
 
 
 class Kept[T]:
-    """The last used values, up to a total weight; the newest one always stays."""
+    """The last used values, up to a total weight; the newest one always stays. What many ask for at once is
+    made once.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
         self._total = 0
         self._lock = Lock()
+        self._making: dict[tuple[int, bytes], Future[T]] = {}
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._values
 
     def get(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
+        # A forked child must not wait for threads that only its parent has.
+        job = (os.getpid(), key)
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key][0]
-        value, weight = make()
-        self.keep(key, value, weight)
+            others = self._making.get(job)
+            mine = self._making.setdefault(job, Future())
+        if others is not None:
+            return others.result()
+        try:
+            value, weight = make()
+            self.keep(key, value, weight)
+            mine.set_result(value)
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._making[job]
         return value
 
     def keep(self, key: bytes, value: T, weight: int) -> None:
@@ -101,6 +122,10 @@ class Assets:
         """One that was just written: whoever goes on from there need not read it."""
         arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
         self._manifests.keep(manifest.id, Manifest(manifest.id, arrays), _weight(manifest))
+
+    def has_manifest(self, id_: bytes) -> bool:
+        """Whether the manifest is at hand, without a request."""
+        return id_ in self._manifests
 
     def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
         """Several manifests, fetched side by side."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.change_set import ChangeSet, check_coords, in_grid
+from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest_covers
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import merge_forks
 from frazil.chunks.reader import ChunkReader
@@ -181,6 +181,16 @@ class Workspace:
                 if row >= 0:
                     return table.ref(row)
         return None
+
+    def is_at_hand(self, path: str, coords: Coords) -> bool:
+        """Whether ``ref`` would answer without asking the storage for a manifest or the snapshot."""
+        if "base" not in self.__dict__:
+            return False
+        array = self._array(path)
+        if array is None or array.node.array is None:
+            return True
+        has = self.context.assets.has_manifest
+        return all(has(ref.id) for ref in array.node.array.manifests if manifest_covers(ref.extents, coords))
 
     def table(self, path: str) -> ChunkTable:
         """All references of an array."""

@@ -127,7 +127,10 @@ class IcechunkStore(Store):
         ``invalid-byte-range``), and what reading from the storage raises.
         """
         workspace = self._session.workspace
-        found = _find(workspace, key, byte_range)
+        if workspace.context.storage.is_local or _is_at_hand(workspace, key):
+            found = _find(workspace, key, byte_range)
+        else:
+            found = await asyncio.to_thread(_find, workspace, key, byte_range)
         data = await workspace.reader.read_async(*found) if isinstance(found, tuple) else found
         return None if data is None else _buffer(data, prototype)
 
@@ -408,6 +411,12 @@ class IcechunkStore(Store):
         batches = chunk_batches(self._session.workspace, array_path, batch_size)
         while (batch := await self._off_loop(next, batches, None)) is not None:
             yield batch
+
+
+def _is_at_hand(workspace: Workspace, key: str) -> bool:
+    """Whether a key can be found without a request, which would hold up the event loop."""
+    path, what = parse_key(key)
+    return workspace.is_at_hand(path, what if isinstance(what, tuple) else ())
 
 
 def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _Wanted | None:
