@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from frazil.repository.assets import Kept
 
 
