@@ -189,3 +189,10 @@ def test_a_second_attempt_leaves_only_garbage(
     assert read(repo, "large").tobytes() == expected.tobytes()
     assert len(files(tmp_path, "chunks")) == 2 * len(work)  # each attempt wrote; half of it is garbage
     assert len(list(repo.ancestry(branch="main"))) == 3
+
+
+def test_an_array_is_one_however_its_path_is_written(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    blocks = [Block("committed", (0, 0), (8, 5)), Block("/committed/", (4, 0), (8, 5))]
+    with pytest.raises(InvalidInputError, match="without a chunk in common"):
+        plan(session, blocks)

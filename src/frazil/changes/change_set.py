@@ -12,7 +12,7 @@ change set itself stays small, can be pickled, and merged with those of forks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -123,15 +123,20 @@ class ChangeSet:
         check_coords(node, coords)
         self.edits_of(node).set(coords, ref)
 
-    def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
-        """Delete one reference; nothing happens where there can be none."""
+    def delete_chunk(
+        self, base: NodeTable, path: str, coords: Coords, below: Sequence[ChangeSet] = ()
+    ) -> None:
+        """Delete one reference; nothing happens where there can be none.
+
+        ``below`` are the changes that are already in the nodes of ``base``, and not yet in its manifests.
+        """
         node = self.node(base, path)
         if node is None or node.array is None or not in_grid(node, coords):
             return
         if node.id in self.created:
             if node.id in self.chunks:
                 self.chunks[node.id].unset(coords)
-        elif node.id in self.chunks or covered(node, coords):
+        elif any(node.id in changes.chunks for changes in (self, *below)) or covered(node, coords):
             self.edits_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:

@@ -152,11 +152,10 @@ def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     Raises ``InvalidInputError`` for a block that is outside of its array or not on chunk borders, and
     for two blocks with a chunk in common.
     """
-    paths = {block.path: None for block in blocks}
-    arrays = {path: _array(session, path) for path in paths}
-    by_path: dict[str, list[Block]] = {path: [] for path in paths}
+    by_path: dict[str, list[Block]] = {}
     for block in blocks:
-        by_path[block.path].append(block)
+        by_path.setdefault(block.path.strip("/"), []).append(block)  # one array, however it is written
+    arrays = {path: _array(session, path) for path in by_path}
     ordered: list[Block] = []
     chunks: list[int] = []
     sizes: list[int] = []
