@@ -194,6 +194,22 @@ def test_chunks_of_an_earlier_round_can_be_deleted(repo, array_is):
     ]
 
 
+@pytest.mark.parametrize("where", ["session", "fork"])
+def test_another_number_of_dimensions_after_a_fork(repo, where):
+    session = with_array(repo).writable_session("main")
+    write(session, ..., 5)
+    fork = session.fork()
+    target = fork if where == "fork" else session
+    other = zarr.create_array(target.store, name="other", shape=(4,), chunks=(2,), dtype="i4", fill_value=-1)
+    document = target.workspace.node("/other").user_data
+    target.store.set_sync("a/zarr.json", other.store_path.store.get_sync("other/zarr.json"))
+    assert target.workspace.node("/a").user_data == document
+    write(target, slice(0, 2), 3)
+    session.merge(travelled(fork))
+    session.commit("a line")
+    assert read(repo).tolist() == [3, 3, -1, -1]
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -58,11 +58,19 @@ class ChangeSet:
             raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
         return node
 
-    def set_node(self, base: NodeTable, path: str, document: bytes, new_id: Callable[[], bytes]) -> None:
+    def set_node(
+        self,
+        base: NodeTable,
+        path: str,
+        document: bytes,
+        new_id: Callable[[], bytes],
+        below: Sequence[ChangeSet] = (),
+    ) -> None:
         """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
-        committed. The document that is there already changes nothing.
+        committed, or all of them with another number of dimensions. The document that is there already
+        changes nothing. ``below`` is that of ``delete_chunk``.
         """
         known = self.node(base, path)
         if known is not None and known.user_data == document:
@@ -81,6 +89,11 @@ class ChangeSet:
             if known.array is not None and array is not None:
                 if len(known.array.shape) == len(array.shape):
                     array = replace(array, manifests=known.array.manifests)
+                elif any(known.id in changes.chunks for changes in below):
+                    # Chunks that cannot be taken back from here would go on under the old id.
+                    self.delete_node(base, path)
+                    self.set_node(base, path, document, new_id)
+                    return
                 else:
                     self.chunks.pop(known.id, None)
             node = Node(known.id, path, document, array)

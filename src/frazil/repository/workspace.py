@@ -137,7 +137,7 @@ class Workspace:
 
     def set_node(self, path: str, document: bytes) -> None:
         with self._lock:
-            self.changes.set_node(self.base, path, document, new_node_id)
+            self.changes.set_node(self.base, path, document, new_node_id, (self.sealed, self.inherited))
             self._arrays.pop(path, None)
 
     def delete_node(self, path: str) -> None:
