@@ -101,7 +101,7 @@ def test_a_branch_deleted_under_a_session(repo):
     session = repo.writable_session("dev")
     zarr.open_group(session.store, mode="a").update_attributes({"n": 2})
     repo.delete_branch("dev")
-    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, session.commit, "late")
+    failing(ErrorKind.BRANCH_NOT_FOUND, frazil.RefNotFoundError, session.commit, "late")
 
 
 def test_tags(repo):

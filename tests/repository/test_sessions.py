@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import frazil
-from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError, StorageError
 from frazil.testing.faults import Fault, FaultyStorage
 
 
@@ -295,3 +295,23 @@ async def test_the_async_twins(repo):
     id_ = await session.commit_async("first")
     assert await repo.lookup_branch_async("main") == id_
     assert (await repo.lookup_snapshot_async(id_)).message == "first"
+
+
+def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
+    repo = frazil.Repository.create(storage)
+    with repo.transaction("main", message="first") as store:
+        fill(store)
+    storage.delete([f"snapshots/{repo.lookup_branch('main')}"])
+    again = frazil.Repository.open(storage)
+    for session, mode in ((again.readonly_session("main"), "r"), (again.writable_session("main"), "a")):
+        with pytest.raises(StorageError, match=session.snapshot_id) as error:
+            zarr.open_group(session.store, mode=mode)
+        assert error.value.kind == ErrorKind.OBJECT_NOT_FOUND
+
+
+def test_a_session_that_has_committed_is_on_no_branch(repo):
+    session = repo.writable_session("main")
+    fill(session.store)
+    assert session.branch == "main"
+    session.commit("first")
+    assert session.branch is None

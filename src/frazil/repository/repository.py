@@ -14,6 +14,7 @@ from frazil.errors import (
     ErrorKind,
     FormatError,
     InvalidInputError,
+    ReadOnlyError,
     RepositoryNotFoundError,
     StorageError,
 )
@@ -101,6 +102,7 @@ class Repository:
         if the storage does not keep the conditions that make commits safe.
         """
         _require_version_2(spec_version)
+        _require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
                 "a repository needs a prefix of its own in the bucket, found an empty one",
@@ -416,7 +418,8 @@ class Repository:
         return Session(State(Workspace(self._context, id_), None, SessionMode.readonly, 0))
 
     def writable_session(self, branch: str) -> Session:
-        """A session that changes the tip of a branch."""
+        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
+        _require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
         tip = mutations.branch_tip(info, branch)
@@ -520,6 +523,11 @@ def _require_version_2(version: SpecVersion | int | None) -> None:
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     raise ValueError(f"expected spec version 2, found {version!r}")
+
+
+def _require_writable(storage: Storage) -> None:
+    if storage.is_read_only:
+        raise ReadOnlyError(f"{storage!r} is read only", ErrorKind.READ_ONLY_STORAGE)
 
 
 def _refuse_old_versions(storage: Storage) -> None:

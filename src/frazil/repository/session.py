@@ -117,7 +117,7 @@ class Session:
     @property
     def branch(self) -> str | None:
         """The branch that a commit goes to; None if this session can only read."""
-        return self._state.branch
+        return None if self.read_only else self._state.branch
 
     @property
     def config(self) -> RepositoryConfig:
