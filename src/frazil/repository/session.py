@@ -181,6 +181,10 @@ class Session:
         After it the session reads the new snapshot.
         """
         state = self._state
+        with state.workspace.committing():
+            return self._commit(state, message, metadata, allow_empty)
+
+    def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
         if state.branch is None or state.mode is SessionMode.readonly:
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
