@@ -131,6 +131,21 @@ def test_a_bomb_stops_at_the_limit() -> None:
         assert peak < 3 << 22
 
 
+def test_a_flipped_bit_is_noticed() -> None:
+    payload = b'{"attributes": "text of which every change is text again"}' * 3
+    file = seal([payload], FileType.SNAPSHOT)
+    assert bytes(open_envelope(file, FileType.SNAPSHOT)[1]) == payload
+    read = set()
+    for at in range(HEADER_BYTES, len(file)):
+        for bit in range(8):
+            damaged = bytearray(file)
+            damaged[at] ^= 1 << bit
+            with contextlib.suppress(FormatError):
+                read.add(bytes(open_envelope(damaged, FileType.SNAPSHOT)[1]))
+    # Without the checksum's flag there is no checksum, but four bytes too many.
+    assert read <= {payload}
+
+
 def test_parts_are_never_joined() -> None:
     parts = [np.zeros(1 << 24, np.uint8)] * 4
     tracemalloc.start()

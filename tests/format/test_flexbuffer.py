@@ -9,6 +9,7 @@ import struct
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,6 +101,21 @@ json_values = st.recursive(
 @given(json_values)
 def test_round_trip(value: Any) -> None:
     assert loads(dumps(value)) == value
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given = {
+        "i": np.int64(-3),
+        "u": np.uint8(7),
+        "f": np.float32(0.5),
+        "d": np.float64(0.1),
+        "b": np.bool_(True),
+    }
+    read = loads(dumps(given))
+    assert read == {"i": -3, "u": 7, "f": 0.5, "d": 0.1, "b": True}
+    assert list(map(type, read.values())).count(bool) == 1
+    with pytest.raises(InvalidInputError):
+        dumps(np.float32(np.nan))
 
 
 @pytest.mark.parametrize("n", [50, 300, 70_000])

@@ -1,5 +1,7 @@
 """Repositories: creating, opening, refs, configuration, status, flags, the ops log."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import zarr
 
@@ -96,12 +98,28 @@ def test_branches(repo):
     assert repo.lookup_snapshot(third).message == "{'n': 3}"
 
 
+def test_many_open_or_create_one_repository(storage):
+    with ThreadPoolExecutor(6) as threads:
+        repos = list(threads.map(lambda _: frazil.Repository.open_or_create(storage), range(6)))
+    assert len({next(iter(repo.ops_log())).updated_at for repo in repos}) == 1
+
+
+def test_a_creation_that_was_killed_can_be_done_again(storage):
+    frazil.Repository.create(storage)
+    storage.delete(["repo"])
+    storage.put("probe/left", b"over")
+    assert not frazil.Repository.exists(storage)
+    commit(frazil.Repository.create(storage), n=1)
+    storage.delete(["repo"])
+    failing(ErrorKind.PARENT_DIRECTORY_NOT_CLEAN, frazil.InvalidInputError, frazil.Repository.create, storage)
+
+
 def test_a_branch_deleted_under_a_session(repo):
     repo.create_branch("dev", commit(repo, n=1))
     session = repo.writable_session("dev")
     zarr.open_group(session.store, mode="a").update_attributes({"n": 2})
     repo.delete_branch("dev")
-    failing(ErrorKind.REF_NOT_FOUND, frazil.RefNotFoundError, session.commit, "late")
+    failing(ErrorKind.BRANCH_NOT_FOUND, frazil.RefNotFoundError, session.commit, "late")
 
 
 def test_tags(repo):

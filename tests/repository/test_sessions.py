@@ -1,14 +1,17 @@
 """Sessions and commits: what is committed is there, what is not is not."""
 
+import contextlib
 import datetime as dt
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import zarr
 
 import frazil
-from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError
+from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError, SnapshotNotFoundError, StorageError
 from frazil.testing.faults import Fault, FaultyStorage
 
 
@@ -295,3 +298,68 @@ async def test_the_async_twins(repo):
     id_ = await session.commit_async("first")
     assert await repo.lookup_branch_async("main") == id_
     assert (await repo.lookup_snapshot_async(id_)).message == "first"
+
+
+def test_a_lost_snapshot_is_an_error_and_no_empty_repository(storage):
+    repo = frazil.Repository.create(storage)
+    with repo.transaction("main", message="first") as store:
+        fill(store)
+    storage.delete([f"snapshots/{repo.lookup_branch('main')}"])
+    again = frazil.Repository.open(storage)
+    for session, mode in ((again.readonly_session("main"), "r"), (again.writable_session("main"), "a")):
+        with pytest.raises(StorageError, match=session.snapshot_id) as error:
+            zarr.open_group(session.store, mode=mode)
+        assert error.value.kind == ErrorKind.OBJECT_NOT_FOUND
+
+
+def test_a_session_that_has_committed_is_on_no_branch(repo):
+    session = repo.writable_session("main")
+    fill(session.store)
+    assert session.branch == "main"
+    session.commit("first")
+    assert session.branch is None
+
+
+def test_what_is_written_while_a_commit_runs_is_in_it_or_refused(repo):
+    session = repo.writable_session("main")
+    array = zarr.create_array(session.store, shape=(2000,), chunks=(1,), dtype="i4")
+    written, begun = [], threading.Event()
+
+    def write(first):
+        with contextlib.suppress(ReadOnlyError):
+            for i in range(first, 2000, 2):
+                array[i] = 1
+                written.append(i)
+                if len(written) > 50:
+                    begun.set()
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
+    for thread in threads:
+        thread.start()
+    begun.wait(10)
+    session.commit("meanwhile")
+    for thread in threads:
+        thread.join()
+    assert len(written) < 2000
+    after = zarr.open_array(repo.readonly_session("main").store, mode="r")[:]
+    assert np.flatnonzero(after).tolist() == sorted(written)
+
+
+def test_of_two_commits_of_one_session_one_is_refused(repo):
+    session = repo.writable_session("main")
+    fill(session.store)
+    with ThreadPoolExecutor(3) as threads:
+        commits = [threads.submit(session.commit, "once") for _ in range(3)]
+    errors = [error for commit in commits if (error := commit.exception())]
+    assert [error.kind for error in errors] == [ErrorKind.COMMIT_NOT_ALLOWED] * 2
+
+
+def test_a_merge_after_the_commit_is_refused(repo):
+    session = repo.writable_session("main")
+    fill(session.store)
+    workspace, fork = session.workspace, session.fork()
+    zarr.open_array(fork.store, path="a")[0] = 7
+    session.commit("first")
+    for place in (workspace, session.workspace):
+        with pytest.raises(ReadOnlyError):
+            place.seal(fork.workspace.own())

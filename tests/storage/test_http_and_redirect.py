@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import pickle
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
+import zarr
 
+import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Version
 from frazil.storage.constructors import http_storage, redirect_storage
@@ -18,6 +22,7 @@ from frazil.testing.servers import s3_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from frazil.storage.base import Storage
 
@@ -173,3 +178,35 @@ def test_bad_redirects(redirects: Redirects, location: str, message: str) -> Non
     with pytest.raises(StorageError, match=message) as caught:
         redirect_storage(f"{redirects.url}/data").get("repo")
     assert caught.value.kind == ErrorKind.BAD_REDIRECT
+
+
+def test_a_server_without_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    with repository.transaction("main", message="first") as store:
+        zarr.create_array(store, shape=(4, 1000), chunks=(1, 1000), dtype="f8", compressors=None)[:] = 2
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        storage = http_storage(f"http://127.0.0.1:{server.server_address[1]}")
+        whole = bytes(storage.get("repo"))
+        assert bytes(storage.get("repo", 2, 5)) == whole[2:5]
+        assert bytes(storage.get("repo", 2)) == whole[2:]
+        assert bytes(asyncio.run(storage.get_async("repo", 2, 1 << 20))) == whole[2:]
+        with pytest.raises(StorageError, match="past its end"):
+            storage.get("repo", 1 << 20, 1 << 21)
+        web = frazil.Repository.open(storage)
+        assert (zarr.open_array(web.readonly_session("main").store, mode="r")[:] == 2).all()
+        for write in (
+            lambda: web.writable_session("main"),
+            lambda: frazil.Repository.create(storage),
+            lambda: web.create_tag("t", web.lookup_branch("main")),
+        ):
+            with pytest.raises(ReadOnlyError) as error:
+                write()
+            assert error.value.kind == ErrorKind.READ_ONLY_STORAGE
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

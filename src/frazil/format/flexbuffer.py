@@ -26,6 +26,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ class _Writer:
             return _float(value)
         if isinstance(value, str):
             return self.string(value)
+        if isinstance(value, np.bool_ | np.integer | np.floating):
+            return self.value(value.item(), depth)
         if depth >= MAX_DEPTH:
             raise _unwritable(f"at most {MAX_DEPTH} levels of nesting")
         if isinstance(value, Mapping):
@@ -217,7 +221,8 @@ def _unwritable(expected: str) -> InvalidInputError:
 
 
 def dumps(value: Any) -> bytes:
-    """Encode a JSON-like value: None, bool, int of 64 bits, finite float, str, sequence, str mapping.
+    """Encode a JSON-like value: None, bool, int of 64 bits, finite float, str, sequence, str mapping; numbers
+    of numpy as Python's.
 
     Raises ``InvalidInputError`` of kind ``bad-metadata`` for anything else.
 

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from frazil.errors import ErrorKind, SnapshotNotFoundError, StorageError
-from frazil.format.ids import id_to_text
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import Manifest, decode_manifest
 from frazil.format.snapshot import Snapshot, decode_snapshot
@@ -95,17 +93,13 @@ class Assets:
         return (Assets, (self.storage, self.limits))
 
     def snapshot(self, id_: bytes) -> Snapshot:
-        """``SnapshotNotFoundError`` if there is no such file."""
+        """``StorageError`` (``object-not-found``) if there is no such file. No ``KeyError``: to zarr a store
+        that raises one is empty.
+        """
 
         def fetch() -> tuple[Snapshot, int]:
             key = snapshot_key(id_)
-            try:
-                data = self.storage.get(key)
-            except StorageError as error:
-                if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-                    raise SnapshotNotFoundError(f"snapshot `{id_to_text(id_)}` not found") from error
-                raise
-            snapshot = decode_snapshot(data, key)
+            snapshot = decode_snapshot(self.storage.get(key), key)
             return snapshot, len(snapshot.nodes) + 1
 
         return self._snapshots.get(id_, fetch)

@@ -219,6 +219,8 @@ def new_commit(branch: str, parent: bytes, entry: SnapshotEntry) -> Change:
 
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     """``ConflictError`` unless ``parent`` is the branch's tip."""
-    tip = branch_tip(info, branch)
+    tip = info.branches.get(branch)
+    if tip is None:
+        raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:
         raise ConflictError(id_to_text(parent), id_to_text(tip))

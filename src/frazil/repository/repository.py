@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any, Self
 
 from frazil.changes.change_set import ChangeSet
@@ -14,6 +14,7 @@ from frazil.errors import (
     ErrorKind,
     FormatError,
     InvalidInputError,
+    ReadOnlyError,
     RepositoryNotFoundError,
     StorageError,
 )
@@ -46,10 +47,10 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.base import IfAbsent, ObjectInfo, Refused, Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import open_foreign
-from frazil.storage.probe import probe_conditions
+from frazil.storage.probe import PROBES, probe_conditions
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -101,12 +102,13 @@ class Repository:
         if the storage does not keep the conditions that make commits safe.
         """
         _require_version_2(spec_version)
+        _require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
                 "a repository needs a prefix of its own in the bucket, found an empty one",
                 ErrorKind.EMPTY_PREFIX_CREATION,
             )
-        if check_clean_root and (found := next(iter(storage.list("")), None)) is not None:
+        if check_clean_root and (found := next(filterfalse(_is_of_creation, storage.list("")), None)):
             raise InvalidInputError(
                 f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
@@ -416,7 +418,8 @@ class Repository:
         return Session(State(Workspace(self._context, id_), None, SessionMode.readonly, 0))
 
     def writable_session(self, branch: str) -> Session:
-        """A session that changes the tip of a branch."""
+        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
+        _require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
         tip = mutations.branch_tip(info, branch)
@@ -488,6 +491,7 @@ class Repository:
 
 
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST_FILES = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
 _V1_MAIN = "refs/branch.main/ref.json"
 
 
@@ -520,6 +524,16 @@ def _require_version_2(version: SpecVersion | int | None) -> None:
             ErrorKind.UNSUPPORTED_SPEC_VERSION,
         )
     raise ValueError(f"expected spec version 2, found {version!r}")
+
+
+def _is_of_creation(found: ObjectInfo) -> bool:
+    """A file of somebody who creates a repository at the same time, or was killed while doing so."""
+    return found.key in _FIRST_FILES or found.key.startswith(f"{PROBES}/")
+
+
+def _require_writable(storage: Storage) -> None:
+    if storage.is_read_only:
+        raise ReadOnlyError(f"{storage!r} is read only", ErrorKind.READ_ONLY_STORAGE)
 
 
 def _refuse_old_versions(storage: Storage) -> None:

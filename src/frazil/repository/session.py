@@ -117,7 +117,7 @@ class Session:
     @property
     def branch(self) -> str | None:
         """The branch that a commit goes to; None if this session can only read."""
-        return self._state.branch
+        return None if self.read_only else self._state.branch
 
     @property
     def config(self) -> RepositoryConfig:
@@ -181,6 +181,10 @@ class Session:
         After it the session reads the new snapshot.
         """
         state = self._state
+        with state.workspace.committing():
+            return self._commit(state, message, metadata, allow_empty)
+
+    def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
         if state.branch is None or state.mode is SessionMode.readonly:
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",

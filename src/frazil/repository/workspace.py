@@ -7,6 +7,9 @@
 
 A later layer hides an earlier one. Nodes of all but the last are joined once; references are looked up layer
 by layer, and in the manifests last.
+
+A commit keeps all changes waiting until it is done, and refuses them then: one that came too late to be part
+of it would be lost in silence.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import merge_forks
 from frazil.chunks.reader import ChunkReader
-from frazil.errors import ErrorKind, NodeNotFoundError, SessionStateError
+from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError, SessionStateError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
@@ -61,6 +64,8 @@ class Workspace:
         self.reader = ChunkReader(context.storage, context.virtual, self.writer)
         self._arrays: dict[str, _Array] = {}
         self._lock = RLock()
+        self._committed = False
+        self._turn = RLock()  # of changes and commits; always taken before the other lock
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
@@ -98,7 +103,9 @@ class Workspace:
 
     def seal(self, more: ChangeSet | None = None) -> None:
         """Own changes until now, and ``more``, become the base of later ones."""
-        with self._lock:
+        with self._turn, self._lock:
+            if more:
+                self._require_uncommitted()
             sealed = self.own()
             self.sealed = merge_forks(self.start, sealed, [more]) if more else sealed
             self.changes = ChangeSet()
@@ -106,8 +113,22 @@ class Workspace:
             self._arrays.clear()
 
     def moved_to(self, snapshot_id: bytes) -> Workspace:
-        """A workspace without changes on another snapshot."""
-        return Workspace(self.context, snapshot_id)
+        """A workspace on the snapshot that the changes became, which takes none itself."""
+        self._committed = True
+        moved = Workspace(self.context, snapshot_id)
+        moved._committed = True
+        return moved
+
+    def committing(self) -> RLock:
+        """To hold while the changes are committed."""
+        return self._turn
+
+    def _require_uncommitted(self) -> None:
+        if self._committed:
+            raise ReadOnlyError(
+                "the session was committed meanwhile: open another one to change something",
+                ErrorKind.READ_ONLY_STORE,
+            )
 
     def discard(self) -> None:
         """Forget own changes."""
@@ -136,12 +157,14 @@ class Workspace:
         return self._array(path) is not None
 
     def set_node(self, path: str, document: bytes) -> None:
-        with self._lock:
+        with self._turn, self._lock:
+            self._require_uncommitted()
             self.changes.set_node(self.base, path, document, new_node_id, (self.sealed, self.inherited))
             self._arrays.pop(path, None)
 
     def delete_node(self, path: str) -> None:
-        with self._lock:
+        with self._turn, self._lock:
+            self._require_uncommitted()
             self.changes.delete_node(self.base, path)
             self._arrays.clear()
 
@@ -211,17 +234,20 @@ class Workspace:
         return table if inside.all() else table.take(inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
-        with self._lock:
+        with self._turn, self._lock:
+            self._require_uncommitted()
             self.changes.set_chunk(self.base, path, coords, ref)
             self._forget_without_edits(path)
 
     def set_refs(self, path: str, table: ChunkTable) -> None:
-        with self._lock:
+        with self._turn, self._lock:
+            self._require_uncommitted()
             self.changes.set_chunks(self.base, path, table)
             self._forget_without_edits(path)
 
     def delete_ref(self, path: str, coords: Coords) -> None:
-        with self._lock:
+        with self._turn, self._lock:
+            self._require_uncommitted()
             self.changes.delete_chunk(self.base, path, coords, (self.sealed, self.inherited))
             self._forget_without_edits(path)
 

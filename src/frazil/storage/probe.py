@@ -7,12 +7,16 @@ loses its commit and is told that it succeeded.
 from __future__ import annotations
 
 import secrets
+from typing import Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored
 
+#: Where the probe's objects are, while it runs.
+PROBES: Final = "probe"
 
-def probe_conditions(storage: Storage, prefix: str = "probe") -> None:
+
+def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
     """Create an object twice, then update it with a stale version: the second of each must be refused.
 
     Raises ``StorageError`` of kind ``conditions-not-supported`` if one succeeds. Leaves nothing behind.
