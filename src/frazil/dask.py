@@ -29,7 +29,10 @@ __all__ = ["store_dask"]
 
 _MERGED_AT_ONCE = 8
 
-Region = tuple[slice, ...]
+Region = tuple[slice | int, ...]
+
+#: Arguments of ``dask.array.store`` that make no sense here, and must not be ignored in silence.
+_UNSUPPORTED = ("compute", "lock", "return_stored", "load_stored")
 
 
 def store_dask(
@@ -42,10 +45,13 @@ def store_dask(
 ) -> Session:
     """Write dask arrays to zarr arrays of one session or fork, and return it, with everything merged.
 
-    ``regions`` are where in its target each source goes: slices without steps, or None for the whole of it.
-    ``split_every`` is how many forks are merged at a time (8 if not given); ``store_kwargs`` go to
-    ``dask.compute``, such as ``scheduler``. dask chunks must not share zarr chunks: that is a
-    ``SessionStateError`` (``merge-failed``).
+    ``regions`` are where in its target each source goes: slices and numbers, which select as many elements as
+    the source has, or None for the first elements along each dimension. ``split_every`` is how many forks are
+    merged at a time (8 if not given); ``store_kwargs`` go to ``dask.compute``, such as ``scheduler``.
+
+    Raises ``SessionStateError`` (``merge-failed``) if dask chunks share zarr chunks, ``InvalidInputError``
+    for targets of several sessions and regions that do not fit their sources, ``TypeError`` for the
+    arguments ``compute``, ``lock``, ``return_stored`` and ``load_stored`` of ``dask.array.store``.
 
     >>> import dask.array, frazil, zarr
     >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
@@ -56,8 +62,17 @@ def store_dask(
     >>> zarr.open_array(session.store, path="a")[:].tolist()
     [0, 1, 2, 3]
     """
+    for name in _UNSUPPORTED:
+        if name in store_kwargs:
+            raise TypeError(f"expected arguments of dask.compute, found {name}, which is not supported")
     session = _session(targets)
     where_to = [None] * len(targets) if regions is None else regions
+    if not len(sources) == len(targets) == len(where_to):
+        raise InvalidInputError(
+            "expected as many sources as targets and regions, found "
+            f"{len(sources)}, {len(targets)} and {len(where_to)}",
+            ErrorKind.NOT_ALLOWED,
+        )
     # Shared by all tasks, and so sent to each process once.
     fork = delayed(session.fork(), traverse=False)
     written = [
@@ -84,14 +99,43 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
 
 def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> Iterator[tuple[Region, Any]]:
     """The chunks of a dask array, and where each of them goes in the target."""
-    whole = region or (slice(None),) * len(target.shape)
-    corner = [each.indices(size)[0] for each, size in zip(whole, target.shape, strict=True)]
+    if region is None:
+        region = tuple(map(slice, source.shape))
+    region = region if isinstance(region, tuple) else (region,)
+    region = (*region, *[slice(None)] * (len(target.shape) - len(region)))
+    _check(source, target, region)
+    lines = [range(size)[each] for size, each in zip(target.shape, region, strict=True)]
     # dask has no types
     places = slices_from_chunks(source.chunks)  # type: ignore[no-untyped-call]
     chunks = source.to_delayed().ravel()  # type: ignore[no-untyped-call]
     for place, chunk in zip(places, chunks, strict=True):
-        shifted = [slice(low + to.start, low + to.stop) for low, to in zip(corner, place, strict=True)]
-        yield tuple(shifted), chunk
+        along = iter(place)
+        yield tuple(_part(line, next(along)) if isinstance(line, range) else line for line in lines), chunk
+
+
+def _part(line: range, place: slice) -> slice:
+    part = line[place]
+    return slice(part.start, part.stop, part.step)
+
+
+def _selects(each: slice | int, size: int) -> bool:
+    if isinstance(each, slice):
+        return (each.step or 1) > 0
+    return isinstance(each, int | np.integer) and -size <= each < size
+
+
+def _check(source: Array, target: zarr.Array[Any], region: Region) -> None:
+    """What does not fit would be written next to the region, or over each other."""
+    shape = target.shape
+    fits = len(region) == len(shape) and all(map(_selects, region, shape))
+    if fits:
+        slices = [(each, size) for each, size in zip(region, shape, strict=True) if isinstance(each, slice)]
+        fits = tuple(len(range(size)[each]) for each, size in slices) == source.shape
+    if not fits:
+        raise InvalidInputError(
+            f"expected a region of {shape} of the shape {source.shape}, as the source has, found {region}",
+            ErrorKind.NOT_ALLOWED,
+        )
 
 
 def _settings(target: zarr.Array[Any]) -> ArrayConfigParams:

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from frazil.repository.session import ForkSession
+from frazil.repository.session import ForkSession, Session
 from frazil.zarr_store import IcechunkStore
 
 
-def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> ForkSession:
-    """The fork behind a zarr array or group; ``TypeError`` if there is none.
+def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> Session:
+    """The session or fork behind a zarr array or group; ``TypeError`` if there is none.
 
     ``axis`` and ``keepdims`` are there because dask passes them.
     """
     store = zarray.store
-    if not isinstance(store, IcechunkStore) or not isinstance(store.session, ForkSession):
-        raise TypeError(f"expected an array over a ForkSession, found one over {type(store).__name__}")
+    if not isinstance(store, IcechunkStore):
+        raise TypeError(f"expected an array over an IcechunkStore, found one over {type(store).__name__}")
     return store.session
 
 
-def merge_sessions(*sessions: ForkSession | Iterable[ForkSession]) -> ForkSession:
-    """One fork with the work of several forks of the same session.
+def merge_sessions(*sessions: ForkSession | Iterable[Any]) -> ForkSession:
+    """One fork with the work of several forks of the same session, also in lists, and lists of lists.
 
     Raises ``SessionStateError`` (``merge-failed``) if two of them changed the same chunk or node,
-    ``ValueError`` without any.
+    ``TypeError`` for what is no fork, ``ValueError`` without any.
     """
-    forks: list[ForkSession] = []
-    for each in sessions:
-        forks.extend([each] if isinstance(each, ForkSession) else each)
+    forks = list(_flat(sessions))
     if not forks:
         raise ValueError("expected at least one session to merge, found none")
     first, *rest = forks
     first.merge(*rest)
     return first
+
+
+def _flat(sessions: Iterable[Any]) -> Iterator[ForkSession]:
+    for each in sessions:
+        if isinstance(each, ForkSession):
+            yield each
+        elif isinstance(each, Iterable) and not isinstance(each, str):
+            yield from _flat(each)
+        else:
+            raise TypeError(f"expected ForkSessions, or lists of them, found {type(each).__name__}")
 
 
 __all__ = ["extract_session", "merge_sessions"]

@@ -10,7 +10,7 @@ To read, give xarray the store: ``xarray.open_zarr(session.store, consolidated=F
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, MutableMapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import xarray as xr
 from xarray.backends.common import ArrayWriter
@@ -18,10 +18,16 @@ from xarray.backends.writers import dump_to_store
 from xarray.backends.zarr import ZarrStore
 
 from frazil.dask import store_dask
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 
 Mode = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
+
+#: Modes that leave what is there in its place.
+_APPENDING: Final[tuple[Mode, ...]] = ("a", "a-")
+_IN_PLACE: Final[tuple[Mode, ...]] = ("a", "a-", "r+")
+_WRITING: Final[tuple[Mode, ...]] = ("w", "w-", *_IN_PLACE)
 
 
 def to_icechunk(
@@ -45,8 +51,9 @@ def to_icechunk(
     else ``w-``: nothing may be there yet. ``chunkmanager_store_kwargs`` go to ``dask.compute``, such as
     ``scheduler``. ``split_every`` is how many forks are merged at a time (8 if not given).
 
-    Raises what ``to_zarr`` raises, ``ReadOnlyError``, and ``SessionStateError`` (``merge-failed``) where dask
-    chunks that were not checked (``safe_chunks=False``) overlap in a zarr chunk.
+    Raises what ``to_zarr`` raises; ``InvalidInputError`` (a ``ValueError``) for a mode that does not go with
+    ``append_dim`` or ``region``, and for an empty name; ``ReadOnlyError``; and ``SessionStateError``
+    (``merge-failed``) where dask chunks that were not checked (``safe_chunks=False``) share a zarr chunk.
 
     >>> import frazil, numpy, xarray
     >>> from frazil.xarray import to_icechunk
@@ -60,7 +67,7 @@ def to_icechunk(
     dataset = _dataset(obj)
     target = ZarrStore.open_group(
         session.store,
-        mode=mode or ("a" if append_dim is not None else "r+" if region is not None else "w-"),
+        mode=_mode(mode, append_dim, region),
         group=group,
         zarr_format=3,
         consolidated=False,
@@ -85,12 +92,39 @@ def to_icechunk(
         )
 
 
+def _mode(mode: Mode | None, append_dim: Hashable | None, region: Region) -> Mode:
+    """Checked before anything is opened: the mode ``w`` deletes what is there."""
+    mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
+    may_write = _WRITING if region is None else _IN_PLACE
+    allowed = may_write if append_dim is None else _APPENDING
+    if mode not in allowed:
+        raise InvalidInputError(
+            f"expected one of the modes {', '.join(allowed)} with append_dim={append_dim!r} and "
+            f"region={region!r}, found {mode!r}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return mode
+
+
 def _dataset(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
+    dataset = _named(obj)
+    for name, variable in dataset.variables.items():
+        if not isinstance(name, str | None):
+            raise TypeError(f"expected names of variables that are text, found {name!r}")
+        if name == "":
+            raise InvalidInputError("expected names of variables that are not empty", ErrorKind.INVALID_PATH)
+        if not variable.size:
+            variable.load()  # zarr has no chunks of no elements, dask has
+    return dataset
+
+
+def _named(obj: xr.DataArray | xr.Dataset) -> xr.Dataset:
     if isinstance(obj, xr.Dataset):
-        return obj
+        return obj.copy()
     if not isinstance(obj, xr.DataArray):
         raise TypeError(f"expected an xarray Dataset or DataArray, found {type(obj).__name__}")
-    if obj.name is None or obj.name in obj.coords or obj.name in obj.dims:
-        # The name that xarray gives it, and takes away when it opens it as a DataArray.
-        return obj.to_dataset(name="__xarray_dataarray_variable__")
-    return obj.to_dataset()
+    if obj.name is not None and obj.name not in obj.coords and obj.name not in obj.dims:
+        return obj.to_dataset()
+    # The names that xarray gives, and takes away again when it opens it as a DataArray.
+    dataset = obj.to_dataset(name="__xarray_dataarray_variable__")
+    return dataset if obj.name is None else dataset.assign_attrs(__xarray_dataarray_name__=obj.name)

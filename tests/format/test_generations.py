@@ -159,6 +159,7 @@ def test_every_repo_info(folder: Path) -> None:
 
 
 def test_every_repo_info_of_every_backup() -> None:
+    fixture_path("v2-2.3.0")
     seen = set()
     for folder in V2:
         for path in (folder / "repo/overwritten").glob("repo.*"):

@@ -166,6 +166,50 @@ def test_a_later_round_may_overwrite_an_earlier_one(repo):
     assert read(repo)[0, 0] == 2
 
 
+@pytest.mark.parametrize("array_is", ["committed", "new"])
+def test_chunks_of_an_earlier_round_can_be_deleted(repo, array_is):
+    """Writing the fill value deletes a chunk: also one that is in no manifest yet."""
+    session = with_array(repo).writable_session("main")
+    path = "a" if array_is == "committed" else "new"
+    if array_is == "new":
+        zarr.create_array(session.store, name="new", shape=(8, 6), chunks=(2, 3), dtype="i4", fill_value=-1)
+    write(session, ..., 5, path)
+    fork = session.fork()
+    write(fork, slice(0, 2), -1, path)
+    again = fork.fork()
+    write(again, slice(2, 4), -1, path)
+    fork.merge(travelled(again))
+    session.merge(travelled(fork))
+    write(session, slice(4, 6), -1, path)
+    expected = [-1, -1, -1, -1, -1, -1, 5, 5]
+    assert zarr.open_array(session.store, path=path)[:, 0].tolist() == expected
+    session.commit("most of it gone")
+    assert read(repo, path)[:, 0].tolist() == expected
+    left = repo.readonly_session("main")
+    assert [left.chunk_type(f"/{path}", [n, 0]) == frazil.ChunkType.uninitialized for n in range(4)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("where", ["session", "fork"])
+def test_another_number_of_dimensions_after_a_fork(repo, where):
+    session = with_array(repo).writable_session("main")
+    write(session, ..., 5)
+    fork = session.fork()
+    target = fork if where == "fork" else session
+    other = zarr.create_array(target.store, name="other", shape=(4,), chunks=(2,), dtype="i4", fill_value=-1)
+    document = target.workspace.node("/other").user_data
+    target.store.set_sync("a/zarr.json", other.store_path.store.get_sync("other/zarr.json"))
+    assert target.workspace.node("/a").user_data == document
+    write(target, slice(0, 2), 3)
+    session.merge(travelled(fork))
+    session.commit("a line")
+    assert read(repo).tolist() == [3, 3, -1, -1]
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -189,3 +189,18 @@ def test_a_second_attempt_leaves_only_garbage(
     assert read(repo, "large").tobytes() == expected.tobytes()
     assert len(files(tmp_path, "chunks")) == 2 * len(work)  # each attempt wrote; half of it is garbage
     assert len(list(repo.ancestry(branch="main"))) == 3
+
+
+def test_an_array_is_one_however_its_path_is_written(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    blocks = [Block("committed", (0, 0), (8, 5)), Block("/committed/", (4, 0), (8, 5))]
+    with pytest.raises(InvalidInputError, match="without a chunk in common"):
+        plan(session, blocks)
+
+
+def test_rectilinear_grids_are_refused(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        zarr.create_array(session.store, name="uneven", shape=(5,), chunks=[[2, 3]], dtype="i4")
+        with pytest.raises(InvalidInputError, match="rectilinear grid in `uneven`"):
+            plan(session, [Block("uneven", (0,), (2,))])

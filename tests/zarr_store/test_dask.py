@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import zarr
 
 import frazil
 from frazil.dask import store_dask
+from frazil.distributed import extract_session, merge_sessions
 
 
 def arrays(store: frazil.IcechunkStore) -> list[zarr.Array]:
@@ -53,3 +56,60 @@ def test_refusals(session: frazil.Session, repo: frazil.Repository) -> None:
     for wrong in ([], [targets[0], other[0]], [zarr.zeros((20, 30))]):
         with pytest.raises(frazil.InvalidInputError, match="one session"):
             store_dask(sources=[da.ones((20, 30))] * len(wrong), targets=wrong)
+
+
+@pytest.mark.parametrize(
+    ("region", "shape"),
+    [
+        ((slice(4, 12),), (8, 30)),
+        ((slice(-8, None), slice(5, 10)), (8, 5)),
+        ((slice(0, 16, 4), slice(None)), (4, 30)),
+        ((3, slice(0, 10)), (10,)),
+        (slice(4, 8), (4, 30)),
+    ],
+)
+def test_regions_are_those_of_numpy(session: frazil.Session, region: Any, shape: tuple[int, ...]) -> None:
+    target = arrays(session.store)[0]
+    data = np.random.default_rng(0).random(shape)
+    chunks = (4, 5)[-len(shape) :] if shape != (4, 30) else (1, 5)
+    if region == slice(4, 8):
+        chunks = (4, 5)
+    store_dask(sources=[da.from_array(data, chunks=chunks)], targets=[target], regions=[region])
+    expected = np.zeros((20, 30))
+    expected[region] = data
+    np.testing.assert_array_equal(target[:], expected)
+
+
+@pytest.mark.parametrize(
+    "region", [(slice(0, 2), slice(0, 30)), (slice(7, None, -1),), (..., 3), (slice(0, 4),) * 3, (20,)]
+)
+def test_regions_that_do_not_fit_write_nothing(session: frazil.Session, region: Any) -> None:
+    target = arrays(session.store)[0]
+    with pytest.raises(frazil.InvalidInputError, match="expected a region"):
+        store_dask(sources=[da.ones((8, 30), chunks=(4, 5))], targets=[target], regions=[region])
+    assert (target[:] == 0).all()
+
+
+def test_arguments_that_cannot_be_meant(session: frazil.Session) -> None:
+    targets = arrays(session.store)
+    with pytest.raises(TypeError, match="compute"):
+        store_dask(sources=[da.ones((20, 30))], targets=targets[:1], compute=False)
+    with pytest.raises(frazil.InvalidInputError, match="1, 2 and 2"):
+        store_dask(sources=[da.ones((20, 30))], targets=targets)
+
+
+def test_forks_in_lists(session: frazil.Session, repo: frazil.Repository) -> None:
+    arrays(session.store)
+    forks = [session.fork() for _ in range(4)]
+    for n, fork in enumerate(forks):
+        arrays(fork.store)[0][4 * n : 4 * n + 4] = n + 1
+    assert extract_session(arrays(forks[0].store)[0]) is forks[0]
+    assert extract_session(arrays(session.store)[0]) is session
+    session.merge(merge_sessions([forks[:1], [forks[1:2], forks[2:]]]))
+    assert arrays(session.store)[0][:, 0].tolist() == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4 + [0] * 4
+    with pytest.raises(TypeError, match="found int"):
+        merge_sessions(forks[0], 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at least one"):
+        merge_sessions([])
+    with pytest.raises(TypeError, match="MemoryStore"):
+        extract_session(zarr.zeros((2,)))

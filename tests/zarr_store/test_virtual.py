@@ -270,3 +270,12 @@ def test_chunk_iterator(
     assert len(locations[0]) == 20
     assert (index.dtype, kinds.dtype, lengths.dtype) == (np.uint32, np.uint8, np.uint64)
     assert batches(store, "/") == batches(store, "/nothing") == []
+
+
+def test_batches_have_a_size(store: IcechunkStore) -> None:
+    async def coordinates() -> list[Any]:
+        return [each async for each in store.session.chunk_coordinates("/a", batch_size=-1)]
+
+    for ask in (lambda: batches(store, "a", 0), lambda: asyncio.run(coordinates())):
+        with pytest.raises(frazil.InvalidInputError, match="at least 1"):
+            ask()

@@ -160,3 +160,38 @@ def test_forks_and_changes_before(repo: frazil.Repository, session: frazil.Sessi
     store = repo.readonly_session("main").store
     for group, times in [("first", 12), ("second", 4), ("third", 6)]:
         assert_identical(read(store, group=group), weather(times))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "w", "region": {"time": slice(0, 12)}},
+        {"mode": "w", "append_dim": "time"},
+        {"mode": "r+", "append_dim": "time"},
+        {"mode": "r"},
+        {"mode": "x"},
+    ],
+)
+def test_modes_that_do_not_fit_delete_nothing(session: frazil.Session, options: dict[str, Any]) -> None:
+    to_icechunk(weather(), session)
+    with pytest.raises(frazil.InvalidInputError, match="expected one of the modes"):
+        to_icechunk(weather()[["wind"]], session, **options)
+    assert_identical(read(session.store), weather())
+
+
+def test_names(session: frazil.Session) -> None:
+    clash = xr.DataArray(np.arange(3), dims="x", name="x")
+    to_icechunk(clash, session, group="clash")
+    back = xr.open_dataarray(session.store, engine="zarr", group="clash", consolidated=False)
+    assert back.name == "x"
+    with pytest.raises(TypeError, match="found 3"):
+        to_icechunk(xr.Dataset({3: ("x", [1])}), session, group="number")
+    with pytest.raises(frazil.InvalidInputError, match="not empty"):
+        to_icechunk(xr.Dataset({"": ("x", [1])}), session, group="empty")
+
+
+def test_dask_arrays_without_elements(session: frazil.Session) -> None:
+    dataset = xr.Dataset({"a": (("t", "x"), da.zeros((3, 0)))})
+    to_icechunk(dataset, session)
+    assert read(session.store)["a"].shape == (3, 0)
+    assert dataset["a"].chunks is not None  # the caller's dataset is what it was

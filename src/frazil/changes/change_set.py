@@ -12,7 +12,7 @@ change set itself stays small, can be pickled, and merged with those of forks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,11 +58,19 @@ class ChangeSet:
             raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
         return node
 
-    def set_node(self, base: NodeTable, path: str, document: bytes, new_id: Callable[[], bytes]) -> None:
+    def set_node(
+        self,
+        base: NodeTable,
+        path: str,
+        document: bytes,
+        new_id: Callable[[], bytes],
+        below: Sequence[ChangeSet] = (),
+    ) -> None:
         """Create the node at ``path``, or give it other metadata. ``document`` is its ``zarr.json``.
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
-        committed. The document that is there already changes nothing.
+        committed, or all of them with another number of dimensions. The document that is there already
+        changes nothing. ``below`` is that of ``delete_chunk``.
         """
         known = self.node(base, path)
         if known is not None and known.user_data == document:
@@ -81,6 +89,11 @@ class ChangeSet:
             if known.array is not None and array is not None:
                 if len(known.array.shape) == len(array.shape):
                     array = replace(array, manifests=known.array.manifests)
+                elif any(known.id in changes.chunks for changes in below):
+                    # Chunks that cannot be taken back from here would go on under the old id.
+                    self.delete_node(base, path)
+                    self.set_node(base, path, document, new_id)
+                    return
                 else:
                     self.chunks.pop(known.id, None)
             node = Node(known.id, path, document, array)
@@ -123,15 +136,20 @@ class ChangeSet:
         check_coords(node, coords)
         self.edits_of(node).set(coords, ref)
 
-    def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
-        """Delete one reference; nothing happens where there can be none."""
+    def delete_chunk(
+        self, base: NodeTable, path: str, coords: Coords, below: Sequence[ChangeSet] = ()
+    ) -> None:
+        """Delete one reference; nothing happens where there can be none.
+
+        ``below`` are the changes that are already in the nodes of ``base``, and not yet in its manifests.
+        """
         node = self.node(base, path)
         if node is None or node.array is None or not in_grid(node, coords):
             return
         if node.id in self.created:
             if node.id in self.chunks:
                 self.chunks[node.id].unset(coords)
-        elif node.id in self.chunks or covered(node, coords):
+        elif any(node.id in changes.chunks for changes in (self, *below)) or covered(node, coords):
             self.edits_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:

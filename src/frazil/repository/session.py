@@ -291,6 +291,10 @@ class Session:
         self, array_path: str, batch_size: int = 1000
     ) -> AsyncIterator[tuple[int, ...]]:
         """Coordinates of all chunks of an array that are there."""
+        if batch_size < 1:
+            raise InvalidInputError(
+                f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED
+            )
         table = self._state.workspace.table(absolute(array_path))
         for start in range(0, len(table), batch_size):
             for coords in table.index[start : start + batch_size].tolist():

@@ -202,6 +202,8 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
 
     Nothing for a group or a missing node; ``IcechunkStore.array_chunk_iterator`` tells what a batch is.
     """
+    if batch_size < 1:
+        raise InvalidInputError(f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED)
     node = workspace.node(absolute(array_path))
     if node is None or node.array is None:
         return

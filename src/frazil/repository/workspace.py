@@ -159,7 +159,7 @@ class Workspace:
     def set_node(self, path: str, document: bytes) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.set_node(self.base, path, document, new_node_id)
+            self.changes.set_node(self.base, path, document, new_node_id, (self.sealed, self.inherited))
             self._arrays.pop(path, None)
 
     def delete_node(self, path: str) -> None:
@@ -248,7 +248,7 @@ class Workspace:
     def delete_ref(self, path: str, coords: Coords) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.delete_chunk(self.base, path, coords)
+            self.changes.delete_chunk(self.base, path, coords, (self.sealed, self.inherited))
             self._forget_without_edits(path)
 
     def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:

@@ -152,24 +152,34 @@ def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     Raises ``InvalidInputError`` for a block that is outside of its array or not on chunk borders, and
     for two blocks with a chunk in common.
     """
-    paths = {block.path: None for block in blocks}
-    arrays = {path: _array(session, path) for path in paths}
-    by_path: dict[str, list[Block]] = {path: [] for path in paths}
+    by_path: dict[str, list[Block]] = {}
     for block in blocks:
-        by_path[block.path].append(block)
+        by_path.setdefault(block.path.strip("/"), []).append(block)  # one array, however it is written
+    arrays = {path: _array(session, path) for path in by_path}
     ordered: list[Block] = []
     chunks: list[int] = []
     sizes: list[int] = []
     for path, group in by_path.items():
         array = arrays[path]
         starts, stops = _bounds(group, array.ndim)
-        grid = array.shards or array.chunks  # what is written as one
+        grid = _grid(array)
         boxes = _on_chunk_borders(group, starts, stops, array.shape, grid)
         _disjoint(group, *boxes)
         ordered += group
         chunks += np.prod(boxes[1] - boxes[0], axis=1).tolist()
         sizes += (np.prod(stops - starts, axis=1) * array.dtype.itemsize).tolist()
     return Plan(tuple(ordered), tuple(chunks), tuple(sizes))
+
+
+def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
+    """The shape of what is written as one."""
+    try:
+        return array.shards or array.chunks
+    except NotImplementedError as error:  # what zarr says of a rectilinear grid
+        raise InvalidInputError(
+            f"expected an array with chunks of one shape, found a rectilinear grid in `{array.path}`",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
 
 
 type _Corners = NDArray[np.int64]  # (blocks, dimensions)

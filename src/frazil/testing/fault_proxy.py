@@ -20,8 +20,10 @@ import time
 from dataclasses import dataclass
 from enum import Enum, auto
 from http.client import HTTPConnection, HTTPResponse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING
+
+from frazil.testing.loopback_http import LoopbackHttp
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,16 +53,7 @@ class Rule:
     hits: int = 0
 
 
-class _HttpServer(ThreadingHTTPServer):
-    request_queue_size = 256
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
-
-
-class FaultProxy:
+class FaultProxy(LoopbackHttp):
     """Listens on a free port of 127.0.0.1 while its ``with`` block runs."""
 
     def __init__(self, upstream_port: int) -> None:
@@ -69,25 +62,13 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self.log: list[str] = []
-        self._http = _HttpServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+        super().__init__(_handler(self))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stopped.set()
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self._http.server_address[1])
+        super().__exit__(kind, error, trace)
 
     def add(
         self, fault: Fault, pattern: str = "", times: int = 1, *, status: int = 503, seconds: float = 0.0

@@ -25,14 +25,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from enum import Enum, auto
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
+from frazil.testing.loopback_http import LoopbackHttp
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 
 class Conditions(Enum):
@@ -85,16 +86,7 @@ def _error(status: int, code: str) -> _Answer:
     return _Answer(status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode())
 
 
-class _HttpServer(ThreadingHTTPServer):
-    request_queue_size = 256
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
-
-
-class ObjectServer:
+class ObjectServer(LoopbackHttp):
     """Serves on a free port of 127.0.0.1 while its ``with`` block runs."""
 
     def __init__(self, conditions: Conditions, page: int = 1000) -> None:
@@ -105,24 +97,7 @@ class ObjectServer:
         self._uploads: dict[str, dict[int, bytes]] = defaultdict(dict)
         self._generations = itertools.count(1)
         self._lock = threading.RLock()
-        self._http = _HttpServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
-
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return int(self._http.server_address[1])
+        super().__init__(_handler(self))
 
     @property
     def url(self) -> str:

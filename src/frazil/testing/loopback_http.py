@@ -1,0 +1,41 @@
+"""An HTTP server on a free port of 127.0.0.1, for the length of a ``with`` block."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+
+
+class LoopbackHttp:
+    """Serves with ``handler`` while its ``with`` block runs."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._http = _Server(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._http.server_address[1])
