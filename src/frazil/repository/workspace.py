@@ -27,7 +27,7 @@ from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import merge_forks
 from frazil.chunks.reader import ChunkReader
-from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError, SessionStateError
+from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
@@ -320,12 +320,6 @@ class Workspace:
         manifest = self.context.assets.manifest(node.array.manifests[number].id)
         table = manifest.arrays.get(node.id)
         return ChunkTable.empty(len(node.array.shape)) if table is None else table
-
-    def require_clean(self, what: str) -> None:
-        if self.changes:
-            raise SessionStateError(
-                f"{what}: commit or discard the changes first", ErrorKind.UNCOMMITTED_CHANGES
-            )
 
 
 def size_of(ref: ChunkRef) -> int:
