@@ -129,7 +129,7 @@ def preface(command: str, load: Sequence[float], seconds: float) -> Iterator[str
     yield "Less is better, in every row: ratios are Frazil's value over the other's. Implementations ran one"
     yield "after the other, each in a new process, in an order reversed from round to round; a ratio is taken"
     yield "within a round, and the median of the rounds is shown with the smallest and the largest."
-    yield "What Frazil reports as committed has been flushed to disk (`fsync`); the others do not flush."
+    yield "What Frazil reports as committed is flushed to disk; icechunk and LocalStore do not flush."
     yield ""
     yield f"- Command: `{command}`, {seconds / 60:.1f} minutes, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     yield f"- Versions: {', '.join(versions())}"

@@ -240,20 +240,9 @@ def test_public_objects_say_they_are_ours() -> None:
 
 LARGEST = 1_000_000
 # In pieces, so that this file does not offend itself.
-MACHINE_PATHS = [
-    "/work/" + "(?:wt|main|shared|[.]library)",
-    "/tmp/" + "env",
-    "/root/" + "[.]",
-    "/opt/" + "wheels",
-]
-REGISTRIES = [
-    "pypi" + "[.]org",
-    "pythonhosted" + "[.]org",
-    "npmjs" + "[.]",
-    "deb" + "[.]debian",
-    "file:///" + "opt",
-]
-UNWANTED = re.compile("|".join([*MACHINE_PATHS, *REGISTRIES]).encode())
+HOME_FOLDERS = r"(?<![\w.])/(?:root|home|Users|work)" + r"/\w"
+PACKAGE_INDEXES = r"(?:index-url|find-links|registry)" + r"\W+\w+://"
+UNWANTED = re.compile(f"{HOME_FOLDERS}|{PACKAGE_INDEXES}".encode())
 LOCK_FILES = re.compile(r"(?:^|/)(?:[\w.-]+\.lock|package-lock\.json|pnpm-lock\.yaml)$")
 
 

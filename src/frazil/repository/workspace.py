@@ -132,7 +132,7 @@ class Workspace:
 
     def discard(self) -> None:
         """Forget own changes."""
-        with self._lock:
+        with self._turn, self._lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
             self.__dict__.pop("base", None)
