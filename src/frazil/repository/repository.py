@@ -34,9 +34,12 @@ from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
+from frazil.repository.inspection import Inspection
+from frazil.repository.integration import Integration
 from frazil.repository.session import Session, State
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
+from frazil.repository.upkeep import Upkeep
 from frazil.repository.values import (
     Diff,
     FeatureFlag,
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
 Authorized = Mapping[str, AnyCredential | None]
 
 
-class Repository:
+class Repository(Upkeep, Inspection, Integration):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
     Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
