@@ -76,6 +76,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from frazil.importing import ImportReport, upgrade
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
@@ -149,6 +150,7 @@ __all__ = [
     "GcsStaticCredentials",
     "IcechunkError",
     "IcechunkStore",
+    "ImportReport",
     "InternalError",
     "InvalidInputError",
     "ManifestConfig",
@@ -221,4 +223,5 @@ __all__ = [
     "s3_store",
     "spec_version",
     "tigris_storage",
+    "upgrade",
 ]

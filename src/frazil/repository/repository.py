@@ -32,6 +32,7 @@ from frazil.repository.config_document import from_document, to_document
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.inspection import Inspection
@@ -156,6 +157,7 @@ class Repository(Upkeep, Inspection, Integration):
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
             _refuse_old_versions(storage)
+            refuse_older(storage)
             raise
         saved = None if info.config is None else from_document(info.config)
         return cls(_context(storage, config, saved, authorize_virtual_chunk_access))
@@ -182,10 +184,11 @@ class Repository(Upkeep, Inspection, Integration):
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository in ``storage``."""
+        """Whether there is a repository in ``storage``, also one that has to be imported before it opens."""
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        return storage.head(REPO) is not None or storage.head(_V1_MAIN) is not None
+        newer = storage.head(REPO) is not None or storage.head(_V1_MAIN) is not None
+        return newer or older_layout(storage) is not None
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
@@ -197,12 +200,18 @@ class Repository(Upkeep, Inspection, Integration):
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
-        """The version of the format that the repository has; None if there is none."""
+        """The version of the format that the repository has; None if there is none.
+
+        ``FormatError`` (``unsupported-spec-version``) for one that is older than all versions.
+        """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         if storage.head(REPO) is not None:
             return SpecVersion.v2
-        return SpecVersion.v1 if storage.head(_V1_MAIN) is not None else None
+        if storage.head(_V1_MAIN) is not None:
+            return SpecVersion.v1
+        refuse_older(storage)
+        return None
 
     def reopen(
         self,

@@ -65,6 +65,7 @@ class Evidence:
     has_header      it begins with the 39 bytes
     fields          of its outermost value
     file_fields     of an entry in its list of manifests; None without manifests
+    text_ids        its ids are text
     numbered        its nodes have numbers for ids; None without nodes
     has_config      the repository has a config.yaml
     """
@@ -72,13 +73,14 @@ class Evidence:
     has_header: bool
     fields: int
     file_fields: int | None
+    text_ids: bool
     numbered: bool | None
     has_config: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One generation. ``None`` in the last five fields: says nothing (see ``Evidence``)."""
+    """One generation. ``None`` in the last six fields: says nothing (see ``Evidence``)."""
 
     name: str
     writers: str
@@ -86,6 +88,7 @@ class Generation:
     has_header: bool | None = None
     fields: int | None = None
     file_fields: int | None = None
+    text_ids: bool | None = None
     numbered: bool | None = None
     has_config: bool | None = None
 
@@ -97,6 +100,7 @@ class Generation:
             (self.has_header, seen.has_header),
             (self.fields, seen.fields),
             (self.file_fields, seen.file_fields),
+            (self.text_ids, seen.text_ids),
             (self.numbered, seen.numbered),
             (self.has_config, seen.has_config),
         )
@@ -110,26 +114,24 @@ def _alpha(versions: str) -> str:
 GENERATIONS: Final = (
     Generation("D", "the draft of 2024", DRAFT),
     Generation("M0", _alpha("0.1.0a1"), COLON),
-    Generation("M1", _alpha("0.1.0a2 to 0.1.0a4"), DOT, False, 11, 2, True, False),
-    Generation("M2", _alpha("0.1.0a5 to 0.1.0a7"), DOT, False, 11, 2, False, False),
-    Generation("M3", _alpha("0.1.0a8"), DOT, False, 11, 2, False, True),
-    Generation("M4", _alpha("0.1.0a9"), DOT, False, 11, 3, False),
-    Generation("M5", _alpha("0.1.0a10"), DOT, True, 9, 3, False),
-    Generation("M6", _alpha("0.1.0a11 and 0.1.0a12"), DOT, True, 9, 3, False),
-    Generation("M7", _alpha("0.1.0a13 to 0.1.0a15"), DOT, True, 9, 4, False),
-    Generation("M8", _alpha("0.1.0 to 0.1.3"), DOT, True, 8, 3, False),
+    Generation("M1", _alpha("0.1.0a2 to 0.1.0a4"), DOT, False, 11, 2, True, True, False),
+    Generation("M2", _alpha("0.1.0a5 to 0.1.0a7"), DOT, False, 11, 2, True, False, False),
+    Generation("M3", _alpha("0.1.0a8"), DOT, False, 11, 2, True, False, True),
+    Generation("M4", _alpha("0.1.0a9"), DOT, False, 11, 3, True, False),
+    Generation("M5", _alpha("0.1.0a10"), DOT, True, 9, 3, True, False),
+    Generation("M6", _alpha("0.1.0a11 and 0.1.0a12"), DOT, True, 9, 3, False, False),
+    Generation("M7", _alpha("0.1.0a13 to 0.1.0a15"), DOT, True, 9, 4, False, False),
+    Generation("M8", _alpha("0.1.0 to 0.1.3"), DOT, True, 8, 3, False, False),
 )
 
 
 def generations_of(layout: Layout, seen: Evidence | None = None) -> tuple[Generation, ...]:
     """The generations that a repository may be of, oldest first; more than one where they do not differ.
 
-    >>> [each.name for each in generations_of(DOT, Evidence(True, 8, None, None, True))]
+    >>> [each.name for each in generations_of(DOT, Evidence(True, 8, None, False, None, True))]
     ['M8']
     """
-    return tuple(
-        each for each in GENERATIONS if each.layout is layout and (seen is None or each.fits(seen))
-    )
+    return tuple(each for each in GENERATIONS if each.layout is layout and (seen is None or each.fits(seen)))
 
 
 def described(candidates: Iterable[Generation]) -> str:

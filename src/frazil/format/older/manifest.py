@@ -28,7 +28,15 @@ from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
 from frazil.format.older.files import payload
 from frazil.format.older.generations import DRAFT, Layout
 from frazil.format.older.tokens import NIL, Tokens
-from frazil.format.older.values import DRAFT_ID_BYTES, NodeId, OldManifest, decoding, mapping, node_id, variant
+from frazil.format.older.values import (
+    DRAFT_ID_BYTES,
+    NodeId,
+    OldManifest,
+    decoding,
+    mapping,
+    node_id,
+    variant,
+)
 
 #: Number of fields of the outermost array; the references are in the last one.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
@@ -271,9 +279,7 @@ def _draft(chunks: dict[str, Any]) -> OldManifest:
     )
 
 
-def _draft_table(
-    rank: int, references: dict[tuple[int, ...], Any], names: dict[bytes, bytes]
-) -> ChunkTable:
+def _draft_table(rank: int, references: dict[tuple[int, ...], Any], names: dict[bytes, bytes]) -> ChunkTable:
     parts = []
     for coordinates, value in references.items():
         index = np.array([coordinates], np.uint32).reshape(1, rank)

@@ -13,16 +13,30 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from frazil.errors import FormatError
-from frazil.format.ids import id_to_text
+from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
 from frazil.format.older.generations import DRAFT, Layout
-from frazil.format.older.values import decoding, object_id, timestamp
+from frazil.format.older.values import DRAFT_ID_BYTES, decoding, object_id, timestamp
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")
 #: Length of a name -> bytes that it encodes, and the zero bits behind them.
 _FORMS: Final = {8: (5, 0), 13: (8, 1)}
+_ID_NAMES: Final = {20: OBJECT_ID_BYTES, 26: DRAFT_ID_BYTES}
 _TAG_FILE: Final = "ref.json"
 _DELETED: Final = ".deleted"
+
+
+def name_to_id(name: str) -> bytes | None:
+    """The id, of 12 or 16 bytes, that a file is named by; None if its name is none.
+
+    >>> name_to_id("1CECHNKREP0F1RSTCMT0").hex()
+    '0b1cc8d6787580f0e33a6534'
+    """
+    size = _ID_NAMES.get(len(name))
+    if size is None or not set(name) <= set(_CROCKFORD):
+        return None
+    value, rest = divmod(int(name.translate(_TO_PYTHON), 32), 1 << -8 * size % 5)
+    return None if rest else value.to_bytes(size)
 
 
 def sequence_name(number: int, characters: int = 8) -> str:

@@ -57,6 +57,7 @@ SNAPSHOT_FIELDS: Final = {
 _ENTRY: Final = ("id", "written_at", "message")
 _NODE: Final = ("id", "path", "user_attributes", "node_data")
 _MANIFEST_REF: Final = ("object_id", "extents")
+_MAX_EXTENT: Final = 1 << 32
 
 
 def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
@@ -80,12 +81,14 @@ def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence
     with decoding(name):
         fields = _fields(data, layout)
         files = fields.get("manifest_files") or []
-        numbered = [type(_named(node, _NODE)["id"]) is int for node in mapping(fields["nodes"]).values()]
+        ids = [_named(node, _NODE)["id"] for node in mapping(fields["nodes"]).values()]
+        own = fields["id"] if "id" in fields else _named(fields["metadata"], _ENTRY)["id"]
         return Evidence(
             has_header(data),
             len(fields),
             len(files[0]) if files else None,
-            numbered[0] if numbered else None,
+            isinstance(own, str),
+            type(ids[0]) is int if ids else None,
             has_config,
         )
 
@@ -148,6 +151,7 @@ def _manifest_ref(value: Any, rank: int) -> OldManifestRef:
     if not extents:
         return OldManifestRef(object_id(given["object_id"]), None)
     first, end = (tuple(map(int, corner)) for corner in extents)
-    if not len(first) == len(end) == rank or min(*first, *end, 0) < 0 or max(*first, *end, 0) >= 1 << 33:
+    inside = all(0 <= at <= _MAX_EXTENT for at in (*first, *end))
+    if not len(first) == len(end) == rank or not inside:
         raise FormatError(f"expected the extents of a manifest in {rank} dimensions, found {extents!r:.80}")
     return OldManifestRef(object_id(given["object_id"]), (first, end))

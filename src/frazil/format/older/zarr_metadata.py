@@ -32,8 +32,24 @@ FIELDS: Final = (
 _SEPARATORS: Final = {"Slash": "/", "Default": "/", "Dot": "."}
 _SIGNED: Final = ("Int8", "Int16", "Int32", "Int64")
 _TYPES: Final = frozenset(
-    """bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
-    string bytes""".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+        "string",
+        "bytes",
+    ]
 )
 
 
