@@ -1,4 +1,4 @@
-"""Chunk files of an imported repository: left where they are, copied, or read from there as virtual chunks."""
+"""Chunk files of an imported repository: left where they are, copied, or read there as virtual chunks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ class Copied:
     """How much was copied now, and the old ids of files that are not there."""
 
     files: int
-    bytes: int
+    size: int
     missing: tuple[bytes, ...]
 
 
 def container_of(source: Source) -> VirtualChunkContainer:
     """A container for the source's chunk files; ``InvalidInputError`` where its storage has no address."""
-    address = address_of(source.storage)
+    address = address_of(source.storage, source.layout.chunks)
     if address is None:
         raise InvalidInputError(
             f"chunks of {source.storage!r} cannot be referred to from elsewhere: "
             "expected a local folder or a bucket; copy them instead",
             ErrorKind.STORAGE_CONFIG,
         )
-    url, store = address
-    return VirtualChunkContainer(f"{url}{source.layout.chunks}/", store)
+    return VirtualChunkContainer(*address)
 
 
 def copy_chunks(source: Source, target: Storage, chunks: Mapping[bytes, bytes]) -> Copied:

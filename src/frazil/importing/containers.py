@@ -7,31 +7,33 @@ old configuration had for its scheme.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from itertools import repeat
+from itertools import repeat, takewhile
+from operator import itemgetter
 from typing import Any, Final
+from urllib.parse import unquote
 
 from frazil.errors import InvalidInputError
-from frazil.repository.config import CompressionConfig, RepositoryConfig
-from frazil.repository.config_document import STORE
+from frazil.format.older.values import decoding, mapping, text
+from frazil.repository.config import RepositoryConfig
+from frazil.repository.config_document import from_document
+from frazil.repository.generations import CONFIG
 from frazil.repository.virtual_values import VirtualChunkContainer
-from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
 
 _FILE: Final = "file://"
-#: Scheme -> the store where the old configuration has none.
-_DEFAULT_STORES: Final = {
-    "s3": lambda: ObjectStoreConfig.S3(S3Options()),
-    "tigris": lambda: ObjectStoreConfig.Tigris(S3Options()),
-    "gs": lambda: ObjectStoreConfig.Gcs(None),
-    "gcs": lambda: ObjectStoreConfig.Gcs(None),
-    "az": lambda: ObjectStoreConfig.Azure(None),
-    "azure": lambda: ObjectStoreConfig.Azure(None),
-    "abfs": lambda: ObjectStoreConfig.Azure(None),
-    "http": lambda: ObjectStoreConfig.Http(None),
-    "https": lambda: ObjectStoreConfig.Http(None),
+#: Scheme -> the store, as a configuration writes it, where the old one has none.
+_DEFAULT_STORES: Final[dict[str, Any]] = {
+    "s3": {"s3": {}},
+    "tigris": {"tigris": {}},
+    "gs": {"gcs": {}},
+    "gcs": {"gcs": {}},
+    "az": {"azure": {}},
+    "azure": {"azure": {}},
+    "abfs": {"azure": {}},
+    "http": {"http": {}},
+    "https": {"http": {}},
 }
-#: Names of variants up to 0.1.0a15, and later.
+#: Names of variants up to 0.1.0a15; later ones are written as today.
 _STORE_NAMES: Final = {
     "S3Compatible": "s3_compatible",
     "S3": "s3",
@@ -54,7 +56,9 @@ def url_prefixes(locations: Iterable[str]) -> frozenset[str]:
     parts = map(str.split, given - files, repeat("/"), repeat(3))
     out = {f"{scheme}//{bucket}/" for scheme, _, bucket, *_ in map(_four, parts) if scheme}
     if files:
-        common = os.path.commonprefix([min(files), max(files)])
+        # What the first and the last in order have in common, all have.
+        pairs = takewhile(lambda pair: pair[0] == pair[1], zip(min(files), max(files), strict=False))
+        common = "".join(map(itemgetter(0), pairs))
         out.add(common[: common.rindex("/") + 1])
     return frozenset(out)
 
@@ -67,55 +71,57 @@ def merged_prefixes(parts: Iterable[frozenset[str]]) -> tuple[str, ...]:
 def new_config(
     settings: Mapping[str, Any], prefixes: Iterable[str], extra: Iterable[VirtualChunkContainer]
 ) -> tuple[RepositoryConfig, list[str]]:
-    """The configuration to save, and what of the old one or of ``prefixes`` was left out.
+    """The configuration to save, and what of ``prefixes`` was left out.
 
     Raises ``FormatError`` where the old configuration is not what it should be.
     """
-    config = RepositoryConfig()
-    threshold = settings.get("inline_chunk_threshold_bytes")
-    if threshold is not None:
-        config.inline_chunk_threshold_bytes = threshold
-    compression = settings.get("compression") or {}
-    if compression.get("level") is not None:
-        config.compression = CompressionConfig(level=compression["level"])
-    old = {
-        container["url_prefix"]: container
-        for container in (settings.get("virtual_chunk_containers") or {}).values()
-    }
-    left_out = []
-    for prefix in prefixes:
-        try:
-            container = VirtualChunkContainer(prefix, _store(prefix, old))
-            container.validate()
-        except InvalidInputError as error:
-            left_out.append(f"virtual chunks below {prefix}: no container can be made for them ({error})")
-            continue
-        config.set_virtual_chunk_container(container)
+    with decoding(CONFIG):
+        document = {
+            "inline_chunk_threshold_bytes": settings.get("inline_chunk_threshold_bytes"),
+            "compression": {"level": (settings.get("compression") or {}).get("level")},
+        }
+        config = from_document(document)
+        old = {
+            text(container["url_prefix"]): mapping(container["store"])
+            for container in mapping(settings.get("virtual_chunk_containers") or {}).values()
+        }
+        left_out = []
+        for prefix in prefixes:
+            store = _store(prefix, old)
+            try:
+                if store is None:
+                    raise InvalidInputError("nothing is known of such locations")
+                container = _container(prefix, store)
+                container.validate()
+            except InvalidInputError as error:
+                left_out.append(f"a container for virtual chunks below {prefix}: {error}")
+                continue
+            config.set_virtual_chunk_container(container)
     for container in extra:
         config.set_virtual_chunk_container(container)
     return config, left_out
 
 
-def _store(prefix: str, old: Mapping[str, Any]) -> AnyObjectStoreConfig:
+def _container(prefix: str, store: Any) -> VirtualChunkContainer:
+    document = {"virtual_chunk_containers": {prefix: {"url_prefix": prefix, "store": store}}}
+    containers = from_document(document).virtual_chunk_containers or {}
+    return containers[prefix]
+
+
+def _store(prefix: str, old: Mapping[str, Any]) -> Any:
+    """The store, as a configuration writes it; None if there is none for such locations."""
     scheme = prefix.partition("://")[0]
     if scheme == "file":
-        return ObjectStoreConfig.LocalFileSystem(prefix.removeprefix(_FILE))
+        return {"local_file_system": unquote(prefix.removeprefix(_FILE))}
     fitting = [known for known in old if prefix.startswith(known)]
-    if fitting:
-        return _old_store(old[max(fitting, key=len)]["store"])
-    if scheme not in _DEFAULT_STORES:
-        raise InvalidInputError(f"the scheme {scheme!r} is not known")
-    return _DEFAULT_STORES[scheme]()
-
-
-def _old_store(store: Mapping[str, Any]) -> AnyObjectStoreConfig:
-    ((variant, options),) = store.items()
+    if not fitting:
+        return _DEFAULT_STORES.get(scheme)
+    ((variant, options),) = old[max(fitting, key=len)].items()
     name = _STORE_NAMES.get(variant, variant)
     if name == "s3_compatible":
         # It always was so for such servers; later it became an option.
         options = {"force_path_style": True, **(options or {})}
-    found: AnyObjectStoreConfig = STORE.read({name: options})
-    return found
+    return {name: options or {}}
 
 
 def _four(parts: list[str]) -> list[str]:

@@ -45,7 +45,7 @@ def new_node_id(old: NodeId, path: str) -> bytes:
     """The id of a node.
 
     >>> new_node_id(3, "/a").hex(), new_node_id(b"8 bytes.", "/a")
-    ('90a1a8a900000003', b'8 bytes.')
+    ('6a50dc8500000003', b'8 bytes.')
     """
     if isinstance(old, bytes):
         return old

@@ -73,8 +73,8 @@ def convert(
         for id_, table in tables.items():
             own = id_list(table.chunk_ids)
             chunks.update(zip(own, map(old.chunk_names.get, own, own), strict=True))
+            prefixes |= url_prefixes(table.foreign.locations.texts())
             arrays[id_] = table if chunks_at is None else as_virtual(table, chunks_at, old.chunk_names)
-            prefixes |= url_prefixes(arrays[id_].foreign.locations.texts())
         manifest = Manifest(ids.manifest(old_id, number), arrays)
         file = encode_manifest(manifest, level=level, locations=LocationCompression())
         files.append(file)

@@ -46,7 +46,7 @@ class ImportReport:
             f"branches: {', '.join(self.branches)}",
             f"tags: {', '.join(self.tags) or 'none'}",
             f"{self.snapshots} snapshots, {self.arrays} arrays, {self.groups} groups",
-            f"{self.chunk_references} references in {self.manifests} manifests, {self.chunk_files} chunk files",
+            f"{self.chunk_references} references, {self.manifests} manifests, {self.chunk_files} chunk files",
             f"copied: {self.chunks_copied} chunk files, {self.bytes_copied} bytes",
         ]
         lines += [f"virtual chunks below: {prefix}" for prefix in self.virtual_prefixes]

@@ -159,6 +159,8 @@ class _Job:
         """Write everything."""
         if not self.target.is_local:
             probe_conditions(self.target)
+        settings = self.source.settings()
+        new_config(settings, (), ())  # better told now than at the end
         manifests = self._convert()
         self._manifests = manifests.converted()
         report = self._chunks(self._report(manifests), manifests)
@@ -167,8 +169,7 @@ class _Job:
                 self._write(version, puts)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
         own = [] if self.container is None else [self.container]
-        prefixes = tuple(each for each in prefixes if not own or not each.startswith(own[0].url_prefix))
-        config, left_out = new_config(self.source.settings(), prefixes, own)
+        config, left_out = new_config(settings, prefixes, own)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         info = new_info(self.refs, self.history, to_document(config), now_us())
@@ -226,7 +227,7 @@ class _Job:
             if not self.in_place:
                 _require_known(self.target, map(chunk_key, chunks), CHUNKS)
             copied = copy_chunks(self.source, self.target, chunks)
-            report = replace(report, chunks_copied=copied.files, bytes_copied=copied.bytes)
+            report = replace(report, chunks_copied=copied.files, bytes_copied=copied.size)
             missing = copied.missing
         lost = tuple(f"chunk file {id_to_text(id_)}: it is not there" for id_ in missing)
         return replace(report, left_out=(*report.left_out, *lost))

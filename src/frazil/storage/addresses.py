@@ -12,17 +12,17 @@ from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 
 
-def address_of(storage: Storage) -> tuple[str, AnyObjectStoreConfig] | None:
-    """The URL of its root, with a slash at the end, and the store; None for memory and the like.
+def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
+    """The URL of a folder in it, with a slash at the end, and the store; None for memory and the like.
 
     Credentials are not part of it.
 
     >>> from frazil.storage.constructors import s3_storage
-    >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True))[0]
-    's3://ice/a/b/'
+    >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
+    's3://ice/a/b/chunks/'
     """
     if isinstance(storage, LocalStorage):
-        root = os.path.join(storage.root, "")
+        root = os.path.join(storage.root, folder, "")
         return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)
     if not isinstance(storage, ObjectStorage):
         return None
@@ -30,7 +30,7 @@ def address_of(storage: Storage) -> tuple[str, AnyObjectStoreConfig] | None:
     if found is None:
         return None
     url, store = found
-    return (f"{url}{storage.prefix}/" if storage.prefix else url), store
+    return url + "".join(f"{part}/" for part in (storage.prefix, folder) if part), store
 
 
 def _of_location(location: Location) -> tuple[str, AnyObjectStoreConfig] | None:

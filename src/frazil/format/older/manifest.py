@@ -69,7 +69,7 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
 
 
 def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
-    """The nodes; of each reference the number of its node, the token of its index, and that of its payload."""
+    """The nodes; of each reference the number of its node, and the tokens of its index and payload."""
     if not tokens.is_map(chunks):
         raise FormatError("expected a map of references")
     children = tokens.children(chunks)

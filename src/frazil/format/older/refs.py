@@ -2,7 +2,7 @@
 
 The name of a branch's file is its sequence number, counted down from the largest one, in base 32: so the
 newest file is the first in a listing sorted by name. M0 counts in 64 bits (13 characters, with a zero bit
-behind), all others in 40 bits (8 characters). A tag is one file, and a file beside it says that it was deleted.
+behind), all others in 40 bits (8 characters). A tag is one file; a file beside it says that it was deleted.
 """
 
 from __future__ import annotations

@@ -89,17 +89,17 @@ class Tokens:
         ends = [*tokens[1:].tolist(), len(self)][: len(tokens)]
         return list(map(self.children, tokens.tolist(), ends))
 
-    def is_array(self, tokens: Any) -> NDArray[np.bool_]:
-        return _IS_ARRAY[self.code[tokens]]
+    def is_array(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_ARRAY, tokens)
 
-    def is_map(self, tokens: Any) -> NDArray[np.bool_]:
-        return _IS_MAP[self.code[tokens]]
+    def is_map(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_MAP, tokens)
 
-    def is_bytes(self, tokens: Any) -> NDArray[np.bool_]:
-        return _IS_BYTES[self.code[tokens]]
+    def is_bytes(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_BYTES, tokens)
 
-    def is_text(self, tokens: Any) -> NDArray[np.bool_]:
-        return _IS_TEXT[self.code[tokens]]
+    def is_text(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_TEXT, tokens)
 
     def numbers(self, tokens: I64) -> U64:
         """Their values; ``FormatError`` if one is no whole number from 0 on."""
@@ -142,6 +142,10 @@ class Tokens:
         out[rows[same]] = (letters == np.frombuffer(word.encode(), np.uint8)).all(axis=1)
         return out
 
+    def _is(self, table: NDArray[np.bool_], tokens: I64 | int) -> NDArray[np.bool_]:
+        out: NDArray[np.bool_] = table[self.code[tokens]]
+        return out
+
     def _members(self) -> I64:
         codes = self.code
         out = np.where((codes & 0xF0) == 0x90, codes & 0x0F, 0).astype(np.int64)
@@ -153,7 +157,8 @@ class Tokens:
 
 
 def _read_sizes(data: U8, at: NDArray[Any], width: int) -> I64:
-    return windows(data, width)[at + 1].view(f">u{width}").astype(np.int64)
+    sizes: I64 = windows(data, width)[at + 1].view(f">u{width}").astype(np.int64)
+    return sizes
 
 
 def _content_sizes(data: U8, at: NDArray[Any], codes: U8) -> I64:
