@@ -49,8 +49,13 @@ def merge_forks(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet]) -> Cha
         edits = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
         if edits:
             known = [out.chunks[id_].table()] if id_ in out.chunks else []
-            tables = [*known, *(edit.table() for edit in edits)]
-            out.chunks[id_] = ChunkEdits(edits[0].path, edits[0].ndim, (ChunkTable.merge(tables),))
+            table = ChunkTable.merge([*known, *(edit.table() for edit in edits)])
+            # An array that nobody else has yet has nothing to delete.
+            table = table.stored() if id_ in out.created else table
+            if len(table):
+                out.chunks[id_] = ChunkEdits(edits[0].path, edits[0].ndim, (table,))
+            else:
+                out.chunks.pop(id_, None)
     return out
 
 

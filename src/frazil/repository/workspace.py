@@ -89,6 +89,8 @@ class Workspace:
 
     @property
     def has_changes(self) -> bool:
+        if self.sealed and self.changes:
+            return bool(self.own())  # what was sealed may have been taken back
         return bool(self.sealed or self.changes)
 
     def own(self) -> ChangeSet:
