@@ -13,6 +13,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks, merge_forks
+from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -79,12 +80,16 @@ class Session:
 
     def __repr__(self) -> str:
         state = self._state
-        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines = ["<frazil.session.Session>", f"read_only: {self.read_only}"]
         lines.append(f"snapshot_id: {self.snapshot_id}")
         if not self.read_only:
             lines.append(f"branch: {state.branch}")
             lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as HTML, for notebooks."""
+        return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:

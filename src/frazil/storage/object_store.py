@@ -76,6 +76,7 @@ class ObjectStorage(Storage):
         read_headers: Mapping[str, str] | None = None,
         write_headers: Mapping[str, str] | None = None,
         read_only: bool = False,
+        user_agent: str | None = None,
     ) -> None:
         self._location = location
         self._prefix = prefix.strip("/")
@@ -83,6 +84,7 @@ class ObjectStorage(Storage):
         self._read_headers = dict(read_headers or {})
         self._write_headers = dict(write_headers or {})
         self.is_read_only = read_only
+        self._user_agent = user_agent
         # Whether the server wants etags in quotes; None until it has understood one.
         self._quoted: bool | None = None
         # Made at the first use: a storage that was not used yet may be forked.
@@ -95,10 +97,14 @@ class ObjectStorage(Storage):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
 
+    def _connect(self, headers: Mapping[str, str]) -> ObjectStore:
+        named = {} if self._user_agent is None else {"User-Agent": self._user_agent}
+        return self._location.connect(self._prefix, self._settings, {**named, **headers})
+
     def _read_client(self) -> ObjectStore:
         enter_runtime()
         if self._reader is None:
-            self._reader = self._location.connect(self._prefix, self._settings, self._read_headers)
+            self._reader = self._connect(self._read_headers)
         return self._reader
 
     def _write_client(self) -> ObjectStore:
@@ -108,7 +114,7 @@ class ObjectStorage(Storage):
             return self._read_client()
         enter_runtime()
         if self._writer is None:
-            self._writer = self._location.connect(self._prefix, self._settings, self._write_headers)
+            self._writer = self._connect(self._write_headers)
         return self._writer
 
     # reading
@@ -286,7 +292,13 @@ class ObjectStorage(Storage):
             read_headers=self._read_headers,
             write_headers=self._write_headers,
             read_only=self.is_read_only,
+            user_agent=self._user_agent,
         )
+
+    def with_user_agent(self, user_agent: str) -> Storage:
+        other = self.with_settings(self._settings)
+        other._user_agent = user_agent
+        return other
 
 
 def _as_bytes(data: Buffer) -> Buffer:
