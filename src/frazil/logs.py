@@ -47,7 +47,7 @@ _LEVELS: Final = {
     "trace": TRACE,
 }
 _NUMBERS: Final = dict(enumerate(_LEVELS.values()))
-_DIRECTIVE: Final = re.compile(r"(?:(?P<target>[\w.:]+)=)?(?P<level>[\w]*)")
+_DIRECTIVE: Final = re.compile(r"(?:(?P<target>[\w.:]+)=)?(?P<level>[\w.:]*)")
 #: Seconds after which one request to a storage, or one commit, is worth a warning.
 SLOW: Final = 30.0
 
@@ -85,7 +85,7 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
     >>> set_logs_filter("warn,frazil::storage=debug")
     >>> logging.getLogger("frazil.storage").level == logging.DEBUG
     True
-    >>> set_logs_filter("off")
+    >>> set_logs_filter("")
     """
     global _printed
     if log_filter_directive is not None and not isinstance(log_filter_directive, str):
@@ -138,9 +138,13 @@ def _environment(*names: str) -> str | None:
 
 @contextmanager
 def timed(logger: logging.Logger, what: str) -> Iterator[None]:
-    """Log how long the block took: at the debug level, and as a warning if it was slow."""
+    """Log how long the block took: at the debug level, and as a warning if it was slow; or why it failed."""
     start = time.perf_counter()
-    yield
+    try:
+        yield
+    except Exception as error:
+        logger.info("%s failed after %.3f s: %s", what, time.perf_counter() - start, error)
+        raise
     seconds = time.perf_counter() - start
     logger.log(logging.WARNING if seconds > SLOW else logging.DEBUG, "%s took %.3f s", what, seconds)
 

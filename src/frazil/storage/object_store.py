@@ -18,6 +18,8 @@ storage class          an attribute of the object; chunks and the rest may have 
 
 from __future__ import annotations
 
+import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import batched
@@ -27,6 +29,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
+from frazil.logs import SLOW
 from frazil.storage.base import (
     ALWAYS,
     Always,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
 _DEFAULT_PARTS_AT_ONCE: Final = 18
+_log: Final = logging.getLogger(__name__)
 _BUCKET: Final = "the bucket or container was"
 _DELETE_BATCH: Final = 1000
 _DELETES_AT_ONCE: Final = 16
@@ -336,6 +340,7 @@ def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
 
     ``missing`` is what the server cannot have found, if that is not the object.
     """
+    start = time.perf_counter()
     try:
         yield
     except FileNotFoundError as error:
@@ -346,6 +351,9 @@ def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
         raise _storage_error(key, error) from error
     except ValueError as error:
         raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
+    finally:
+        if (seconds := time.perf_counter() - start) > SLOW:
+            _log.warning("a request for %r took %.1f s", key, seconds)
 
 
 _THROTTLED: Final = ("SlowDown", " 429 ", " 503 ", "Too Many Requests", "ServerBusy")
