@@ -36,14 +36,19 @@ class SpecVersion(IntEnum):
 
 
 class _Named(Enum):
+    """Shown by its name, with a number as its value."""
+
+    def __int__(self) -> int:
+        return int(self.value)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
     __str__ = __repr__
 
 
-class ChunkType(_Named):
-    """Where the bytes of a chunk are."""
+class ChunkType(_Named, IntEnum):
+    """Where the bytes of a chunk are: a number, so that columns of kinds can be compared with it."""
 
     uninitialized = 0
     native = 1
@@ -59,7 +64,7 @@ class SessionMode(_Named):
     rearrange = 2
 
 
-class RepoAvailability(_Named):
+class RepoAvailability(_Named, IntEnum):
     """Whether a repository takes changes."""
 
     online = 0
