@@ -44,7 +44,7 @@ class SessionMode(NamedEnum):
     rearrange = 2
 
 
-class RepoAvailability(NamedEnum):
+class RepoAvailability(NamedEnum, IntEnum):
     """Whether a repository takes changes."""
 
     online = 0
