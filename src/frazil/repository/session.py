@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,9 +14,11 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks, merge_forks
+from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
@@ -27,6 +30,9 @@ from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,16 @@ class Session:
 
     def __repr__(self) -> str:
         state = self._state
-        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines = ["<frazil.session.Session>", f"read_only: {self.read_only}"]
         lines.append(f"snapshot_id: {self.snapshot_id}")
         if not self.read_only:
             lines.append(f"branch: {state.branch}")
             lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as HTML, for notebooks."""
+        return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
@@ -223,7 +233,7 @@ class Session:
         After it the session reads the new snapshot.
         """
         state = self._state
-        with state.workspace.committing():
+        with state.workspace.committing(), span("commit"), timed(_log, f"commit to {state.branch!r}"):
             return self._commit(state, message, metadata, allow_empty)
 
     def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
