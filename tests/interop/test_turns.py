@@ -55,6 +55,7 @@ GROUPS = ("g", "g-b", "g/é", "π")
 ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
 DATA = bytes(range(200))
 VIRTUAL = "v"
+NAMES = ("a", "g", "m", "é")  # of moved nodes
 EDITS = (*["write"] * 4, "array", "delete chunk", "delete node", "resize", "attribute", "virtual")
 
 json_values = st.recursive(
@@ -86,6 +87,7 @@ class Version:
     tree: Tree
     message: str
     metadata: dict[str, Any]
+    moves: bool = False  # its log tells of moves
 
 
 @dataclass
@@ -419,11 +421,24 @@ class Turns(RuleBasedStateMachine):
         assert diff_of(self.ours.repo, work.base, id_) == status
         self.next_turn()
 
-    def committed(self, branch: str, id_: str, tree: Tree, message: str, told: dict[str, Any]) -> None:
-        parent = self.model.branches[branch]
-        self.model.versions[id_] = Version(parent, dict(tree), message, told)
-        self.model.branches[branch] = id_
-        self.model.ops.append("NewCommit")
+    def committed(
+        self,
+        branch: str | None,
+        id_: str,
+        tree: Tree,
+        message: str,
+        told: dict[str, Any],
+        *,
+        op: str = "NewCommit",
+        parent: str | None = None,
+        moves: bool = False,
+    ) -> None:
+        """Somebody made a version; it follows ``parent``, or else the branch's tip."""
+        parent = parent or self.model.branches[branch or ""]
+        self.model.versions[id_] = Version(parent, dict(tree), message, told, moves)
+        if branch is not None:
+            self.model.branches[branch] = id_
+        self.model.ops.append(op)
         type(self).commits += 1
         self.check_state()
         check_same_snapshot(self.ours, self.theirs, id_)
@@ -431,6 +446,95 @@ class Turns(RuleBasedStateMachine):
             self.check_tree(side.repo.readonly_session(snapshot_id=id_), tree)
         assert diff_of(self.ours.repo, parent, id_) == diff_of(self.theirs.repo, parent, id_)
         assert diff_of(self.ours.repo, ROOT, id_) == diff_of(self.theirs.repo, ROOT, id_)
+
+    @precondition(lambda self: self.work is not None and not self.idle)
+    @rule(told=metadata)
+    def amend(self, told: dict[str, Any]) -> None:
+        work = self.work
+        assert work is not None
+        if self.model.branches.get(work.branch) != work.base:
+            return
+        self.count("amend")
+        package = frazil if isinstance(work.session, frazil.Session) else icechunk
+        before = self.model.versions[work.base]
+        refused = (
+            "no-amend-for-initial-commit"
+            if before.parent is None
+            else "rearrange-session-only"
+            if before.moves
+            else None
+        )
+        if refused:
+            with pytest.raises(package.SessionStateError) as error:
+                work.session.amend("amended", metadata=told)
+            assert error.value.kind == refused
+            return
+        self.number += 1
+        message = f"amended {self.number}"
+        id_ = work.session.amend(message, metadata=told)
+        assert before.parent is not None
+        self.committed(work.branch, id_, work.tree, message, told, op="CommitAmended", parent=before.parent)
+        self.next_turn()
+
+    @precondition(lambda self: self.work is not None and not self.idle)
+    @rule(told=metadata)
+    def flush(self, told: dict[str, Any]) -> None:
+        work = self.work
+        assert work is not None
+        self.count("flush")
+        self.number += 1
+        message = f"flushed {self.number}"
+        id_ = work.session.flush(message, metadata=told)
+        assert work.session.branch is None
+        assert work.session.read_only
+        op = "NewDetachedSnapshot"
+        self.committed(None, id_, work.tree, message, told, op=op, parent=work.base)
+        self.next_turn()
+
+    @rule(
+        is_ours=who,
+        pick=st.integers(0, 9),
+        moves=st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), min_size=1, max_size=3),
+        amend=st.booleans(),
+    )
+    def move_nodes(self, is_ours: bool, pick: int, moves: list[tuple[int, int]], amend: bool) -> None:
+        branch = self.pick(sorted(self.model.branches), pick)
+        base = self.model.branches[branch]
+        tree = dict(self.model.versions[base].tree)
+        session = self.side(is_ours).repo.rearrange_session(branch)
+        any_moved = False
+        for which, where in moves:
+            sources = sorted(path for path in tree if path and path != VIRTUAL)
+            if not sources:
+                return
+            source = self.pick(sources, which)
+            parents = sorted(path for path, node in tree.items() if not isinstance(node, Array))
+            parent = self.pick(parents, where)
+            target = f"{parent}/{self.pick(NAMES, which + where)}".lstrip("/")
+            if target in tree or f"{target}/".startswith(f"{source}/"):
+                continue
+            session.move(f"/{source}", f"/{target}")
+            below = [path for path in tree if f"{path}/".startswith(f"{source}/")]
+            tree.update({target + path[len(source) :]: tree.pop(path) for path in below})
+            any_moved = True
+        if not any_moved:
+            return
+        self.count("move")
+        self.check_tree(session, tree)
+        self.number += 1
+        message = f"moved {self.number}"
+        parent_id = self.model.versions[base].parent
+        if amend and parent_id is not None:
+            id_, op = session.amend(message), "CommitAmended"
+        else:
+            parent_id = base
+            id_, op = session.commit(message), "NewCommit"
+        log = icechunk.Repository.open(self.theirs.storage()).inspect_transaction_log(id_)
+        self.committed(
+            branch, id_, tree, message, {}, op=op, parent=parent_id, moves=bool(log["moved_nodes"])
+        )
+        if self.idle:
+            self.next_turn()
 
     @rule(
         data=st.data(),
@@ -459,7 +563,13 @@ class Turns(RuleBasedStateMachine):
             elif kind == "virtual":
                 at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
                 self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
-        self.commit(told, True)
+        end = draw(st.sampled_from(["commit", "commit", "amend", "flush"]))
+        if end == "commit" or self.idle:
+            self.commit(told, True)
+        elif end == "amend":
+            self.amend(told)
+        else:
+            self.flush(told)
 
     @precondition(lambda self: self.work is not None and not self.idle)
     @rule()
