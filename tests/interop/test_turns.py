@@ -1,6 +1,6 @@
 """Frazil and the published icechunk take turns: see ``turns``.
 
-    python -m tests.interop.test_turns --steps 500      # many more, and how many there were
+python -m tests.interop.test_turns --steps 500      # many more, and how many there were
 """
 
 from __future__ import annotations

@@ -460,6 +460,9 @@ class Turns(RuleBasedStateMachine):
             elif kind == "virtual":
                 at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
                 self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
+        self.end(data, told)
+
+    def end(self, data: Any, told: dict[str, Any]) -> None:
         self.commit(told, True)
 
     @precondition(lambda self: self.work is not None and not self.idle)
@@ -489,7 +492,9 @@ class Turns(RuleBasedStateMachine):
         tree[""] = {**known, "value": value}
         self.committed(branch, self.side(not is_ours).repo.lookup_branch(branch), tree, message, {"n": value})
 
-    @rule(is_ours=who, pick=st.integers(0, 9), parts=st.integers(1, 3), dirty=st.booleans(), wide=st.booleans())
+    @rule(
+        is_ours=who, pick=st.integers(0, 9), parts=st.integers(1, 3), dirty=st.booleans(), wide=st.booleans()
+    )
     def fork_and_merge(self, is_ours: bool, pick: int, parts: int, dirty: bool, wide: bool) -> None:
         """Forks that went through a pickle each write some chunks of one array."""
         self.count("forks")

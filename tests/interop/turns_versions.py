@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import icechunk
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -19,6 +20,15 @@ NAMES = ("m", "n-1", "é2")
 
 
 class VersionTurns(Turns):
+    def end(self, data: Any, told: dict[str, Any]) -> None:
+        match data.draw(st.sampled_from(["commit", "commit", "amend", "flush"])):
+            case "amend":
+                self.amend(told)
+            case "flush":
+                self.flush(told)
+            case _:
+                super().end(data, told)
+
     # Amended and detached
 
     @precondition(lambda self: self.work is not None)
@@ -104,15 +114,19 @@ class VersionTurns(Turns):
         assert moved
         self.number += 1
         message = f"moved {self.number}"
-        if amends and tip != ROOT and model.versions[tip].has_moves:
-            self.count("amend of moves")
+        if amends and tip != ROOT:
+            self.count("amend with moves")
             id_ = session.amend(message)
-            self.amended(branch, id_, Version(None, tree, message, {}, has_moves=True))
+            self.amended(branch, id_, Version(None, tree, message, {}))
         else:
             self.count("moves")
             id_ = session.commit(message)
             self.committed(branch, id_, tree, message, {})
-        model.versions[id_] = replace(model.versions[id_], has_moves=True)
+        # Nodes may be back where they were.
+        log = icechunk.Repository.open(self.theirs.storage()).inspect_transaction_log(id_)
+        model.versions[id_] = replace(model.versions[id_], has_moves=bool(log["moved_nodes"]))
+        if self.idle:
+            self.next_turn()
 
     def move_in(self, session: Any, tree: Tree, source: str, target: str) -> bool:
         """Move if it can be done, else see it refused."""
@@ -153,8 +167,12 @@ class VersionTurns(Turns):
         fill = self.root[path].fill_value
         values = np.full(shape, fill, node.values.dtype)
         by_cells = [step * chunk for step, chunk in zip(offset, node.chunks, strict=True)]
-        into = tuple(slice(max(0, n), max(0, size + min(0, n))) for n, size in zip(by_cells, shape, strict=True))
-        out_of = tuple(slice(max(0, -n), max(0, size - max(0, n))) for n, size in zip(by_cells, shape, strict=True))
+        into = tuple(
+            slice(max(0, n), max(0, size + min(0, n))) for n, size in zip(by_cells, shape, strict=True)
+        )
+        out_of = tuple(
+            slice(max(0, -n), max(0, size - max(0, n))) for n, size in zip(by_cells, shape, strict=True)
+        )
         values[into] = node.values[out_of]
         work.tree[path] = replace(node, values=values)
         work.is_dirty = work.is_dirty or work.session.has_uncommitted_changes
