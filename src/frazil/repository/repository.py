@@ -32,7 +32,7 @@ from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
-from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.inspection import Inspection
@@ -445,20 +445,26 @@ class Repository(Upkeep, Inspection, Integration):
 
     def writable_session(self, branch: str) -> Session:
         """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
+        return self._session(branch, SessionMode.writable)
+
+    def rearrange_session(self, branch: str) -> Session:
+        """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
+        ``Session.move``.
+
+        Raises ``SessionStateError`` (``feature-flag-disabled``) where the feature ``move_node`` is off.
+        """
+        return self._session(branch, SessionMode.rearrange)
+
+    def _session(self, branch: str, mode: SessionMode) -> Session:
         _require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
+        if mode is SessionMode.rearrange:
+            mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
-        return Session(
-            State(
-                Workspace(self._context, tip, None, ChangeSet()),
-                branch,
-                SessionMode.writable,
-                expires_at,
-                dict(self._default_metadata),
-            )
-        )
+        workspace = Workspace(self._context, tip, None, ChangeSet())
+        return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
 
     @contextmanager
     def transaction(
@@ -518,6 +524,7 @@ class Repository(Upkeep, Inspection, Integration):
     list_manifest_files_async = awaitable(list_manifest_files)
     readonly_session_async = awaitable(readonly_session)
     writable_session_async = awaitable(writable_session)
+    rearrange_session_async = awaitable(rearrange_session)
     reopen_async = awaitable(reopen)
 
 

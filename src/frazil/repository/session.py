@@ -142,7 +142,18 @@ class Session:
     # Changes
 
     def require_writable(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) if this session can only read."""
+        """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
+        (``rearrange-session-only``) if it can only move nodes.
+        """
+        self._require_changeable()
+        if self.mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "this session only moves nodes: commit or abandon it, and open one with "
+                "Repository.writable_session to write",
+                ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+
+    def _require_changeable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.writable_session to change something",
@@ -155,9 +166,40 @@ class Session:
         log = transaction_log(workspace.own(), bytes(12))
         return present.diff(compose([log], workspace.start, workspace.nodes_table()))
 
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move or rename a node and all below it: nothing is copied, and node ids stay.
+
+        Only in a session of ``Repository.rearrange_session``, which can do nothing else: else
+        ``SessionStateError`` (``non-rearrange-session``). Paths start with ``/``: else ``InvalidInputError``
+        (``invalid-path``). Raises ``NodeNotFoundError``; ``AlreadyExistsError`` (``move-wont-overwrite``);
+        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
+        ``move-destination-parent-not-group``).
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a group") as store:
+        ...     _ = zarr.group(store).create_group("data").create_group("raw")
+        >>> session = repo.rearrange_session("main")
+        >>> session.move("/data/raw", "/data/v1")
+        >>> session.status().moved_nodes
+        [('/data/raw', '/data/v1')]
+        """
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open one with Repository.rearrange_session to move nodes",
+                ErrorKind.READ_ONLY_SESSION,
+            )
+        if self.mode is not SessionMode.rearrange:
+            raise SessionStateError(
+                "this session does not move nodes: commit or abandon it, and open one with "
+                "Repository.rearrange_session",
+                ErrorKind.NON_REARRANGE_SESSION,
+            )
+        self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self.require_writable()
+        self._require_changeable()
         state = self._state
         state.workspace.discard()
         state.merged.clear()
@@ -239,10 +281,11 @@ class Session:
         nothing is merged.
         """
         state = self._state
-        self.require_writable()
+        self._require_changeable()
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+            _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
                     f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
@@ -323,10 +366,31 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+def _from_root(path: str) -> str:
+    if not path.startswith("/"):
+        raise InvalidInputError(
+            f"expected a path from the root, like '/{path}', found {path!r}", ErrorKind.INVALID_PATH
+        )
+    return absolute(path)
+
+
+def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
+    if mine is not other:
+        kinds = {
+            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
+            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
+        }
+        raise SessionStateError(
+            f"a {mine.name} session takes over forks of its own kind, found one of a {other.name} session",
+            kinds.get(mine, ErrorKind.MERGE_NOT_ALLOWED),
+        )
 
 
 class ForkSession(Session):

@@ -279,9 +279,8 @@ class Diff(Record):
             lines = [line for path in sorted(self.chunk_coordinates) for line in self._chunk_lines(path)]
             parts.append(_section("Chunks updated", lines))
         if self.moved_nodes:
-            parts.append(
-                _section("Nodes moved/renamed", [f"{old} -> {new}" for old, new in self.moved_nodes])
-            )
+            lines = [f"{old} -> {new}" for old, new in self.moved_nodes]
+            parts.append(_section("Nodes moved/renamed", lines) + "\n")
         return "\n".join(parts)
 
     def _chunk_lines(self, path: str) -> list[str]:
