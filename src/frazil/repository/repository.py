@@ -453,6 +453,7 @@ class Repository(Upkeep, Inspection, Integration):
 
         Raises ``SessionStateError`` (``feature-flag-disabled``) where the feature ``move_node`` is off.
         """
+        self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
 
     def _session(self, branch: str, mode: SessionMode) -> Session:
