@@ -1,12 +1,16 @@
-"""The transaction log of a change set."""
+"""The transaction log of a change set, and of several logs together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.format.columns import U8
-from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.columns import U8, U32, row_keys
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
 from frazil.format.transaction_log import TransactionLog
 
 
@@ -30,6 +34,45 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
             if len(table := edits.table())
         },
     )
+
+
+def union(logs: Sequence[TransactionLog]) -> TransactionLog:
+    """All that one of these logs has, under the id of the last; moves in the order of the logs.
+
+    A node can then be both new and updated.
+    """
+
+    def all_of(name: str) -> U8:
+        ids = np.concatenate([getattr(log, name) for log in logs])
+        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
+    chunks: dict[bytes, list[U32]] = {}
+    for log in logs:
+        for node, coords in log.updated_chunks.items():
+            chunks.setdefault(node, []).append(coords)
+    return TransactionLog(
+        logs[-1].id,
+        **{name: all_of(name) for name in _ID_LISTS},
+        updated_chunks=dict(zip(chunks, map(_distinct, chunks.values()), strict=True)),
+        moves=tuple(chain.from_iterable(log.moves for log in logs)),
+    )
+
+
+def _distinct(parts: list[U32]) -> U32:
+    if len(parts) == 1:
+        return parts[0]
+    every = np.concatenate(parts)
+    return every[np.unique(row_keys(every), return_index=True)[1]]
+
+
+_ID_LISTS: Final = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_arrays",
+    "updated_groups",
+)
 
 
 def _sorted(ids: Iterable[bytes]) -> U8:
