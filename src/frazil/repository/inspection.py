@@ -181,6 +181,8 @@ def iso(us: int) -> str:
 
 def _repo_info(info: RepoInfo) -> Json:
     rows = np.arange(len(info.snapshots))
+    name = info.repo_before_updates
+    before = {} if name is None else {"repo_before_updates": name}
     return {
         "spec_version": f"{info.spec_version}.0",
         "branches": {name: id_to_text(id_) for name, id_ in sorted(info.branches.items())},
@@ -189,6 +191,7 @@ def _repo_info(info: RepoInfo) -> Json:
         "snapshots": list(map(_snapshot_entry, info.snapshots.entries(rows))),
         "metadata": info.metadata,
         "latest_updates": list(map(_update, map(info.ops.entry, range(len(info.ops))))),
+        **before,
     }
 
 
