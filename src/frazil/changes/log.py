@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
+from frazil.changes.moves import steps
 from frazil.format.columns import U8, U32, row_keys
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
 from frazil.format.transaction_log import TransactionLog
@@ -33,6 +34,7 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
             for node_id, edits in sorted(changes.chunks.items())
             if len(table := edits.table())
         },
+        moves=steps(changes.moves),
     )
 
 
