@@ -28,7 +28,7 @@ LOGS = {"transactions": "inspect_transaction_log"}
 def told(call: Callable[..., Any], *arguments: str) -> Any:
     try:
         return call(*arguments)
-    except Exception as error:  # noqa: BLE001  # compared below
+    except Exception as error:
         return type(error).__name__, getattr(error, "kind", None)
 
 

@@ -71,7 +71,9 @@ def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     return text
 
 
-def ids_from_text(texts: Sequence[str], size: int = OBJECT_ID_BYTES) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def ids_from_text(
+    texts: Sequence[str], size: int = OBJECT_ID_BYTES
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """The ids behind many texts, shape (k, size), and which of the n texts are ids: bool (n,).
 
     >>> ids, good = ids_from_text(["1CECHNKREP0F1RSTCMT0", "README.md"])

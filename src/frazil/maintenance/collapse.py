@@ -29,7 +29,8 @@ def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> Snaps
     """Only the rows in ``keep``, which has to hold for every root.
 
     >>> from frazil.format.snapshot_table import SnapshotEntry
-    >>> entries = [SnapshotEntry(bytes([n]) * 12, bytes([n - 1]) * 12 if n else None, n, "", {}) for n in range(4)]
+    >>> ids = [bytes([n]) * 12 for n in range(4)]
+    >>> entries = [SnapshotEntry(id_, parent, 0, "", {}) for id_, parent in zip(ids, [None, *ids])]
     >>> left = collapse(SnapshotTable.of(entries), np.array([True, False, True, True]), Onto.ROOT)
     >>> left.parents().tolist(), [id_[0] for id_ in left.entry(1).pruned_ancestor_tx_logs]
     ([-1, 0, 1], [1])

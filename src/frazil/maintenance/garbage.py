@@ -49,8 +49,8 @@ class Collection:
     """What to collect: files modified before ``older_than`` (microseconds since 1970), and how."""
 
     older_than: int
-    bounds: Bounds = Bounds()
-    patience: Patience = Patience()
+    bounds: Bounds = field(default_factory=Bounds)
+    patience: Patience = field(default_factory=Patience)
     listings: int = 32
 
 
@@ -138,8 +138,7 @@ class Collecting:
 def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
     """All steps."""
     storage = context.storage
-    if not dry_run:
-        require_online(context.repo_info())
+    require_online(context.repo_info())
     old = old_files(storage, what)
     live = Live()
     while True:
@@ -159,7 +158,9 @@ def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     """What to delete, kind by kind, in this order."""
     table = after.snapshots
-    logs = distinct([table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)])
+    logs = distinct(
+        [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
+    )
     alive = {
         "snapshots": (old.snapshots, live.snapshots),
         "transaction_logs": (old.logs, logs),

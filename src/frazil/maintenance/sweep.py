@@ -16,7 +16,6 @@ from itertools import batched
 from threading import BoundedSemaphore, Lock
 from typing import Final
 
-
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.listing import Listed
 from frazil.storage.base import Storage
@@ -135,7 +134,7 @@ class Sweeper:
     def _give_up_if_hopeless(self) -> None:
         if self._in_a_row >= max(1, self._patience.failures_in_a_row):
             raise ConflictError(
-                message=f"{self._in_a_row} requests to delete failed in a row, the last one with: {self._last}. "
+                message=f"{self._in_a_row} requests to delete failed in a row, at last with: {self._last}. "
                 "What was deleted so far is gone, and the repository is whole: run it again when the storage "
                 "answers",
                 kind=ErrorKind.GC_DELETES_FAILING,

@@ -1,7 +1,7 @@
 """Reading the metadata of many versions: each file once, several at a time, in bounded memory.
 
-``manifests_of`` and ``chunks_of`` are pieces of work: a worker anywhere can do one with a storage and ids, and
-answers with columns.
+``manifests_of`` and ``chunks_of`` are pieces of work: a worker anywhere can do one with a storage and an id,
+and answers with columns.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def side_by_side[T, R](
     threads: int,
     weight: Callable[[T], float] = lambda item: 0.0,
 ) -> Iterator[R]:
-    """``map`` on threads, in order, with at most ``threads`` items at work or waiting, whose weights sum up to
-    no more than 1. One that is heavier alone is done alone.
+    """``map`` on threads, in order, with at most ``threads`` items at work or waiting, whose weights sum up
+    to no more than 1. One that is heavier alone is done alone.
     """
     with ThreadPoolExecutor(max(1, min(threads, _THREADS)), "frazil-maintenance") as pool:
         running: deque[tuple[Future[R], float]] = deque()
@@ -146,9 +146,7 @@ def _files_of(table: ChunkTable) -> U8:
     return table.chunk_ids[used]
 
 
-def over_manifests[R](
-    manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds
-) -> Iterator[R]:
+def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
     """``work`` on every manifest, as many at a time as the bounds allow."""
     compressed = manifests.size_bytes / bounds.compressed_bytes
     decoded = (manifests.num_chunk_refs * float(_REFERENCE_BYTES)) / bounds.decoded_bytes

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import asdict
 from datetime import datetime
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import ids_to_text
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime
@@ -75,15 +78,21 @@ class Upkeep:
         from frazil.maintenance.sweep import Patience
         from frazil.maintenance.walk import Bounds
 
+        listings = 32 if max_concurrent_listings is None else max_concurrent_listings
+        _require_positive(
+            max_concurrent_deletes=max_concurrent_deletes,
+            max_consecutive_delete_failures=max_consecutive_delete_failures,
+            max_concurrent_listings=listings,
+        )
         limit = from_datetime(delete_object_older_than, "delete_object_older_than")
         bounds = Bounds(
-            max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches,
+            snapshots=max_snapshots_in_memory,
+            compressed_bytes=max_compressed_manifest_mem_bytes,
+            decoded_bytes=max_decoded_manifest_mem_bytes,
+            fetches=max_concurrent_manifest_fetches,
         )
+        _require_positive(**asdict(bounds))
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-        listings = 32 if max_concurrent_listings is None else max_concurrent_listings
         return collect(self._context, Collection(limit, bounds, patience, listings), dry_run)
 
     def chunk_storage_stats(
@@ -107,11 +116,12 @@ class Upkeep:
         from frazil.maintenance.walk import Bounds
 
         bounds = Bounds(
-            max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches,
+            snapshots=max_snapshots_in_memory,
+            compressed_bytes=max_compressed_manifest_mem_bytes,
+            decoded_bytes=max_decoded_manifest_mem_bytes,
+            fetches=max_concurrent_manifest_fetches,
         )
+        _require_positive(**asdict(bounds))
         return storage_stats(self._context.storage, self._context.repo_info(), bounds)
 
     def total_chunks_storage(
@@ -122,7 +132,12 @@ class Upkeep:
         max_decoded_manifest_mem_bytes: int = 4 << 30,
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
-        """``native_bytes`` of ``chunk_storage_stats``."""
+        """``native_bytes`` of ``chunk_storage_stats``, which tells more: use that."""
+        warnings.warn(
+            "total_chunks_storage is deprecated: use chunk_storage_stats, whose native_bytes this is",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
@@ -134,3 +149,9 @@ class Upkeep:
     garbage_collect_async = awaitable(garbage_collect)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
     total_chunks_storage_async = awaitable(total_chunks_storage)
+
+
+def _require_positive(**limits: int) -> None:
+    for name, limit in limits.items():
+        if limit < 1:
+            raise InvalidInputError(f"{name}: expected at least 1, found {limit}", ErrorKind.NOT_ALLOWED)
