@@ -66,6 +66,7 @@ class Written:
 class Ending:
     """How a session's changes become a version."""
 
+    name: str
     #: The branch has to be where the session started, and goes to the new snapshot.
     moves_branch: bool = True
     #: The new snapshot takes the place of the one that the session started from, instead of following it.
@@ -74,9 +75,9 @@ class Ending:
     needs_changes: bool = True
 
 
-COMMIT: Final = Ending()
-AMEND: Final = Ending(replaces=True)
-FLUSH: Final = Ending(moves_branch=False, needs_changes=False)
+COMMIT: Final = Ending("commit")
+AMEND: Final = Ending("amend", replaces=True)
+FLUSH: Final = Ending("flush", moves_branch=False, needs_changes=False)
 
 
 def end_session(

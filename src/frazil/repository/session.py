@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,12 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks, merge_forks
+from frazil.changes.shift import reindexed, shifted
+from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
@@ -27,6 +31,9 @@ from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +86,16 @@ class Session:
 
     def __repr__(self) -> str:
         state = self._state
-        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines = ["<frazil.session.Session>", f"read_only: {self.read_only}"]
         lines.append(f"snapshot_id: {self.snapshot_id}")
         if not self.read_only:
             lines.append(f"branch: {state.branch}")
             lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as HTML, for notebooks."""
+        return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
@@ -184,11 +195,7 @@ class Session:
         >>> session.status().moved_nodes
         [('/data/raw', '/data/v1')]
         """
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session only reads: open one with Repository.rearrange_session to move nodes",
-                ErrorKind.READ_ONLY_SESSION,
-            )
+        self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
                 "this session does not move nodes: commit or abandon it, and open one with "
@@ -196,6 +203,75 @@ class Session:
                 ErrorKind.NON_REARRANGE_SESSION,
             )
         self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
+
+        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
+        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
+        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
+        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
+        fit); as a write does in a session that cannot.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.shift_array("/t", [1])
+        >>> array[:].tolist()
+        [0, 0, 0, 1, 2, 3]
+        """
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        with workspace.committing():
+            node = workspace.require_array(path)
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[list[int]], Iterable[int] | None],
+        backward: Callable[[list[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Put every chunk of an array where ``forward`` says; no bytes are copied.
+
+        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
+        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
+        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
+        place the last counts.
+
+        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
+        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
+        >>> array[:].tolist()
+        [4, 5, 2, 3, 0, 1]
+        """
+        for function in (forward, backward):
+            if function is not None and not callable(function):
+                raise TypeError(f"expected a function, found {type(function).__name__}")
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        node = workspace.require_array(path)
+        edits = reindexed(node, workspace.table(path), forward, backward)
+        workspace.set_refs(path, edits)
+
+    def _to_change(self, path: str) -> str:
+        self._require_not_reading()
+        self.require_writable()
+        return _from_root(path)
+
+    def _require_not_reading(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open another one with Repository.writable_session, or "
+                "rearrange_session, to change something",
+                ErrorKind.READ_ONLY_SESSION,
+            )
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
@@ -248,7 +324,11 @@ class Session:
         self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
     ) -> str:
         state = self._state
-        with state.workspace.committing():
+        with (
+            state.workspace.committing(),
+            span(ending.name),
+            timed(_log, f"{ending.name} on {state.branch!r}"),
+        ):
             self._require_ending(ending, allow_empty)
             workspace = state.workspace
             id_ = end_session(
@@ -352,8 +432,7 @@ class Session:
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
-        if workspace.require(path).array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        workspace.require_array(path)
         return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
     async def chunk_coordinates(
