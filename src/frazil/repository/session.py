@@ -324,11 +324,8 @@ class Session:
         self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
     ) -> str:
         state = self._state
-        with (
-            state.workspace.committing(),
-            span(ending.name),
-            timed(_log, f"{ending.name} on {state.branch!r}"),
-        ):
+        told = f"{ending.name} on {state.branch!r}"
+        with state.workspace.committing(), span(ending.name), timed(_log, told):
             self._require_ending(ending, allow_empty)
             workspace = state.workspace
             id_ = end_session(
