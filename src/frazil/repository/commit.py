@@ -168,7 +168,7 @@ def write_version(
     id_ = new_object_id()
     nodes, written = write_manifests(context, puts, parent, changes)
     # Later than the parent, whatever this machine's clock says.
-    before = int(info.snapshots.flushed_at()[require_snapshot(info, parent.id)])
+    before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
         id=id_,
         flushed_at=max(now_us(), before + 1),
@@ -176,13 +176,18 @@ def write_version(
         metadata=metadata,
         nodes=nodes,
         manifests=manifest_files(parent.manifests, nodes, written),
+        parent_id=parent.id,
+        spec_version=context.spec_version,
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
     if amended is not None:
         log = joined(amended, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
-    puts.put(transaction_key(id_), lambda: encode_transaction_log(log, level=level))
+    puts.put(
+        transaction_key(id_),
+        lambda: encode_transaction_log(log, level=level, spec_version=context.spec_version),
+    )
     return snapshot, written
 
 
@@ -264,7 +269,9 @@ def _put_manifests(
     manifests = [Manifest(new_object_id(), arrays) for arrays in share(updates)]
 
     def encoder(manifest: Manifest) -> Callable[[], bytes]:
-        return lambda: encode_manifest(manifest, level=level, locations=locations)
+        return lambda: encode_manifest(
+            manifest, level=level, locations=locations, spec_version=context.spec_version
+        )
 
     sizes = [puts.put(manifest_key(each.id), encoder(each)) for each in manifests]
     return [

@@ -195,6 +195,7 @@ class Session:
         >>> session.status().moved_nodes
         [('/data/raw', '/data/v1')]
         """
+        self._state.workspace.context.require_version_2()
         self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
@@ -308,8 +309,9 @@ class Session:
         The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
         are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
         repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
-        (``rearrange-session-only``).
+        (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
+        self._state.workspace.context.require_version_2()
         return self._end(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
