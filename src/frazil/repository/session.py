@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks, merge_forks
+from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
@@ -195,11 +196,7 @@ class Session:
         [('/data/raw', '/data/v1')]
         """
         self._state.workspace.context.require_version_2()
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session only reads: open one with Repository.rearrange_session to move nodes",
-                ErrorKind.READ_ONLY_SESSION,
-            )
+        self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
                 "this session does not move nodes: commit or abandon it, and open one with "
@@ -207,6 +204,75 @@ class Session:
                 ErrorKind.NON_REARRANGE_SESSION,
             )
         self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
+
+        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
+        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
+        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
+        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
+        fit); as a write does in a session that cannot.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.shift_array("/t", [1])
+        >>> array[:].tolist()
+        [0, 0, 0, 1, 2, 3]
+        """
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        with workspace.committing():
+            node = workspace.require_array(path)
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[list[int]], Iterable[int] | None],
+        backward: Callable[[list[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Put every chunk of an array where ``forward`` says; no bytes are copied.
+
+        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
+        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
+        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
+        place the last counts.
+
+        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
+        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
+        >>> array[:].tolist()
+        [4, 5, 2, 3, 0, 1]
+        """
+        for function in (forward, backward):
+            if function is not None and not callable(function):
+                raise TypeError(f"expected a function, found {type(function).__name__}")
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        node = workspace.require_array(path)
+        edits = reindexed(node, workspace.table(path), forward, backward)
+        workspace.set_refs(path, edits)
+
+    def _to_change(self, path: str) -> str:
+        self._require_not_reading()
+        self.require_writable()
+        return _from_root(path)
+
+    def _require_not_reading(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open another one with Repository.writable_session, or "
+                "rearrange_session, to change something",
+                ErrorKind.READ_ONLY_SESSION,
+            )
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
@@ -365,8 +431,7 @@ class Session:
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
-        if workspace.require(path).array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        workspace.require_array(path)
         return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
     async def chunk_coordinates(
