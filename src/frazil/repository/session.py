@@ -273,11 +273,16 @@ class Session:
         nothing is merged. A fork may come back again, with more or without: what was merged already is the
         same reference, and no conflict.
         """
-        state = self._state
-        self._require_changeable()
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+        with self._state.workspace.committing():  # and other threads wait, each with its forks
+            self._merge(others)
+
+    def _merge(self, others: Sequence[ForkSession]) -> None:
+        state = self._state
+        self._require_changeable()
+        for other in others:
             _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
