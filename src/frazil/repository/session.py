@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,15 +12,21 @@ import numpy as np
 
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
+<<<<<<< HEAD
 from frazil.changes.merge import check_forks
 from frazil.changes.seen import Seen
+=======
+from frazil.changes.merge import check_forks, merge_forks
+from frazil.display import Lines
+>>>>>>> main
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.commit import commit_changes
+from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -29,6 +36,20 @@ if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
 
 
+<<<<<<< HEAD
+=======
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """What was changed or merged; forks made up to ``generation`` have not seen it."""
+
+    generation: int
+    changes: ChangeSet
+
+
+>>>>>>> main
 @dataclass(slots=True)
 class State:
     """What of a session moves on when it commits."""
@@ -71,12 +92,16 @@ class Session:
 
     def __repr__(self) -> str:
         state = self._state
-        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines = ["<frazil.session.Session>", f"read_only: {self.read_only}"]
         lines.append(f"snapshot_id: {self.snapshot_id}")
         if not self.read_only:
             lines.append(f"branch: {state.branch}")
             lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as HTML, for notebooks."""
+        return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
@@ -176,6 +201,7 @@ class Session:
         >>> session.status().moved_nodes
         [('/data/raw', '/data/v1')]
         """
+        self._state.workspace.context.require_version_2()
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.rearrange_session to move nodes",
@@ -214,39 +240,67 @@ class Session:
 
         After it the session reads the new snapshot.
         """
-        state = self._state
-        with state.workspace.committing():
-            return self._commit(state, message, metadata, allow_empty)
+        return self._end(COMMIT, message, metadata, allow_empty)
 
-    def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
-        if state.branch is None or state.mode is SessionMode.readonly:
+    def amend(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
+        """Make a commit that takes the place of the branch's last one, and does what both did; its id.
+
+        The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
+        are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
+        repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
+        (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
+        """
+        self._state.workspace.context.require_version_2()
+        return self._end(AMEND, message, metadata, allow_empty)
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Save the changes as a snapshot that no branch leads to; its id.
+
+        It follows the snapshot that the session started from, wherever the branch is now; create a branch or
+        tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
+        """
+        return self._end(FLUSH, message, metadata)
+
+    def _end(
+        self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
+    ) -> str:
+        state = self._state
+        told = f"{ending.name} on {state.branch!r}"
+        with state.workspace.committing(), span(ending.name), timed(_log, told):
+            self._require_ending(ending, allow_empty)
+            workspace = state.workspace
+            id_ = end_session(
+                workspace.context,
+                ending,
+                state.branch,
+                workspace.snapshot,
+                workspace.own(),
+                message,
+                {**state.default_metadata, **(metadata or {})},
+                workspace.writer.flush,
+            )
+            state.workspace = workspace.moved_to(id_)
+            state.mode = SessionMode.readonly
+            state.merged.clear()
+            return id_to_text(id_)
+
+    def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
+        state = self._state
+        if ending.moves_branch and (state.branch is None or self.read_only):
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        if now_us() >= state.expires_at:
+        if not self.read_only and now_us() >= state.expires_at:
             raise SessionStateError(
                 f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
                 "its chunks. Open a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
-        workspace = state.workspace
-        if not workspace.has_changes and not allow_empty:
+        if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
-        told = {**state.default_metadata, **(metadata or {})}
-        id_ = commit_changes(
-            workspace.context,
-            state.branch,
-            workspace.snapshot,
-            workspace.own(),
-            message,
-            told,
-            workspace.writer.flush,
-        )
-        state.workspace = workspace.moved_to(id_)
-        state.mode = SessionMode.readonly
-        state.merged.clear()
-        return id_to_text(id_)
 
     # Forks
 
@@ -365,6 +419,8 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    amend_async = awaitable(amend)
+    flush_async = awaitable(flush)
     move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
