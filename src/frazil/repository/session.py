@@ -12,13 +12,9 @@ import numpy as np
 
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-<<<<<<< HEAD
 from frazil.changes.merge import check_forks
 from frazil.changes.seen import Seen
-=======
-from frazil.changes.merge import check_forks, merge_forks
 from frazil.display import Lines
->>>>>>> main
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -36,20 +32,9 @@ if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
 
 
-<<<<<<< HEAD
-=======
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """What was changed or merged; forks made up to ``generation`` have not seen it."""
-
-    generation: int
-    changes: ChangeSet
-
-
->>>>>>> main
 @dataclass(slots=True)
 class State:
     """What of a session moves on when it commits."""
