@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import check_forks, merge_forks
+from frazil.changes.merge import check_forks
+from frazil.changes.seen import Seen
 from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
@@ -36,14 +36,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """What was changed or merged; forks made up to ``generation`` have not seen it."""
-
-    generation: int
-    changes: ChangeSet
-
-
 @dataclass(slots=True)
 class State:
     """What of a session moves on when it commits."""
@@ -55,7 +47,7 @@ class State:
     default_metadata: dict[str, Any] = field(default_factory=dict)
     generation: int = 0
     discarded_before: int = 0
-    merged: list[_Merged] = field(default_factory=list)
+    merged: Seen = field(default_factory=Seen)
 
 
 class Session:
@@ -383,13 +375,19 @@ class Session:
         """Take over what forks of this session have changed.
 
         Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
-        nothing is merged.
+        nothing is merged. A fork may come back again, with more or without: what was merged already is the
+        same reference, and no conflict.
         """
-        state = self._state
-        self._require_changeable()
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+        with self._state.workspace.committing():  # and other threads wait, each with its forks
+            self._merge(others)
+
+    def _merge(self, others: Sequence[ForkSession]) -> None:
+        state = self._state
+        self._require_changeable()
+        for other in others:
             _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
@@ -401,25 +399,26 @@ class Session:
                     "the session has discarded the changes that this fork was made with",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
-        forks = [other._state.workspace for other in others if other._state.workspace.has_changes]
+        # One that is there twice, or the session itself, brings nothing more.
+        forks = list({id(other._state.workspace): other._state for other in others}.values())
+        forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
         if not forks:
             return
-        for workspace in forks:
-            workspace.writer.flush()
-        changes = [workspace.own() for workspace in forks]
-        oldest = min(other._state.generation for other in others)
+        for fork in forks:
+            fork.workspace.writer.flush()
+        changes = [fork.workspace.own() for fork in forks]
         self._seal()
-        check_forks(changes, [merged.changes for merged in state.merged if merged.generation >= oldest])
-        own = state.workspace
-        own.seal(merge_forks(own.base, ChangeSet(), changes))
-        state.merged += [_Merged(state.generation, each) for each in changes]
+        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
+        state.workspace.merge(changes, twins)
+        for each in changes:
+            state.merged.add(state.generation, each)
         state.generation += 1
 
     def _seal(self) -> None:
         """What was changed since the last fork or merge is something that earlier forks have not seen."""
         state = self._state
         if state.workspace.changes:
-            state.merged.append(_Merged(state.generation, state.workspace.changes))
+            state.merged.add(state.generation, state.workspace.changes)
             state.generation += 1
             state.workspace.seal()
 
