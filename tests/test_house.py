@@ -21,11 +21,13 @@ SOURCE = REPOSITORY / "src"
 ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"errors", "display"}
+COMMON = {"about", "errors", "display", "logs"}
 
 # Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
 MAY_IMPORT: dict[str, set[str]] = {
+    "about": set(),
     "errors": set(),
+    "logs": set(),
     "display": set(),
     "format": set(),
     "storage": set(),
@@ -61,6 +63,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
+    "yaml": {"repository"},
     "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
@@ -75,6 +78,17 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
+    **{
+        ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
+            "upkeep is public as methods of `Repository`, and is made of what is below it"
+        )
+        for module in ("expire", "garbage", "storage_stats", "sweep", "walk")
+    },
+    (
+        "frazil.storage.named",
+        "frazil.storage.constructors",
+    ): "class methods of `Storage` make its subclasses: an edge downwards",
+    ("frazil.storage.named", "frazil.storage.from_options"): "the same",
 }
 
 

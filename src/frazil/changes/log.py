@@ -1,13 +1,18 @@
-"""The transaction log of a change set."""
+"""Transaction logs: that of a change set, and several as one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.format.columns import U8
-from frazil.format.ids import NODE_ID_BYTES, id_matrix
-from frazil.format.transaction_log import TransactionLog
+from frazil.changes.moves import composed, steps
+from frazil.format.columns import U8, U32, row_keys
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
 def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
@@ -29,7 +34,53 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
             for node_id, edits in sorted(changes.chunks.items())
             if len(table := edits.table())
         },
+        moves=steps(changes.moves),
     )
+
+
+def union(logs: Sequence[TransactionLog]) -> TransactionLog:
+    """All that one of these logs, oldest first, has, under the id of the last; moves in the order of the
+    logs.
+
+    A node can then be new as well as updated or deleted.
+    """
+
+    def all_of(name: str) -> U8:
+        ids = np.concatenate([getattr(log, name) for log in logs])
+        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
+    return TransactionLog(
+        logs[-1].id,
+        **{name: all_of(name) for name in ID_LISTS},
+        updated_chunks=united([log.updated_chunks for log in logs]),
+        moves=tuple(chain.from_iterable(log.moves for log in logs)),
+    )
+
+
+def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """The log of one commit that did what both did, one after the other: moves are composed."""
+    earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
+    return replace(union([first, then]), moves=steps(composed(earlier, later)))
+
+
+def united(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
+    """Coordinates by array, of several logs, oldest first. Where an array got another number of dimensions
+    the last one counts.
+    """
+    chunks: dict[bytes, U32] = {}
+    several: dict[bytes, list[U32]] = {}
+    for part in parts:
+        for id_ in chunks.keys() & part.keys():
+            several.setdefault(id_, [chunks[id_]]).append(part[id_])
+        chunks.update(part)
+    chunks.update((id_, _union(columns)) for id_, columns in several.items())
+    return chunks
+
+
+def _union(columns: list[U32]) -> U32:
+    every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
+    _, first = np.unique(row_keys(every), return_index=True)
+    return every[first]
 
 
 def _sorted(ids: Iterable[bytes]) -> U8:

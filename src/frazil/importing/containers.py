@@ -14,10 +14,10 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from frazil.errors import InvalidInputError
+from frazil.format.keys import CONFIG
 from frazil.format.older.values import decoding, mapping, text
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
-from frazil.repository.generations import CONFIG
 from frazil.repository.virtual_values import VirtualChunkContainer
 
 _FILE: Final = "file://"

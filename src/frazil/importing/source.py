@@ -10,14 +10,15 @@ from typing import Any
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
+from frazil.format.keys import CONFIG
 from frazil.format.older.generations import Layout, described
 from frazil.format.older.manifest import decode_old_manifest
 from frazil.format.older.refs import decode_ref, name_to_id, ref_files
-from frazil.format.older.settings import decode_settings
 from frazil.format.older.snapshot import decode_old_snapshot
 from frazil.format.older.transaction_log import decode_old_log
 from frazil.format.older.values import OldLog, OldManifest, OldSnapshot
-from frazil.repository.generations import CONFIG, generations
+from frazil.repository.config_yaml import load_config
+from frazil.repository.generations import generations
 from frazil.storage.base import Storage
 
 READERS = 16
@@ -86,7 +87,7 @@ class Source:
             if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 return {}
             raise
-        return decode_settings(data, CONFIG)
+        return load_config(data)
 
     def chunk_key(self, id_: bytes) -> str:
         return f"{self.layout.chunks}/{id_to_text(id_)}"

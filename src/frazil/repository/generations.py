@@ -9,12 +9,11 @@ from contextlib import suppress
 
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.ids import id_to_text
+from frazil.format.keys import CONFIG
 from frazil.format.older.generations import LAYOUTS, Evidence, Generation, Layout, described, generations_of
 from frazil.format.older.refs import decode_ref, ref_files, sequence_number
 from frazil.format.older.snapshot import evidence
 from frazil.storage.base import Storage
-
-CONFIG = "config.yaml"
 
 
 def older_layout(storage: Storage) -> Layout | None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain, filterfalse
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
 from frazil.changes.change_set import ChangeSet
 from frazil.chunks.virtual import Container, VirtualSources
+from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
-    FormatError,
     InvalidInputError,
     ReadOnlyError,
     RepositoryNotFoundError,
@@ -26,12 +28,15 @@ from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository import mutations, present
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
+from frazil.repository.attribution import Attribution
+from frazil.repository.catalog import Catalog, CatalogV2
+from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
-from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
 from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
@@ -51,7 +56,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, ObjectInfo, Refused, Storage
+from frazil.storage.base import IfAbsent, ObjectInfo, Refused, Storage, Version
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import open_foreign
 from frazil.storage.probe import PROBES, probe_conditions
@@ -86,7 +91,15 @@ class Repository(Upkeep, Inspection, Integration):
         return (type(self), (self._context, self._default_metadata))
 
     def __repr__(self) -> str:
-        return f"<frazil.Repository (v2)>\nstorage: {self.storage!r}\n"
+        storage = indent(repr(self.storage), "    ")
+        return f"<{self._title()}>\nstorage:\n{storage}config: <RepositoryConfig ...>\n"
+
+    def _title(self) -> str:
+        return f"frazil.Repository ({self.spec_version.name})"
+
+    def _repr_html_(self) -> str:
+        storage = Lines("frazil.Storage", repr(self.storage))
+        return record_html(self._title(), [("storage", storage), ("config", self.config)])
 
     # Create and open
 
@@ -98,6 +111,7 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
         spec_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
+        attribution: Attribution | None = None,
     ) -> Self:
         """A new repository, with a branch ``main`` on an empty snapshot.
 
@@ -105,7 +119,8 @@ class Repository(Upkeep, Inspection, Integration):
         bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
         if the storage does not keep the conditions that make commits safe.
         """
-        _require_version_2(spec_version)
+        version = _version_to_create(spec_version)
+        storage = _attributed(storage, attribution)
         _require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
@@ -118,10 +133,15 @@ class Repository(Upkeep, Inspection, Integration):
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         document = None if config is None or config == RepositoryConfig() else to_document(config)
-        context = _context(storage, config, None, authorize_virtual_chunk_access)
+        context = _context(
+            storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
+        )
         storage = context.storage
         if not storage.is_local:
             probe_conditions(storage)
+        if isinstance(context.catalog, CatalogV1):
+            context.catalog.create(document, context.settings.compression_level)
+            return cls(context)
         level = context.settings.compression_level
         now = now_us()
         storage.put(snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level))
@@ -148,19 +168,35 @@ class Repository(Upkeep, Inspection, Integration):
         storage: Storage,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
+        attribution: Attribution | None = None,
     ) -> Self:
         """The repository in ``storage``; ``RepositoryNotFoundError`` if there is none.
 
-        What ``config`` sets goes before what the repository has saved.
+        What ``config`` sets goes before what the repository has saved. ``attribution``: see there.
         """
+        storage = _attributed(storage, attribution)
         try:
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
-            _refuse_old_versions(storage)
-            refuse_older(storage)
-            raise
-        saved = None if info.config is None else from_document(info.config)
-        return cls(_context(storage, config, saved, authorize_virtual_chunk_access))
+            if storage.head(V1_MAIN) is None:
+                refuse_older(storage)
+                raise
+            saved, version = read_config_v1(storage)
+            context = _context(
+                storage,
+                config,
+                saved,
+                authorize_virtual_chunk_access,
+                1,
+                version,
+                attribution,
+            )
+        else:
+            saved = None if info.config is None else from_document(info.config)
+            context = _context(
+                storage, config, saved, authorize_virtual_chunk_access, attribution=attribution
+            )
+        return cls(context)
 
     @classmethod
     def open_or_create(
@@ -170,30 +206,41 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
+        attribution: Attribution | None = None,
     ) -> Self:
         """``open``, or ``create`` where there is nothing yet."""
         if not cls.exists(storage):
             try:
                 return cls.create(
-                    storage, config, authorize_virtual_chunk_access, create_version, check_clean_root
+                    storage,
+                    config,
+                    authorize_virtual_chunk_access,
+                    create_version,
+                    check_clean_root,
+                    attribution,
                 )
             except InvalidInputError:
                 if not cls.exists(storage):
                     raise
-        return cls.open(storage, config, authorize_virtual_chunk_access)
+        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
         """Whether there is a repository in ``storage``, also one that has to be imported before it opens."""
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        newer = storage.head(REPO) is not None or storage.head(_V1_MAIN) is not None
+        newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
         return newer or older_layout(storage) is not None
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
         """The configuration that the repository has saved; None if it has none."""
-        info, _, _ = read_repo_info(storage)
+        try:
+            info, _, _ = read_repo_info(storage)
+        except RepositoryNotFoundError:
+            if storage.head(V1_MAIN) is None:
+                raise
+            return read_config_v1(storage)[0]
         return None if info.config is None else from_document(info.config)
 
     @staticmethod
@@ -208,7 +255,7 @@ class Repository(Upkeep, Inspection, Integration):
             storage = storage.with_settings(storage_settings)
         if storage.head(REPO) is not None:
             return SpecVersion.v2
-        if storage.head(_V1_MAIN) is not None:
+        if storage.head(V1_MAIN) is not None:
             return SpecVersion.v1
         refuse_older(storage)
         return None
@@ -226,7 +273,16 @@ class Repository(Upkeep, Inspection, Integration):
             else authorize_virtual_chunk_access
         )
         return type(self)(
-            _context(context.storage, config, context.config, credentials), self._default_metadata
+            _context(
+                context.storage,
+                config,
+                context.config,
+                credentials,
+                context.spec_version,
+                context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
+                context.attribution,
+            ),
+            self._default_metadata,
         )
 
     # What it is
@@ -240,8 +296,14 @@ class Repository(Upkeep, Inspection, Integration):
         return self._context.config
 
     @property
+    def attribution(self) -> Attribution:
+        """The labels that requests of this handle carry."""
+        return self._context.attribution
+
+    @property
     def spec_version(self) -> SpecVersion:
-        return SpecVersion.v2
+        """The version of the format that the repository has."""
+        return SpecVersion(self._context.spec_version)
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
@@ -253,7 +315,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def get_metadata(self) -> dict[str, Any]:
         """Metadata of the repository as a whole."""
-        return dict(self._info().metadata)
+        return dict(self._info_v2().metadata)
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the repository's metadata."""
@@ -270,7 +332,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def get_status(self) -> RepoStatus:
         """Whether the repository takes changes."""
-        return present.repo_status(self._info().status)
+        return present.repo_status(self._info_v2().status)
 
     @property
     def status(self) -> RepoStatus:
@@ -286,7 +348,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def feature_flags(self) -> list[FeatureFlag]:
         """All features that can be turned off."""
-        info = self._info()
+        info = self._info_v2()
         return [
             FeatureFlag(flag.id, flag.name, flag.default_enabled, setting_of(info, flag)) for flag in FLAGS
         ]
@@ -299,6 +361,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
         """Turn a feature on or off; None: as by default."""
+        self._context.require_version_2()
         self._context.update(mutations.set_flag(flag_named(name), setting))
 
     def default_commit_metadata(self) -> dict[str, Any]:
@@ -382,7 +445,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
-        return BothWays(map(present.update, ops_log(self.storage, self._info())))
+        return BothWays(map(present.update, ops_log(self.storage, self._info_v2())))
 
     def diff(
         self,
@@ -431,20 +494,27 @@ class Repository(Upkeep, Inspection, Integration):
 
     def writable_session(self, branch: str) -> Session:
         """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
+        return self._session(branch, SessionMode.writable)
+
+    def rearrange_session(self, branch: str) -> Session:
+        """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
+        ``Session.move``.
+
+        Raises ``SessionStateError`` (``feature-flag-disabled``) where the feature ``move_node`` is off.
+        """
+        self._context.require_version_2()
+        return self._session(branch, SessionMode.rearrange)
+
+    def _session(self, branch: str, mode: SessionMode) -> Session:
         _require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
+        if mode is SessionMode.rearrange:
+            mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
-        return Session(
-            State(
-                Workspace(self._context, tip, None, ChangeSet()),
-                branch,
-                SessionMode.writable,
-                expires_at,
-                dict(self._default_metadata),
-            )
-        )
+        workspace = Workspace(self._context, tip, None, ChangeSet())
+        return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
 
     @contextmanager
     def transaction(
@@ -456,6 +526,11 @@ class Repository(Upkeep, Inspection, Integration):
         session.commit(message, metadata)
 
     def _info(self) -> RepoInfo:
+        return self._context.repo_info()
+
+    def _info_v2(self) -> RepoInfo:
+        """For what a repository of spec version 1 does not have."""
+        self._context.require_version_2()
         return self._context.repo_info()
 
     def async_ancestry(
@@ -499,12 +574,12 @@ class Repository(Upkeep, Inspection, Integration):
     list_manifest_files_async = awaitable(list_manifest_files)
     readonly_session_async = awaitable(readonly_session)
     writable_session_async = awaitable(writable_session)
+    rearrange_session_async = awaitable(rearrange_session)
     reopen_async = awaitable(reopen)
 
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_FILES = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
-_V1_MAIN = "refs/branch.main/ref.json"
 
 
 def _context(
@@ -512,6 +587,9 @@ def _context(
     user: RepositoryConfig | None,
     saved: RepositoryConfig | None,
     credentials: Authorized | None,
+    spec_version: int = 2,
+    config_version: Version | None = None,
+    attribution: Attribution | None = None,
 ) -> Context:
     if user is not None:
         user.validate()  # what is saved may be of a version that had other rules
@@ -522,20 +600,28 @@ def _context(
         Container(container.name, container.url_prefix, container.store)
         for container in settings.virtual_chunk_containers.values()
     ]
-    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=open_foreign)
+    attribution = attribution or Attribution()
+    connect = partial(open_foreign, user_agent=attribution.user_agent())
+    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
-    return Context(storage, config, settings, Assets(storage, limits), virtual)
+    assets = Assets(storage, limits)
+    catalog: Catalog = CatalogV2(storage, assets)
+    if spec_version == 1:
+        catalog = CatalogV1(storage, assets, config_version)
+    return Context(storage, config, settings, assets, virtual, catalog, attribution)
 
 
-def _require_version_2(version: SpecVersion | int | None) -> None:
-    if version is None or version == 2 or version is SpecVersion.v2:
-        return
-    if version == 1 or version is SpecVersion.v1:
-        raise FormatError(
-            "repositories of spec version 1 cannot be written yet: create one of version 2",
-            ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        )
-    raise ValueError(f"expected spec version 2, found {version!r}")
+def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
+    return storage if attribution is None else storage.with_user_agent(attribution.user_agent())
+
+
+def _version_to_create(version: SpecVersion | int | None) -> int:
+    if version is None:
+        return 2
+    number = version.value if isinstance(version, SpecVersion) else version
+    if number not in (1, 2):
+        raise ValueError(f"expected spec version 1 or 2, found {version!r}")
+    return number
 
 
 def _is_of_creation(found: ObjectInfo) -> bool:
@@ -546,14 +632,6 @@ def _is_of_creation(found: ObjectInfo) -> bool:
 def _require_writable(storage: Storage) -> None:
     if storage.is_read_only:
         raise ReadOnlyError(f"{storage!r} is read only", ErrorKind.READ_ONLY_STORAGE)
-
-
-def _refuse_old_versions(storage: Storage) -> None:
-    if storage.head(_V1_MAIN) is not None:
-        raise FormatError(
-            f"{storage!r} holds a repository of spec version 1, which this version does not open yet",
-            ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        )
 
 
 def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import check_forks, merge_forks
+from frazil.changes.merge import check_forks
+from frazil.changes.seen import Seen
+from frazil.changes.shift import reindexed, shifted
+from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.commit import commit_changes
+from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -29,12 +33,7 @@ if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """What was changed or merged; forks made up to ``generation`` have not seen it."""
-
-    generation: int
-    changes: ChangeSet
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class State:
     default_metadata: dict[str, Any] = field(default_factory=dict)
     generation: int = 0
     discarded_before: int = 0
-    merged: list[_Merged] = field(default_factory=list)
+    merged: Seen = field(default_factory=Seen)
 
 
 class Session:
@@ -79,12 +78,16 @@ class Session:
 
     def __repr__(self) -> str:
         state = self._state
-        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines = ["<frazil.session.Session>", f"read_only: {self.read_only}"]
         lines.append(f"snapshot_id: {self.snapshot_id}")
         if not self.read_only:
             lines.append(f"branch: {state.branch}")
             lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as HTML, for notebooks."""
+        return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
@@ -142,7 +145,18 @@ class Session:
     # Changes
 
     def require_writable(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) if this session can only read."""
+        """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
+        (``rearrange-session-only``) if it can only move nodes.
+        """
+        self._require_changeable()
+        if self.mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "this session only moves nodes: commit or abandon it, and open one with "
+                "Repository.writable_session to write",
+                ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+
+    def _require_changeable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.writable_session to change something",
@@ -155,9 +169,106 @@ class Session:
         log = transaction_log(workspace.own(), bytes(12))
         return present.diff(compose([log], workspace.start, workspace.nodes_table()))
 
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move or rename a node and all below it: nothing is copied, and node ids stay.
+
+        Only in a session of ``Repository.rearrange_session``, which can do nothing else: else
+        ``SessionStateError`` (``non-rearrange-session``). Paths start with ``/``: else ``InvalidInputError``
+        (``invalid-path``). Raises ``NodeNotFoundError``; ``AlreadyExistsError`` (``move-wont-overwrite``);
+        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
+        ``move-destination-parent-not-group``).
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a group") as store:
+        ...     _ = zarr.group(store).create_group("data").create_group("raw")
+        >>> session = repo.rearrange_session("main")
+        >>> session.move("/data/raw", "/data/v1")
+        >>> session.status().moved_nodes
+        [('/data/raw', '/data/v1')]
+        """
+        self._state.workspace.context.require_version_2()
+        self._require_not_reading()
+        if self.mode is not SessionMode.rearrange:
+            raise SessionStateError(
+                "this session does not move nodes: commit or abandon it, and open one with "
+                "Repository.rearrange_session",
+                ErrorKind.NON_REARRANGE_SESSION,
+            )
+        self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
+
+        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
+        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
+        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
+        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
+        fit); as a write does in a session that cannot.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.shift_array("/t", [1])
+        >>> array[:].tolist()
+        [0, 0, 0, 1, 2, 3]
+        """
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        with workspace.committing():
+            node = workspace.require_array(path)
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[list[int]], Iterable[int] | None],
+        backward: Callable[[list[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Put every chunk of an array where ``forward`` says; no bytes are copied.
+
+        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
+        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
+        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
+        place the last counts.
+
+        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
+        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
+        >>> array[:].tolist()
+        [4, 5, 2, 3, 0, 1]
+        """
+        for function in (forward, backward):
+            if function is not None and not callable(function):
+                raise TypeError(f"expected a function, found {type(function).__name__}")
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        node = workspace.require_array(path)
+        edits = reindexed(node, workspace.table(path), forward, backward)
+        workspace.set_refs(path, edits)
+
+    def _to_change(self, path: str) -> str:
+        self._require_not_reading()
+        self.require_writable()
+        return _from_root(path)
+
+    def _require_not_reading(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open another one with Repository.writable_session, or "
+                "rearrange_session, to change something",
+                ErrorKind.READ_ONLY_SESSION,
+            )
+
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self.require_writable()
+        self._require_changeable()
         state = self._state
         state.workspace.discard()
         state.merged.clear()
@@ -180,39 +291,67 @@ class Session:
 
         After it the session reads the new snapshot.
         """
-        state = self._state
-        with state.workspace.committing():
-            return self._commit(state, message, metadata, allow_empty)
+        return self._end(COMMIT, message, metadata, allow_empty)
 
-    def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
-        if state.branch is None or state.mode is SessionMode.readonly:
+    def amend(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
+        """Make a commit that takes the place of the branch's last one, and does what both did; its id.
+
+        The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
+        are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
+        repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
+        (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
+        """
+        self._state.workspace.context.require_version_2()
+        return self._end(AMEND, message, metadata, allow_empty)
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Save the changes as a snapshot that no branch leads to; its id.
+
+        It follows the snapshot that the session started from, wherever the branch is now; create a branch or
+        tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
+        """
+        return self._end(FLUSH, message, metadata)
+
+    def _end(
+        self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
+    ) -> str:
+        state = self._state
+        told = f"{ending.name} on {state.branch!r}"
+        with state.workspace.committing(), span(ending.name), timed(_log, told):
+            self._require_ending(ending, allow_empty)
+            workspace = state.workspace
+            id_ = end_session(
+                workspace.context,
+                ending,
+                state.branch,
+                workspace.snapshot,
+                workspace.own(),
+                message,
+                {**state.default_metadata, **(metadata or {})},
+                workspace.writer.flush,
+            )
+            state.workspace = workspace.moved_to(id_)
+            state.mode = SessionMode.readonly
+            state.merged.clear()
+            return id_to_text(id_)
+
+    def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
+        state = self._state
+        if ending.moves_branch and (state.branch is None or self.read_only):
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        if now_us() >= state.expires_at:
+        if not self.read_only and now_us() >= state.expires_at:
             raise SessionStateError(
                 f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
                 "its chunks. Open a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
-        workspace = state.workspace
-        if not workspace.has_changes and not allow_empty:
+        if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
-        told = {**state.default_metadata, **(metadata or {})}
-        id_ = commit_changes(
-            workspace.context,
-            state.branch,
-            workspace.snapshot,
-            workspace.own(),
-            message,
-            told,
-            workspace.writer.flush,
-        )
-        state.workspace = workspace.moved_to(id_)
-        state.mode = SessionMode.readonly
-        state.merged.clear()
-        return id_to_text(id_)
 
     # Forks
 
@@ -236,13 +375,20 @@ class Session:
         """Take over what forks of this session have changed.
 
         Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
-        nothing is merged.
+        nothing is merged. A fork may come back again, with more or without: what was merged already is the
+        same reference, and no conflict.
         """
-        state = self._state
-        self.require_writable()
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+        with self._state.workspace.committing():  # and other threads wait, each with its forks
+            self._merge(others)
+
+    def _merge(self, others: Sequence[ForkSession]) -> None:
+        state = self._state
+        self._require_changeable()
+        for other in others:
+            _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
                     f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
@@ -253,25 +399,26 @@ class Session:
                     "the session has discarded the changes that this fork was made with",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
-        forks = [other._state.workspace for other in others if other._state.workspace.has_changes]
+        # One that is there twice, or the session itself, brings nothing more.
+        forks = list({id(other._state.workspace): other._state for other in others}.values())
+        forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
         if not forks:
             return
-        for workspace in forks:
-            workspace.writer.flush()
-        changes = [workspace.own() for workspace in forks]
-        oldest = min(other._state.generation for other in others)
+        for fork in forks:
+            fork.workspace.writer.flush()
+        changes = [fork.workspace.own() for fork in forks]
         self._seal()
-        check_forks(changes, [merged.changes for merged in state.merged if merged.generation >= oldest])
-        own = state.workspace
-        own.seal(merge_forks(own.base, ChangeSet(), changes))
-        state.merged += [_Merged(state.generation, each) for each in changes]
+        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
+        state.workspace.merge(changes, twins)
+        for each in changes:
+            state.merged.add(state.generation, each)
         state.generation += 1
 
     def _seal(self) -> None:
         """What was changed since the last fork or merge is something that earlier forks have not seen."""
         state = self._state
         if state.workspace.changes:
-            state.merged.append(_Merged(state.generation, state.workspace.changes))
+            state.merged.add(state.generation, state.workspace.changes)
             state.generation += 1
             state.workspace.seal()
 
@@ -283,8 +430,7 @@ class Session:
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
-        if workspace.require(path).array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        workspace.require_array(path)
         return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
     async def chunk_coordinates(
@@ -323,10 +469,33 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    amend_async = awaitable(amend)
+    flush_async = awaitable(flush)
+    move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+def _from_root(path: str) -> str:
+    if not path.startswith("/"):
+        raise InvalidInputError(
+            f"expected a path from the root, like '/{path}', found {path!r}", ErrorKind.INVALID_PATH
+        )
+    return absolute(path)
+
+
+def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
+    if mine is not other:
+        kinds = {
+            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
+            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
+        }
+        raise SessionStateError(
+            f"a {mine.name} session takes over forks of its own kind, found one of a {other.name} session",
+            kinds.get(mine, ErrorKind.MERGE_NOT_ALLOWED),
+        )
 
 
 class ForkSession(Session):
