@@ -69,11 +69,15 @@ def merged_prefixes(parts: Iterable[frozenset[str]]) -> tuple[str, ...]:
 
 
 def new_config(
-    settings: Mapping[str, Any], prefixes: Iterable[str], extra: Iterable[VirtualChunkContainer]
+    settings: Mapping[str, Any],
+    prefixes: Iterable[str],
+    extra: Iterable[VirtualChunkContainer],
+    over: RepositoryConfig | None,
 ) -> tuple[RepositoryConfig, list[str]]:
     """The configuration to save, and what of ``prefixes`` was left out.
 
-    Raises ``FormatError`` where the old configuration is not what it should be.
+    ``extra`` are further containers; what ``over`` sets goes before all else. Raises ``FormatError`` where
+    the old configuration is not what it should be.
     """
     with decoding(CONFIG):
         document = {
@@ -99,7 +103,7 @@ def new_config(
             config.set_virtual_chunk_container(container)
     for container in extra:
         config.set_virtual_chunk_container(container)
-    return config, left_out
+    return config if over is None else config.merge(over), left_out
 
 
 def _container(prefix: str, store: Any) -> VirtualChunkContainer:

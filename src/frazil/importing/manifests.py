@@ -7,8 +7,8 @@ same node in one manifest, one file becomes several *variants*, since a new mani
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from frazil.format.older.values import OldManifest
 from frazil.importing.containers import url_prefixes
 from frazil.importing.history import Users
 from frazil.importing.ids import NewIds
+
+#: Locations to sizes in bytes, -1 where it is not known.
+Sizes = Callable[[Sequence[str]], NDArray[np.int64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Conversion:
     """What became of one old manifest.
 
     ``chunks`` maps the new ids of the chunk files that it refers to, to the old ones. ``prefixes`` says where
-    its virtual chunks are. ``unused`` counts references that were left behind.
+    its virtual chunks are. ``unused`` counts references that were left behind, ``cut`` those that were cut at
+    the end of their objects.
     """
 
     converted: tuple[Converted, ...]
@@ -46,18 +50,27 @@ class Conversion:
     chunks: Mapping[bytes, bytes]
     prefixes: frozenset[str]
     unused: int
+    cut: int
 
 
 def convert(
-    old: OldManifest, old_id: bytes, users: Users, ids: NewIds, chunks_at: str | None, level: int
+    old: OldManifest,
+    old_id: bytes,
+    users: Users,
+    ids: NewIds,
+    chunks_at: str | None,
+    level: int,
+    sizes: Sizes | None = None,
 ) -> Conversion:
-    """``chunks_at`` is a URL prefix, where chunk files are to be referred to as virtual chunks."""
+    """``chunks_at`` is a URL prefix, where chunk files are to be referred to as virtual chunks; ``sizes``
+    tells how large virtual objects are, where references beyond their ends are to be cut.
+    """
     ranks: dict[bytes, set[int]] = {}
     for (_, rank), new in users.items():
         for id_ in new:
             ranks.setdefault(id_, set()).add(rank)
     variants: list[dict[bytes, ChunkTable]] = [{} for _ in range(max(map(len, ranks.values()), default=0))]
-    used = 0
+    used = cut = 0
     for (node, rank), new in users.items():
         table = old.tables.get((node, rank))
         if table is None:
@@ -74,6 +87,9 @@ def convert(
             own = id_list(table.chunk_ids)
             chunks.update(zip(own, map(old.chunk_names.get, own, own), strict=True))
             prefixes |= url_prefixes(table.foreign.locations.texts())
+            if sizes is not None:
+                table, number_cut = cut_at_the_end(table, sizes)
+                cut += number_cut
             arrays[id_] = table if chunks_at is None else as_virtual(table, chunks_at, old.chunk_names)
         manifest = Manifest(ids.manifest(old_id, number), arrays)
         file = encode_manifest(manifest, level=level, locations=LocationCompression())
@@ -82,7 +98,19 @@ def convert(
         count = sum(map(len, arrays.values()))
         converted.append(Converted(manifest.id, len(file), count, bounds))
     unused = sum(map(len, old.tables.values())) - used
-    return Conversion(tuple(converted), tuple(files), chunks, frozenset(prefixes), unused)
+    return Conversion(tuple(converted), tuple(files), chunks, frozenset(prefixes), unused, cut)
+
+
+def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
+    """Virtual references no longer than their objects, if their size is known; and how many were longer."""
+    found = sizes(table.foreign.locations.texts())
+    rows = np.flatnonzero(table.kind == ChunkKind.VIRTUAL)
+    ends = found[table.source[rows]]
+    left = ends - np.minimum(table.offset[rows], np.uint64(1 << 62)).astype(np.int64)
+    long = (ends >= 0) & (left > 0) & (table.length[rows] > np.maximum(left, 0).astype(np.uint64))
+    length = table.length.copy()
+    length[rows[long]] = left[long].astype(np.uint64)
+    return replace(table, length=length), int(np.count_nonzero(long))
 
 
 def as_virtual(table: ChunkTable, prefix: str, names: Mapping[bytes, bytes]) -> ChunkTable:

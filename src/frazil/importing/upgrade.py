@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import filterfalse
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,17 +47,20 @@ from frazil.importing.containers import merged_prefixes, new_config
 from frazil.importing.history import History, Users, Version, read_history
 from frazil.importing.ids import NewIds
 from frazil.importing.logs import translated, worked_out
-from frazil.importing.manifests import Conversion, Converted, convert
+from frazil.importing.manifests import Conversion, Converted, Sizes, convert
 from frazil.importing.nodes import new_nodes
 from frazil.importing.record import new_info
 from frazil.importing.report import ImportReport
+from frazil.importing.sizes import sizes_of
 from frazil.importing.source import Refs, Source
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
+from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import to_document
 from frazil.repository.generations import older_layout
 from frazil.repository.puts import Puts, putting
 from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import PROBES, probe_conditions
 
 Chunks = Literal["auto", "copy", "reference"]
@@ -69,7 +72,12 @@ _OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
 
 
 def upgrade(
-    source_storage: Storage, target_storage: Storage | None = None, *, chunks: Chunks = "auto"
+    source_storage: Storage,
+    target_storage: Storage | None = None,
+    *,
+    chunks: Chunks = "auto",
+    config: RepositoryConfig | None = None,
+    authorize_virtual_chunk_access: Mapping[str, AnyCredential | None] | None = None,
 ) -> ImportReport:
     """Import a repository of a format older than spec version 1 (0.1.0a1 to 0.1.3, and the draft before).
 
@@ -81,6 +89,11 @@ def upgrade(
     they are, and refers to them as virtual chunks, which have to be authorised when the repository is
     opened. ``"auto"`` copies them, but for an import in place, where the new repository can use them as
     they are. (Files of the draft have other names, and are always copied then.)
+
+    What ``config`` sets is saved with the new repository, over what the old one had. Some old repositories
+    have virtual references that are longer than their objects, which nobody reads any more. Where
+    ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to look
+    at the objects, such references are cut at the end.
 
     An import that was interrupted can be repeated, and goes on; one that is done does nothing.
 
@@ -108,7 +121,9 @@ def upgrade(
     if there is None and not in_place:
         _require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
-    job = _Job(source, target, refs, history, users, ids, reference, in_place)
+    settings = source.settings()
+    look_up = sizes_of(settings, config, authorize_virtual_chunk_access or {})
+    job = _Job(source, target, refs, history, users, ids, reference, in_place, settings, config, look_up)
     if there is not None:
         return job.compared(there)
     return job.run()
@@ -141,6 +156,9 @@ class _Job:
         ids: NewIds,
         reference: bool,
         in_place: bool,
+        settings: dict[str, Any],
+        config: RepositoryConfig | None,
+        sizes: Sizes | None,
     ) -> None:
         self.source = source
         self.target = target
@@ -149,6 +167,9 @@ class _Job:
         self.users = users
         self.ids = ids
         self.in_place = in_place
+        self.settings = settings
+        self.config = config
+        self.sizes = sizes
         self.own_chunks = in_place and source.layout is not DRAFT
         self.container = container_of(source) if reference else None
         self.assets = Assets(target, CacheLimits())
@@ -159,8 +180,7 @@ class _Job:
         """Write everything."""
         if not self.target.is_local:
             probe_conditions(self.target)
-        settings = self.source.settings()
-        new_config(settings, (), ())  # better told now than at the end
+        new_config(self.settings, (), (), None)  # better told now than at the end
         manifests = self._convert()
         self._manifests = manifests.converted()
         report = self._chunks(self._report(manifests), manifests)
@@ -169,7 +189,7 @@ class _Job:
                 self._write(version, puts)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
         own = [] if self.container is None else [self.container]
-        config, left_out = new_config(settings, prefixes, own)
+        config, left_out = new_config(self.settings, prefixes, own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         info = new_info(self.refs, self.history, to_document(config), now_us())
@@ -208,7 +228,7 @@ class _Job:
                     return None
                 raise
             at = None if self.container is None else self.container.url_prefix
-            conversion = convert(old, old_id, users, self.ids, at, _LEVEL)
+            conversion = convert(old, old_id, users, self.ids, at, _LEVEL, self.sizes)
             for converted, file in zip(conversion.converted, conversion.files, strict=True):
                 self.target.put(manifest_key(converted.id), file)
             return replace(conversion, files=())
@@ -242,6 +262,12 @@ class _Job:
             for id_, conversion in manifests.conversions.items()
             if conversion.unused
         ]
+        cut = [
+            f"the ends of {conversion.cut} virtual references in manifest {id_to_text(id_)}: "
+            "they are beyond the ends of their objects"
+            for id_, conversion in manifests.conversions.items()
+            if conversion.cut
+        ]
         return ImportReport(
             self.source.generation,
             tuple(sorted(self.refs.branches)),
@@ -252,7 +278,7 @@ class _Job:
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
             chunk_files=len(manifests.chunks()),
-            left_out=(*self.history.left_out, *lost, *unused),
+            left_out=(*self.history.left_out, *lost, *unused, *cut),
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
 

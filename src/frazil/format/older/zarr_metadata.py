@@ -161,7 +161,7 @@ _FILLS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("Complex64", "Complex128"), _complex),
     "String": text,
     "Bytes": _base64,
-    "RawBits": _base64,
+    "RawBits": lambda value: list(bytes(value)),
 }
 
 
