@@ -13,6 +13,7 @@ True
 from frazil.config import (
     Attribution,
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     FeatureFlag,
@@ -134,6 +135,7 @@ __all__ = [
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
+    "ChunksConfig",
     "CompressionAlgorithm",
     "CompressionConfig",
     "ConflictError",

@@ -8,6 +8,7 @@ from frazil.repository.conditions import (
 )
 from frazil.repository.config import (
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     PackingConfig,
@@ -26,6 +27,7 @@ from frazil.storage.object_store_config import ObjectStoreConfig
 __all__ = [
     "Attribution",
     "CachingConfig",
+    "ChunksConfig",
     "CompressionAlgorithm",
     "CompressionConfig",
     "FeatureFlag",

@@ -18,7 +18,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import commit_changes
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
@@ -49,6 +49,14 @@ class State:
     generation: int = 0
     discarded_before: int = 0
     merged: list[_Merged] = field(default_factory=list)
+    session_id: bytes = field(default_factory=new_object_id)
+
+    def ends(self) -> int:
+        """When it can no longer commit. Chunks that were found again may bring that forward."""
+        found = self.workspace.writer.keep_until
+        if found is not None:
+            self.expires_at = min(self.expires_at, found)
+        return self.expires_at
 
 
 class Session:
@@ -128,9 +136,16 @@ class Session:
         return self._state.workspace.has_changes
 
     @property
+    def session_id(self) -> str:
+        """Unique for each session; its forks have the same."""
+        return id_to_text(self._state.session_id)
+
+    @property
     def expires_at(self) -> datetime:
-        """When this session can no longer commit."""
-        return to_datetime(self._state.expires_at)
+        """When this session can no longer commit. With deduplication, a chunk that was found in storage may
+        bring it forward, to no less than a third of the lifetime after it was found.
+        """
+        return to_datetime(self._state.ends())
 
     @property
     def store(self) -> IcechunkStore:
@@ -142,7 +157,23 @@ class Session:
     # Changes
 
     def require_writable(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) if this session can only read."""
+        """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
+        (``session-expired``) after its end.
+        """
+        self._require_not_read_only()
+        self._require_not_ended()
+
+    def _require_not_ended(self) -> None:
+        ends = self._state.ends()
+        if now_us() >= ends:
+            raise SessionStateError(
+                f"this session ended at {to_datetime(ends).isoformat()} and writes nothing any more: garbage "
+                "collection may have removed its chunks. Write them in a new session, or configure a longer "
+                "session_lifetime",
+                ErrorKind.SESSION_EXPIRED,
+            )
+
+    def _require_not_read_only(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.writable_session to change something",
@@ -157,7 +188,7 @@ class Session:
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self.require_writable()
+        self._require_not_read_only()
         state = self._state
         state.workspace.discard()
         state.merged.clear()
@@ -190,12 +221,7 @@ class Session:
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        if now_us() >= state.expires_at:
-            raise SessionStateError(
-                f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
-                "its chunks. Open a new session, or configure a longer session_lifetime",
-                ErrorKind.SESSION_EXPIRED,
-            )
+        self._require_not_ended()
         workspace = state.workspace
         if not workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
@@ -230,7 +256,16 @@ class Session:
         workspace.writer.flush()
         self._seal()
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
-        return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
+        return ForkSession(
+            State(
+                forked,
+                None,
+                state.mode,
+                state.ends(),
+                generation=state.generation,
+                session_id=state.session_id,
+            )
+        )
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
@@ -264,6 +299,7 @@ class Session:
         check_forks(changes, [merged.changes for merged in state.merged if merged.generation >= oldest])
         own = state.workspace
         own.seal(merge_forks(own.base, ChangeSet(), changes))
+        state.expires_at = min(state.expires_at, *(other._state.ends() for other in others))
         state.merged += [_Merged(state.generation, each) for each in changes]
         state.generation += 1
 
@@ -337,6 +373,7 @@ class ForkSession(Session):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._state.ends()  # the writer, which knows of chunks that were found, does not travel
         return (type(self), (self._state,))
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
