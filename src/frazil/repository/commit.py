@@ -77,6 +77,7 @@ def commit_changes(
         snapshot, written = write_version(context, puts, begun.info, parent, changes, message, metadata)
     entry = SnapshotEntry(snapshot.id, parent.id, snapshot.flushed_at, message, metadata)
     context.update(new_commit(branch, parent.id, entry), begun)
+    context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id
