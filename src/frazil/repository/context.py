@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -11,6 +11,7 @@ from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
+from frazil.repository.attribution import Attribution
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.collecting import CollectionWatch
 from frazil.repository.config import RepositoryConfig
@@ -30,6 +31,7 @@ class Context:
     settings: Effective
     assets: Assets
     virtual: VirtualSources
+    attribution: Attribution = field(default_factory=Attribution)
 
     def update(self, change: Change, begun: Attempt | None = None) -> RepoInfo:
         """Change the repository; see ``repository.update``."""

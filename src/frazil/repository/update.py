@@ -19,6 +19,7 @@ any other write succeeded, the next attempt's included.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -41,6 +42,8 @@ class Changed:
     info: RepoInfo
     entry: OpsEntry
 
+
+_log = logging.getLogger(__name__)
 
 #: Gets the current repo info and a time later than everything in it.
 Change = Callable[[RepoInfo, int], Changed]
@@ -158,13 +161,15 @@ def update_repo_info(
             encoded = encode_repo_info(after, level=level)
             answer = storage.put(REPO, encoded, IfVersion(at.version))
             if isinstance(answer, Stored):
-                # Values that a caller gave are not what is read back: tuples become lists, and he may change them.
+                # What a caller gave is not what is read back: tuples become lists, and he may change it.
                 if last_seen is not None and after.metadata is info.metadata and after.config is info.config:
                     last_seen.keep(encoded, after)
                 return after
             refused.append(at.backup)
-        except StorageError:
+            _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
+        except StorageError as error:
             failures += 1
+            _log.warning("attempt %d to update the repository may have failed: %s", attempt + 1, error)
             if failures >= policy.errors:
                 with suppress(StorageError):
                     if mine := _written(storage, read_repo_info(storage)[0], attempts, since):
