@@ -50,6 +50,16 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # Any, without types
         first: list(known) for first, known in yaml.SafeDumper.yaml_implicit_resolvers.items()
     }
 
+    def choose_scalar_style(self) -> str:
+        """Words behind a tag are plain too, where they can be: PyYAML would quote them all."""
+        event = self.event
+        if event.tag and event.tag.startswith("!") and not event.style:
+            self.analysis = self.analysis or self.analyze_scalar(event.value)
+            if self.analysis.allow_block_plain and not self.analysis.multiline:
+                return ""
+        style: str = super().choose_scalar_style()
+        return style
+
 
 for _tag, _pattern, _first in _WORDS:
     for _class in (_Loader, _Dumper):

@@ -220,6 +220,7 @@ class Session:
         >>> session.status().moved_nodes
         [('/data/raw', '/data/v1')]
         """
+        self._state.workspace.context.require_version_2()
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.rearrange_session to move nodes",
