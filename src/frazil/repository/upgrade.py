@@ -2,14 +2,14 @@
 
 Snapshots, manifests, transaction logs and chunks stay as they are; readers look at the version in each file.
 
-1. Read refs, configuration and all snapshot files, and build the repo info with a history of operations made up
-   from them (``history_of``).
+1. Read refs, configuration and all snapshot files, and build the repo info with a history of operations made
+   up from them (``history_of``).
 2. Create ``repo``, if absent. From then on everybody sees a repository of version 2.
 3. Read the refs again. If a writer has changed them meanwhile, build the repo info anew and replace it.
 4. Delete the files of version 1: ``main`` first, since without it they are nobody's.
 
-A call that was interrupted before 2. has changed nothing. After that another call goes on: with 3., as long as
-nobody has written to the upgraded repository and ``main`` is there, and with 4.
+A call that was interrupted before 2. has changed nothing. After that another call goes on: with 3., as long
+as nobody has written to the upgraded repository and ``main`` is there, and with 4.
 
 A writer of version 1 who comes after 3. looks for ``repo`` when he has written, and is told (``catalog_v1``).
 The reference's writers do not look: for them, as its documentation says, nobody else may be at work.
@@ -57,8 +57,7 @@ from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
 
 _PREFETCH: Final = 64
 _TRIES: Final = 5
-#: What is said to have happened to a snapshot comes so much later, in microseconds, each one later than the one
-#: before.
+#: What is said to have happened to a snapshot comes so much later, in microseconds, and one after the other.
 _CREATED, _DELETED = 1_000, 2_000
 
 
@@ -75,9 +74,9 @@ def upgrade_icechunk_repository(
     and another call goes on. ``dry_run`` does all but write. ``prefetch_concurrency`` snapshot files are read
     at once, 64 by default. The old handle, and others of version 1, refuse to work afterwards.
 
-    Raises ``SessionStateError`` (``invalid-repository-migration``) if the repository has version 2, and no files
-    are left to delete; ``ConflictError`` if somebody has committed to version 1 when others had already written
-    to the upgraded repository.
+    Raises ``SessionStateError`` (``invalid-repository-migration``) if the repository has version 2, and no
+    files are left to delete; ``ConflictError`` if somebody has committed to version 1 when others had already
+    written to the upgraded repository.
 
     >>> import frazil
     >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
@@ -146,7 +145,7 @@ def _read(storage: Storage) -> _State:
 
 
 def _read_snapshots(storage: Storage, tips: Iterable[bytes], readers: int) -> dict[bytes, SnapshotEntry]:
-    """All that the tips reach. Files are read in the order of the listing, not of the history: side by side."""
+    """All that the tips reach. Files are read as they are listed, not along the history: side by side."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
         key = snapshot_key(id_)
@@ -206,9 +205,9 @@ def history_of(
 ) -> list[OpsEntry]:
     """Operations that may have led here, oldest first, all at different times.
 
-    A snapshot is a commit to ``main`` if that has it, else to the first branch that has. A branch was created,
-    and a tag, a millisecond after the snapshot where it is; a tag was deleted another one later. What was
-    about snapshots that are gone happened to the first one.
+    A snapshot is a commit to ``main`` if that has it, else to the first branch that has. A branch was
+    created, and a tag, a millisecond after the snapshot where it is; a tag was deleted another one later.
+    What was about snapshots that are gone happened to the first one.
     """
     events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
     told = {root}
