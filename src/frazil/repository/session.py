@@ -13,7 +13,14 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks, merge_forks
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+)
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository import present
@@ -21,12 +28,17 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.commit import commit_changes
 from frazil.repository.config import RepositoryConfig
+from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.paths import absolute
+from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+#: Of a commit's metadata, what the format keeps for itself.
+_RESERVED = "__icechunk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,27 +181,97 @@ class Session:
         message: str,
         metadata: dict[str, Any] | None = None,
         *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
         allow_empty: bool = False,
     ) -> str:
         """Make the changes the new tip of the branch; the id of the snapshot.
 
+        With ``rebase_with``, a commit that comes too late is rebased with this solver and tried again, up to
+        ``rebase_tries`` times; the metadata then say under ``__icechunk`` how often it was rebased. What a
+        lost attempt has written and is still good is used by the next.
+
         Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
-        first: nothing is lost, the session keeps its changes. Raises ``SessionStateError`` without changes
+        first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` as ``rebase``
+        does. Raises ``SessionStateError`` without changes
         (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
         (``commit-not-allowed``) or has expired (``session-expired``).
 
         After it the session reads the new snapshot.
         """
         state = self._state
+        if rebase_with is not None:
+            require_solver(rebase_with)
+        if rebase_tries < 0:
+            raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
+        told = {**state.default_metadata, **(metadata or {})}
+        attempts = 0
         with state.workspace.committing():
-            return self._commit(state, message, metadata, allow_empty)
+            while True:
+                if rebase_with is not None:
+                    known = told.get(_RESERVED)
+                    known = known if isinstance(known, dict) else {}
+                    told[_RESERVED] = {**known, "rebase_attempts": attempts}
+                try:
+                    return self._commit(state, message, told, allow_empty)
+                except ConflictError as error:
+                    if rebase_with is None or attempts >= rebase_tries:
+                        raise
+                    if error.kind != ErrorKind.COMMIT_CONFLICT:
+                        raise
+                self._rebase(state, rebase_with)
+                attempts += 1
 
-    def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Take the session's changes to the tip of its branch, so that they can be committed there.
+
+        Changes that do not conflict with what was committed meanwhile go on as they are; the solver decides
+        the others. Afterwards the session reads the tip with its own changes.
+
+        Raises ``RebaseFailedError``, with ``snapshot`` and ``conflicts``, for what the solver leaves
+        undecided: the session then stands right before that snapshot, and keeps its changes. Raises
+        ``SessionStateError`` if the session cannot commit (``commit-not-allowed``), or if a transaction log
+        on the way is gone (``rebase-tx-log-pruned``).
+
+        Forks that were made before cannot be merged any more: merge them first.
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     made = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> early, late = repo.writable_session("main"), repo.writable_session("main")
+        >>> zarr.open_array(early.store, path="t")[:2] = 1
+        >>> zarr.open_array(late.store, path="t")[2:] = 2
+        >>> snapshot = early.commit("the first half")
+        >>> late.rebase(frazil.ConflictDetector())
+        >>> snapshot = late.commit("the second half")
+        >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+        [1, 1, 2, 2]
+        """
+        state = self._state
+        with state.workspace.committing():
+            self._rebase(state, solver)
+
+    def _rebase(self, state: State, solver: ConflictSolver) -> None:
+        branch = self._require_branch(state)
+        before = state.workspace.snapshot_id
+        try:
+            rebase(state.workspace, branch, solver, _reading)
+        finally:
+            if state.workspace.snapshot_id != before:
+                # Forks of the old snapshot are refused, whatever they have seen.
+                state.merged.clear()
+
+    def _require_branch(self, state: State) -> str:
         if state.branch is None or state.mode is SessionMode.readonly:
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
+        return state.branch
+
+    def _commit(self, state: State, message: str, told: dict[str, Any], allow_empty: bool) -> str:
+        branch = self._require_branch(state)
         if now_us() >= state.expires_at:
             raise SessionStateError(
                 f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
@@ -199,10 +281,9 @@ class Session:
         workspace = state.workspace
         if not workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
-        told = {**state.default_metadata, **(metadata or {})}
         id_ = commit_changes(
             workspace.context,
-            state.branch,
+            branch,
             workspace.snapshot,
             workspace.own(),
             message,
@@ -323,10 +404,16 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    rebase_async = awaitable(rebase)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+def _reading(workspace: Workspace) -> Session:
+    """A session that reads a workspace."""
+    return Session(State(workspace, None, SessionMode.readonly, 0))
 
 
 class ForkSession(Session):

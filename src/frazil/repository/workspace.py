@@ -119,6 +119,20 @@ class Workspace:
         moved._committed = True
         return moved
 
+    def continue_on(self, snapshot_id: bytes, changes: ChangeSet) -> None:
+        """Go on from another snapshot, with changes that were made for it."""
+        with self._turn, self._lock:
+            self.snapshot_id = snapshot_id
+            self.sealed = ChangeSet()
+            self.changes = changes
+            for derived in ("snapshot", "start", "base"):
+                self.__dict__.pop(derived, None)
+            self._arrays.clear()
+
+    def keep(self, data: Buffer) -> ChunkRef:
+        """Store the bytes of a chunk, inline or in a pack."""
+        return self._inline(data) or self.writer.write(data)
+
     def committing(self) -> RLock:
         """To hold while the changes are committed."""
         return self._turn
@@ -271,7 +285,7 @@ class Workspace:
     def write(self, path: str, coords: Coords, data: Buffer) -> None:
         """Store one chunk: inline, packed, or as a file of its own."""
         self._check(path, coords)
-        self.set_ref(path, coords, self._inline(data) or self.writer.write(data))
+        self.set_ref(path, coords, self.keep(data))
 
     async def write_async(self, path: str, coords: Coords, data: Buffer) -> None:
         self._check(path, coords)

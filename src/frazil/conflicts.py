@@ -1,0 +1,22 @@
+"""Conflicts of a rebase or merge, and solvers that decide them."""
+
+from frazil.changes.conflicts import ConflictType, Did
+from frazil.repository.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    Side,
+    VersionSelection,
+)
+
+__all__ = [
+    "BasicConflictSolver",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictSolver",
+    "ConflictType",
+    "Did",
+    "Side",
+    "VersionSelection",
+]
