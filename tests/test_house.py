@@ -21,11 +21,13 @@ SOURCE = REPOSITORY / "src"
 ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"errors", "display"}
+COMMON = {"about", "errors", "display", "logs"}
 
 # Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
 MAY_IMPORT: dict[str, set[str]] = {
+    "about": set(),
     "errors": set(),
+    "logs": set(),
     "display": set(),
     "format": set(),
     "storage": set(),
@@ -75,6 +77,11 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
+    (
+        "frazil.storage.named",
+        "frazil.storage.constructors",
+    ): "class methods of `Storage` make its subclasses: an edge downwards",
+    ("frazil.storage.named", "frazil.storage.from_options"): "the same",
 }
 
 

@@ -10,6 +10,7 @@
 True
 """
 
+from frazil.about import __version__, print_debug_info, user_agent
 from frazil.config import (
     Attribution,
     CachingConfig,
@@ -84,6 +85,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
@@ -116,8 +118,6 @@ from frazil.storage import (
 )
 from frazil.store import IcechunkStore
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
-
-__version__ = "0.1.0"
 
 
 def spec_version() -> int:
@@ -222,8 +222,10 @@ __all__ = [
     "http_storage",
     "http_store",
     "in_memory_storage",
+    "initialize_logs",
     "local_filesystem_storage",
     "local_filesystem_store",
+    "print_debug_info",
     "r2_storage",
     "redirect_storage",
     "s3_anonymous_credentials",
@@ -233,6 +235,9 @@ __all__ = [
     "s3_static_credentials",
     "s3_storage",
     "s3_store",
+    "set_logs_filter",
+    "shutdown_telemetry",
     "spec_version",
     "tigris_storage",
+    "user_agent",
 ]

@@ -1,5 +1,6 @@
 """Configuration of a repository."""
 
+from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.repository.attribution import Attribution
 from frazil.repository.conditions import (
     ManifestPreloadCondition,
@@ -40,4 +41,7 @@ __all__ = [
     "PackingConfig",
     "RepoUpdateRetryConfig",
     "RepositoryConfig",
+    "initialize_logs",
+    "set_logs_filter",
+    "shutdown_telemetry",
 ]

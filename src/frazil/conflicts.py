@@ -1,6 +1,7 @@
 """Conflicts of a rebase or merge, and solvers that decide them."""
 
-from frazil.changes.conflicts import ConflictType, Did
+from frazil.changes.conflicts import ConflictType
+from frazil.changes.meeting import Did
 from frazil.repository.conflicts import (
     BasicConflictSolver,
     Conflict,

@@ -117,6 +117,17 @@ def _html(name: str, value: Shown) -> str:
     return f"  <details>\n{summary}\n{body}\n  </details>"
 
 
+def _body(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
+    header = f'  <div class="frazil-header">{escape(title)}</div>'
+    shown = (_html(name, value) for name, value in rows)
+    return "\n".join(['<div class="frazil-repr">', header, *shown, "</div>"])
+
+
+def record_html(title: str, rows: Iterable[tuple[str, Shown]]) -> str:
+    """A record as HTML, of something that is not a ``Record``: of a handle, say."""
+    return _STYLE + _body(title, rows) + "\n"
+
+
 class Record:
     """A value that prints as a record. Subclasses name themselves and give their rows."""
 
@@ -142,13 +153,37 @@ class Record:
         return str(self)
 
     def _html_body(self) -> str:
-        header = f'  <div class="frazil-header">{escape(self._title())}</div>'
-        rows = (_html(name, value) for name, value in self._rows())
-        return "\n".join(['<div class="frazil-repr">', header, *rows, "</div>"])
+        return _body(self._title(), self._rows())
 
     def _repr_html_(self) -> str:
         """The record as HTML, for notebooks."""
         return _STYLE + self._html_body() + "\n"
+
+
+class Lines(Record):
+    """A record out of the text that something prints as: lines of ``name: value`` after its title."""
+
+    def __init__(self, title: str, text: str) -> None:
+        self._named = title
+        self._text = text
+
+    def _title(self) -> str:
+        return self._named
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return (line.partition(": ")[::2] for line in self._text.splitlines()[1:])
+
+
+class NamedEnum(Enum):
+    """An enumeration whose members print as ``Class.member``, with numbers as values."""
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
 
 
 Check = Callable[[str, Any], None]

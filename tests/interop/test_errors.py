@@ -59,6 +59,18 @@ class Scene:
     def reading(self) -> Any:
         return self.repo.readonly_session("main")
 
+    @property
+    def moving(self) -> Any:
+        return self.repo.rearrange_session("main")
+
+    def set_moving(self, key: str) -> None:
+        self.set(key, session=self.moving)
+
+    def without(self, feature: str) -> Any:
+        """The repository, with a feature turned off."""
+        self.repo.set_feature_flag(feature, False)
+        return self.repo
+
     def elsewhere(self, name: str = "nothing") -> Any:
         return self.package.local_filesystem_storage(str(self.path / name))
 
@@ -94,8 +106,14 @@ def fork_of(scene: Scene) -> Any:
 
 
 def disabled(scene: Scene) -> None:
-    scene.repo.set_feature_flag("create_tag", False)
-    scene.repo.create_tag("new", scene.tip)
+    scene.without("create_tag").create_tag("new", scene.tip)
+
+
+def moved_meanwhile(scene: Scene) -> None:
+    session = scene.moving
+    session.move("/a", "/b")
+    scene.without("move_node")
+    session.commit("x")
 
 
 def modified(scene: Scene) -> None:
@@ -322,6 +340,66 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
     "virtual of nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.virtual("none/c/0")),
     "modified since": ("StorageError", "virtual-chunk-modified", modified),
     "not authorised": ("InvalidInputError", "unauthorized-virtual-chunk-container", unauthorised),
+    # moves
+    "move in a writable session": (
+        "SessionStateError",
+        "non-rearrange-session",
+        lambda s: s.session.move("/a", "/b"),
+    ),
+    "move what only reads": ("ReadOnlyError", "read-only-session", lambda s: s.reading.move("/a", "/b")),
+    "write while moving": ("SessionStateError", "rearrange-session-only", lambda s: s.set_moving("a/c/0/0")),
+    "create while moving": (
+        "SessionStateError",
+        "rearrange-session-only",
+        lambda s: zarr.create_group(s.moving.store, path="new"),
+    ),
+    "delete while moving": (
+        "SessionStateError",
+        "rearrange-session-only",
+        lambda s: sync(s.moving.store.delete_dir("g")),
+    ),
+    "move from where": ("InvalidInputError", "invalid-path", lambda s: s.moving.move("a", "/b")),
+    "move to where": ("InvalidInputError", "invalid-path", lambda s: s.moving.move("/a", "b")),
+    "move up": ("InvalidInputError", "invalid-path", lambda s: s.moving.move("/a", "/g/../b")),
+    "move nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.moving.move("/none", "/b")),
+    "move below itself": (
+        "SessionStateError",
+        "move-into-self-or-descendant",
+        lambda s: s.moving.move("/g", "/g/b"),
+    ),
+    "move the root": (
+        "SessionStateError",
+        "move-into-self-or-descendant",
+        lambda s: s.moving.move("/", "/b"),
+    ),
+    "move onto another": ("AlreadyExistsError", "move-wont-overwrite", lambda s: s.moving.move("/a", "/g")),
+    "move below nothing": (
+        "SessionStateError",
+        "move-destination-parent-missing",
+        lambda s: s.moving.move("/a", "/none/b"),
+    ),
+    "move below an array": (
+        "SessionStateError",
+        "move-destination-parent-not-group",
+        lambda s: s.moving.move("/g", "/a/b"),
+    ),
+    "move in an unknown branch": (
+        "RefNotFoundError",
+        "ref-not-found",
+        lambda s: s.repo.rearrange_session("nope"),
+    ),
+    "nothing moved": ("SessionStateError", "no-changes-to-commit", lambda s: s.moving.commit("x")),
+    "moves are disabled": (
+        "SessionStateError",
+        "feature-flag-disabled",
+        lambda s: s.without("move_node").rearrange_session("main"),
+    ),
+    "moves were disabled": ("SessionStateError", "feature-flag-disabled", moved_meanwhile),
+    "closed: rearrange": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().rearrange_session("main"),
+    ),
     # what changed
     "diff backwards": (
         "InvalidInputError",
@@ -374,10 +452,10 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
 }
 
 LATER = {
-    "amend, move, rebase and shift_array": (frazil.Session, ("amend", "move", "rebase", "shift_array")),
+    "amend, rebase and shift_array": (frazil.Session, ("amend", "rebase", "shift_array")),
     "expiration, garbage, inspection": (
         frazil.Repository,
-        ("expire_snapshots", "garbage_collect", "rearrange_session", "inspect_snapshot"),
+        ("expire_snapshots", "garbage_collect", "inspect_snapshot"),
     ),
 }
 

@@ -3,6 +3,7 @@
 A change set is relative to the nodes of one snapshot (``base``), which every question brings along: the
 change set itself stays small, can be pickled, and merged with those of forks.
 
+    moves     node id -> from which path of the base to which; all else is relative to the base after these
     nodes     path -> the node as it is now; None where the base's node is gone
     created   ids of nodes that the base does not have
     updated   ids of the base's nodes with other metadata
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.chunk_edits import ChunkEdits, Coords
+from frazil.changes.moves import Moves, moved
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.manifest import ChunkRef, ChunkTable
@@ -32,13 +34,21 @@ class ChangeSet:
     updated: set[bytes] = field(default_factory=set)
     deleted: dict[bytes, bool] = field(default_factory=dict)
     chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
+    moves: Moves = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.created or self.updated or self.deleted or any(self.chunks.values()))
+        return bool(self.created or self.updated or self.deleted or self.moves or any(self.chunks.values()))
 
     def copy(self) -> ChangeSet:
         chunks = {id_: edits.copy() for id_, edits in self.chunks.items()}
-        return ChangeSet(dict(self.nodes), set(self.created), set(self.updated), dict(self.deleted), chunks)
+        return ChangeSet(
+            dict(self.nodes),
+            set(self.created),
+            set(self.updated),
+            dict(self.deleted),
+            chunks,
+            dict(self.moves),
+        )
 
     # Nodes
 
@@ -175,6 +185,16 @@ class ChangeSet:
 
     def apply(self, base: NodeTable) -> NodeTable:
         """The base's nodes with these changes; references are not part of it."""
+        return self.edited(self.moved(base))
+
+    def moved(self, base: NodeTable) -> NodeTable:
+        """The base's nodes at their new places: what the methods above are asked with."""
+        return moved(base, self.moves)
+
+    def edited(self, base: NodeTable) -> NodeTable:
+        """The nodes of ``moved`` with all other changes."""
+        if not self.nodes:
+            return base
         rows = np.fromiter(map(base.find, self.nodes), np.int64, len(self.nodes))
         return base.edit(
             rows[rows >= 0], NodeTable.from_nodes([node for node in self.nodes.values() if node])

@@ -21,25 +21,24 @@ Relations:
     IN_ARRAY    a new node of ours would be below an array of theirs; the conflict has the array's path
     GROUP_GONE  a new node of ours would be below a group that is gone; the conflict has the group's path
     BELOW       a new node of theirs would be below a group that is gone
-    RENAMED     one node, that was moved for itself and not along with its group
+    TORN        one node, that both moved, each to another place
+    BLOCKED     a node that ours moved would be where theirs has another one
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet
-from frazil.changes.edits import Edits, ancestors, edits_of, in_both, parent_of, rows_of
+from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.meeting import Did, Meeting
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
-from frazil.format.ids import id_matrix
-from frazil.format.snapshot import NodeTable
+from frazil.format.ids import NODE_ID_BYTES, id_matrix
 
 
 class ConflictType(Enum):
@@ -63,16 +62,6 @@ class ConflictType(Enum):
     def __str__(self) -> str:
         words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in self.name)
         return words.strip().capitalize()
-
-
-class Did(Enum):
-    """What one side did to a node."""
-
-    CREATED = "created"
-    UPDATED = "updated its metadata"
-    WROTE = "set or deleted chunks"
-    DELETED = "deleted"
-    MOVED = "moved"
 
 
 class Of(Enum):
@@ -99,73 +88,6 @@ class Clash:
 type Met = tuple[str, bytes, U32 | None]
 
 
-@dataclass(frozen=True, eq=False)
-class Meeting:
-    """Ours and theirs, and what each question about them needs."""
-
-    changes: ChangeSet
-    base: NodeTable
-    theirs: Edits
-    tip: NodeTable
-
-    @cached_property
-    def ours(self) -> Edits:
-        return edits_of(self.changes, self.base)
-
-    @cached_property
-    def places(self) -> dict[str, str]:
-        """Where ours go in the tip, of those paths that are not the same: theirs moved the node or its group.
-
-        A new node goes where its group went.
-        """
-        sources = dict(self.theirs.moved.values())
-        if not sources:
-            return {}
-        mine = [*self.ours.created.values(), *self.ours.updated.values()]
-        mine += [edits.path for edits in self.changes.chunks.values()]
-        new = set(self.ours.created.values())
-
-        def place(path: str) -> str:
-            above = path
-            while above in new and above != "/":
-                above = parent_of(above)
-            return sources[above] + path[len(above) :] if above in sources else path
-
-        return {path: now for path in mine if (now := place(path)) != path}
-
-    def place(self, path: str) -> str:
-        """Where a path of ours is in the tip."""
-        return self.places.get(path, path)
-
-    @cached_property
-    def our_groups(self) -> set[str]:
-        """Paths in the tip of groups that ours created."""
-        ours = self.ours
-        return {self.place(path) for id_, path in ours.created.items() if id_ not in ours.arrays}
-
-    def our(self, did: Did) -> dict[bytes, str]:
-        """Nodes to which ours did this, with their paths."""
-        return _nodes(self.ours, did)
-
-    def their(self, did: Did) -> dict[bytes, str]:
-        """Nodes to which theirs did this."""
-        return _nodes(self.theirs, did)
-
-
-def _nodes(edits: Edits, did: Did) -> dict[bytes, str]:
-    match did:
-        case Did.CREATED:
-            return edits.created
-        case Did.UPDATED:
-            return edits.updated
-        case Did.WROTE:
-            return edits.written
-        case Did.DELETED:
-            return edits.deleted
-        case Did.MOVED:
-            return {id_: target for id_, (_, target) in edits.moved.items()}
-
-
 # Relations: what both sides did, and what it was.
 
 
@@ -187,9 +109,9 @@ def _chunk_lost(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
         if id_ in at.theirs.updated:
             continue  # that is the conflict
         written = at.theirs.chunks[id_]
-        node = at.changes.array(at.base, path)
+        node = at.changes.array(at.here, path)
         assert node.array is not None
-        before = at.base.user_data.bytes(int(rows_of(at.base, id_matrix([id_], len(id_)))[0]))
+        before = at.here.user_data.bytes(int(rows_of(at.here, id_matrix([id_], NODE_ID_BYTES))[0]))
         if written.shape[1] == len(node.array.shape) and same_encoding(before, node.user_data):
             written = written[(written >= np.array(node.array.num_chunks, np.uint64)).any(axis=1)]
         if len(written):
@@ -208,8 +130,8 @@ def _in_array(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
 
 def _group_gone(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
     gone = {path for id_, path in at.their(theirs).items() if id_ not in at.theirs.arrays}
-    gone -= at.our_groups
-    return _under(at, ours, {path for path in gone if at.tip.find(path) < 0})
+    gone -= at.our_groups()
+    return _under(at, ours, {path for path in gone if at.ground.find(path) < 0})
 
 
 def _under(at: Meeting, ours: Did, bad: set[str]) -> Iterator[Met]:
@@ -230,22 +152,17 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def _below(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    arrived = ancestors(at.their(theirs).values()) - at.our_groups
+    arrived = ancestors(at.their(theirs).values()) - at.our_groups()
     return ((path, id_, None) for id_, path in at.our(ours).items() if path in arrived)
 
 
-def _renamed(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    places = dict(at.theirs.moved.values())
-    for path, id_, _ in _same_node(at, ours, theirs):
-        source, target = at.theirs.moved[id_]
-        if not _moved_along(places, source, target):
-            yield path, id_, None
+def _torn(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    return ((path, id_, None) for id_, path in at.torn.items())
 
 
-def _moved_along(places: Mapping[str, str], source: str, target: str) -> bool:
-    """Whether a node is where it is because its group was moved."""
-    name = source.rpartition("/")[2]
-    return places.get(parent_of(source)) == parent_of(target) and target.endswith(f"/{name}")
+def _blocked(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    there = at.their(theirs).values()
+    return ((path, id_, None) for id_, path in at.blocked.items() if at.place(path) in there)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +185,8 @@ def _table(*rows: tuple[Did, Did, Of, str, str]) -> tuple[Rule, ...]:
         "IN_ARRAY": _in_array,
         "GROUP_GONE": _group_gone,
         "BELOW": _below,
-        "RENAMED": _renamed,
+        "TORN": _torn,
+        "BLOCKED": _blocked,
     }
     return tuple(
         Rule(ours, theirs, of, relations[how], ConflictType[name]) for ours, theirs, of, how, name in rows
@@ -293,12 +211,19 @@ TABLE: Final = _table(
     (_DELETED,  _UPDATED,  _GROUP,  "SAME_NODE",  "DeleteOfUpdatedGroup"),
     (_DELETED,  _CREATED,  _GROUP,  "BELOW",      "DeleteOfUpdatedGroup"),
     (_DELETED,  _MOVED,    _GROUP,  "BELOW",      "DeleteOfUpdatedGroup"),
-    (_DELETED,  _MOVED,    _NODE,   "RENAMED",    "MoveOperationCannotBeRebased"),
+    (_DELETED,  _MOVED,    _NODE,   "SAME_NODE",  "MoveOperationCannotBeRebased"),
     (_CREATED,  _CREATED,  _NODE,   "SAME_PATH",  "NewNodeConflictsWithExistingNode"),
     (_CREATED,  _MOVED,    _NODE,   "SAME_PATH",  "NewNodeConflictsWithExistingNode"),
     (_CREATED,  _CREATED,  _NODE,   "IN_ARRAY",   "NewNodeInInvalidGroup"),
     (_CREATED,  _MOVED,    _NODE,   "IN_ARRAY",   "NewNodeInInvalidGroup"),
     (_CREATED,  _DELETED,  _NODE,   "GROUP_GONE", "NewNodeInInvalidGroup"),
+    (_MOVED,    _DELETED,  _NODE,   "SAME_NODE",  "MoveOperationCannotBeRebased"),
+    (_MOVED,    _MOVED,    _NODE,   "TORN",       "MoveOperationCannotBeRebased"),
+    (_MOVED,    _CREATED,  _NODE,   "BLOCKED",    "MoveOperationCannotBeRebased"),
+    (_MOVED,    _MOVED,    _NODE,   "BLOCKED",    "MoveOperationCannotBeRebased"),
+    (_MOVED,    _CREATED,  _NODE,   "IN_ARRAY",   "MoveOperationCannotBeRebased"),
+    (_MOVED,    _MOVED,    _NODE,   "IN_ARRAY",   "MoveOperationCannotBeRebased"),
+    (_MOVED,    _DELETED,  _NODE,   "GROUP_GONE", "MoveOperationCannotBeRebased"),
 )
 # fmt: on
 

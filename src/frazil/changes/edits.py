@@ -39,7 +39,7 @@ class Edits:
     """What one side did.
 
     created   id -> path, as this side has it
-    deleted   id -> path in the base
+    deleted   id -> path, where it would be now: after the moves of this side
     updated   id -> path: other metadata
     moved     id -> (path in the base, path now)
     written   id -> path: chunks set or deleted, in arrays that the base has
@@ -61,19 +61,22 @@ def edits_of(changes: ChangeSet, base: NodeTable) -> Edits:
     there = {node.id: path for path, node in changes.nodes.items() if node is not None}
     arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
     deleted = list(changes.deleted)
-    rows = rows_of(base, id_matrix(deleted, NODE_ID_BYTES))
+    here = changes.moved(base)
+    rows = rows_of(here, id_matrix(deleted, NODE_ID_BYTES))
     chunks = {
         id_: table.index
         for id_, edits in changes.chunks.items()
         if id_ not in changes.created and len(table := edits.table())
     }
+    moved = [id_ for id_, move in changes.moves.items() if move.is_array]
     return Edits(
         created={id_: there[id_] for id_ in there.keys() & changes.created},
-        deleted=dict(zip(deleted, base.paths.take(rows).texts(), strict=True)),
+        deleted=dict(zip(deleted, here.paths.take(rows).texts(), strict=True)),
         updated={id_: there[id_] for id_ in there.keys() & changes.updated},
+        moved={id_: (move.source, move.target) for id_, move in changes.moves.items()},
         written={id_: changes.chunks[id_].path for id_ in chunks},
         chunks=chunks,
-        arrays=frozenset(chain(arrays, compress(deleted, changes.deleted.values()), chunks)),
+        arrays=frozenset(chain(arrays, compress(deleted, changes.deleted.values()), chunks, moved)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from frazil.changes.change_set import ChangeSet
+from frazil.changes.moves import steps
 from frazil.format.columns import U8
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.transaction_log import TransactionLog
@@ -29,6 +30,7 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
             for node_id, edits in sorted(changes.chunks.items())
             if len(table := edits.table())
         },
+        moves=steps(changes.moves),
     )
 
 

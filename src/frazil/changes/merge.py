@@ -10,6 +10,7 @@ from itertools import chain
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.moves import composed, misplaced, moved_twice
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
@@ -27,6 +28,7 @@ def merge_forks(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet]) -> Cha
     twins = check_forks(forks, [])
     out = mine.copy()
     for fork in forks:
+        out.moves = composed(out.moves, fork.moves)
         for path, node in fork.nodes.items():
             if node is not None and node.id in twins:
                 continue
@@ -49,8 +51,15 @@ def merge_forks(base: NodeTable, mine: ChangeSet, forks: list[ChangeSet]) -> Cha
         edits = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
         if edits:
             known = [out.chunks[id_].table()] if id_ in out.chunks else []
-            tables = [*known, *(edit.table() for edit in edits)]
-            out.chunks[id_] = ChunkEdits(edits[0].path, edits[0].ndim, (ChunkTable.merge(tables),))
+            table = ChunkTable.merge([*known, *(edit.table() for edit in edits)])
+            # An array that nobody else has yet has nothing to delete.
+            table = table.stored() if id_ in out.created else table
+            if len(table):
+                out.chunks[id_] = ChunkEdits(edits[0].path, edits[0].ndim, (table,))
+            else:
+                out.chunks.pop(id_, None)
+    if lost := misplaced(base, out.moves):
+        raise _failed(f"after the moves of all, `{lost}` would be two nodes, or below no group")
     return out
 
 
@@ -60,6 +69,8 @@ def check_forks(forks: list[ChangeSet], unseen: list[ChangeSet]) -> set[bytes]:
     ``unseen`` is what the session changed and merged since the forks were made, oldest first: they did not
     see it, so they may not touch the same things. Raises as ``merge_forks`` does.
     """
+    if path := moved_twice([changes.moves for changes in forks], [changes.moves for changes in unseen]):
+        raise _failed(f"two forks, or the session and a fork, moved the node `{path}`")
     _check_chunks(forks, unseen)
     return _check_nodes(forks, unseen)
 

@@ -1,4 +1,4 @@
-"""A change set on another base: what ours were, when theirs came first.
+"""A change set on another base: what ours are where theirs came first.
 
 Where the two do not conflict, ours go on as they are: by node id, at the path where theirs has the node now.
 Where they do, a ``Choice`` says what becomes of it.
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.conflicts import Clash, ConflictType, Did, Meeting
+from frazil.changes.conflicts import Clash, ConflictType
 from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.meeting import Did, Meeting
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkTable
@@ -40,39 +41,41 @@ class Choice:
 def ours_can_stand(at: Meeting, clash: Clash) -> bool:
     """Whether ``Choice(True)`` can be carried out.
 
-    It cannot below an array; nor for a node that is gone, where another one is in its place; nor for chunks
-    of an array whose chunks are cut or encoded in another way now.
+    A move cannot, nor a new node below an array; nor changes of a node that is gone, where another one is in
+    its place; nor chunks of an array whose chunks are cut or encoded in another way now.
     """
     if clash.type is ConflictType.ChunksUpdatedInUpdatedArray and clash.ours is Did.WROTE:
-        old = at.base.node(int(rows_of(at.base, _matrix([clash.node_id]))[0]))
-        new = at.tip.node(int(rows_of(at.tip, _matrix([clash.node_id]))[0]))
+        old = at.here.node(int(rows_of(at.here, _matrix([clash.node_id]))[0]))
+        new = at.ground.node(int(rows_of(at.ground, _matrix([clash.node_id]))[0]))
         assert old.array is not None
         assert new.array is not None
         same_rank = len(old.array.shape) == len(new.array.shape)
         return same_rank and same_encoding(old.user_data, new.user_data)
     if clash.theirs is Did.DELETED:
         above = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
-        return at.tip.find(clash.path) < 0 and _revivable(at, above) is not None
+        return at.ground.find(clash.path) < 0 and _revivable(at, above) is not None
+    if clash.type is ConflictType.MoveOperationCannotBeRebased:
+        return clash.ours is Did.DELETED
     return clash.type is not ConflictType.NewNodeInInvalidGroup
 
 
 def _revivable(at: Meeting, path: str) -> list[str] | None:
     """The groups that have to come back for ``path`` to be one again; None if that cannot be."""
     gone: list[str] = []
-    while (row := at.tip.find(path)) < 0:
-        old = at.base.find(path)
-        if old < 0 or at.base.is_array[old]:
-            return gone if path in at.our_groups else None
+    while (row := at.ground.find(path)) < 0:
+        old = at.here.find(path)
+        if old < 0 or at.here.is_array[old]:
+            return gone if path in at.our_groups() else None
         gone.append(path)
         if path == "/":
             return gone
         path = parent_of(path)
-    return None if at.tip.is_array[row] else gone
+    return None if at.ground.is_array[row] else gone
 
 
 def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]]) -> ChangeSet:
     """Ours, relative to the tip. Every conflict has to be decided."""
-    changes, tip = at.changes, at.tip
+    changes, ground = at.changes, at.ground
     if not decided and not _meet(at):
         return changes
     undone = {
@@ -81,31 +84,31 @@ def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]]) -> ChangeSet:
         if choice.ours is False and clash.type is not ConflictType.ChunkDoubleUpdate
     }
     forced = [clash for clash, choice in decided if choice.ours is True]
-    out = ChangeSet()
+    out = ChangeSet(moves=at.moves)
 
     kept = {id_ for did, id_ in undone if did is Did.DELETED}
     deleted = _deletions(at, kept)
     for clash in forced:
-        if clash.type is ConflictType.DeleteOfUpdatedGroup and clash.path not in at.our_groups:
-            deleted.update(_below(tip, clash.path))
+        if clash.type is ConflictType.DeleteOfUpdatedGroup and clash.path not in at.our_groups():
+            deleted.update(_below(ground, clash.path))
 
     dropped = {id_ for did, id_ in undone if did is Did.CREATED}
-    kept_paths = set(_paths(tip, kept).values())
+    kept_paths = set(_paths(ground, kept).values())
     dropped |= {id_ for id_, path in at.ours.created.items() if at.place(path) in kept_paths}
     adopted: dict[str, Node] = {}
     for clash in forced:
         if clash.type is ConflictType.NewNodeConflictsWithExistingNode:
             path = at.place(clash.path)
-            mine, theirs = changes.nodes[clash.path], tip.node(tip.find(path))
+            mine, theirs = changes.nodes[clash.path], ground.node(ground.find(path))
             assert mine is not None
             if mine.array is None and theirs.array is None:
                 adopted[path] = replace(theirs, user_data=mine.user_data)
                 dropped.add(mine.id)
             else:
                 deleted[theirs.id] = theirs.array is not None
-                deleted.update(_below(tip, path))
+                deleted.update(_below(ground, path))
 
-    out.nodes.update(dict.fromkeys(_paths(tip, deleted).values()))
+    out.nodes.update(dict.fromkeys(_paths(ground, deleted).values()))
     out.deleted = deleted
     out.nodes.update(adopted)
     out.updated.update(node.id for node in adopted.values())
@@ -130,33 +133,33 @@ def _meet(at: Meeting) -> bool:
     theirs, ours = at.theirs, at.ours
     touched = theirs.updated.keys() | theirs.chunks.keys() | theirs.deleted.keys() | theirs.moved.keys()
     mine = ours.updated.keys() | ours.deleted.keys() | (at.changes.chunks.keys() & theirs.moved.keys())
-    return bool(at.places) or not touched.isdisjoint(mine)
+    return bool(at.places) or at.moves != at.changes.moves or not touched.isdisjoint(mine)
 
 
 def _deletions(at: Meeting, kept: set[bytes]) -> dict[bytes, bool]:
     """The nodes that ours still deletes: those that are there, but for ``kept`` and the groups above."""
     ours = at.ours.deleted
     there = list(ours)
-    alive = (rows_of(at.tip, _matrix(there)) >= 0).tolist()
+    alive = (rows_of(at.ground, _matrix(there)) >= 0).tolist()
     above = ancestors(map(ours.__getitem__, kept))
     spared = {id_ for id_ in ours if id_ in kept or ours[id_] in above} if kept else set()
     return {id_: at.changes.deleted[id_] for id_ in compress(there, alive) if id_ not in spared}
 
 
-def _below(tip: NodeTable, path: str) -> dict[bytes, bool]:
+def _below(nodes: NodeTable, path: str) -> dict[bytes, bool]:
     """All nodes below a path: whether each is an array, by id."""
-    below = tip.below(path)
-    return dict(zip(*tip.identities(np.arange(below.start, below.stop)), strict=True))
+    below = nodes.below(path)
+    return dict(zip(*nodes.identities(np.arange(below.start, below.stop)), strict=True))
 
 
 def _update_nodes(
     at: Meeting, out: ChangeSet, undone: set[tuple[Did, bytes]], documents: Mapping[bytes, bytes]
 ) -> None:
-    for id_, path in _paths(at.tip, at.changes.updated).items():
+    for id_, path in _paths(at.ground, at.changes.updated).items():
         if (Did.UPDATED, id_) in undone:
             continue
-        node, base = at.changes.nodes[at.ours.updated[id_]], at.base
-        old, new = base.node(int(rows_of(base, _matrix([id_]))[0])), at.tip.node(at.tip.find(path))
+        node, here = at.changes.nodes[at.ours.updated[id_]], at.here
+        old, new = here.node(int(rows_of(here, _matrix([id_]))[0])), at.ground.node(at.ground.find(path))
         assert node is not None
         array = node.array
         if id_ in documents:
@@ -177,9 +180,9 @@ def _update_nodes(
 def _revive(at: Meeting, out: ChangeSet, clash: Clash) -> None:
     """Bring back a node that theirs deleted, as ours has it, and the groups above."""
     path = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
-    nodes = [at.base.node(at.base.find(path)) for path in _revivable(at, path) or () if path not in out.nodes]
+    nodes = [at.here.node(at.here.find(path)) for path in _revivable(at, path) or () if path not in out.nodes]
     if clash.ours is not Did.CREATED:
-        node = at.changes.node(at.base, clash.path)
+        node = at.changes.node(at.here, clash.path)
         assert node is not None
         nodes.append(node)
     for node in nodes:
@@ -196,7 +199,7 @@ def _take_chunks(
         if clash.type is ConflictType.ChunkDoubleUpdate
     }
     paths = {node.id: path for path, node in out.nodes.items() if node is not None}
-    paths = _paths(at.tip, at.changes.chunks.keys() - paths.keys()) | paths
+    paths = _paths(at.ground, at.changes.chunks.keys() - paths.keys()) | paths
     for id_, edits in at.changes.chunks.items():
         if id_ not in paths or id_ in out.deleted or (Did.WROTE, id_) in undone:
             continue
@@ -205,7 +208,7 @@ def _take_chunks(
         if id_ in partly:
             table = _chosen(table, *partly[id_])
         if id_ in at.theirs.updated or id_ in at.changes.updated:
-            node = out.node(at.tip, path)
+            node = out.node(at.ground, path)
             assert node is not None
             assert node.array is not None
             if len(node.array.shape) != edits.ndim:

@@ -21,11 +21,12 @@ from typing import Any, Final
 
 import zstandard
 
+from frazil.about import __version__
 from frazil.errors import ErrorKind, FormatError
 
 MAGIC: Final = "ICE🧊CHUNK".encode()
 HEADER_BYTES: Final = 39
-IMPLEMENTATION: Final = "frazil-0.1.0"
+IMPLEMENTATION: Final = f"frazil-{__version__}"
 #: The format's readers accept no larger payload.
 MAX_PAYLOAD_BYTES: Final = 1 << 31
 _SPEC_VERSIONS: Final = (1, 2)

@@ -234,6 +234,16 @@ class NodeTable:
         table._sorted(list(map(paths.__getitem__, order)))
         return table
 
+    def renamed(self, rows: NDArray[np.int64], paths: Sequence[str]) -> NodeTable:
+        """With some rows at other paths; sorted. ``InternalError`` if a path would be there twice."""
+        names = np.array([*self.paths_list(), None], object)  # None: numpy shall not look into the texts
+        names[rows] = paths
+        now: list[str] = names[:-1].tolist()
+        order = sorted(range(len(now)), key=now.__getitem__)
+        table = replace(self, paths=Ragged.of_text(now), _memo=_Memo()).take(np.array(order, np.int64))
+        table._sorted(list(map(now.__getitem__, order)))
+        return table
+
     def identities(self, rows: NDArray[np.int64]) -> tuple[list[bytes], list[bool]]:
         """Ids of some nodes, and whether each is an array."""
         return id_list(self.ids[rows]), self.is_array[rows].tolist()

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from frazil.about import user_agent
 from frazil.display import Record, Shown, call, literal
 from frazil.errors import ErrorKind, InvalidInputError
 
@@ -46,6 +47,16 @@ class Attribution(Record):
         for name, value in (("workload", self.workload), ("principal", self.principal)):
             if value is not None and not _LABEL.fullmatch(value):
                 raise _invalid(name, 'printable ASCII without ( ) ; = " or backslash', repr(value))
+
+    def user_agent(self) -> str:
+        """What requests carry as ``User-Agent``.
+
+        >>> Attribution(client="ingest/1.2", workload="nightly").user_agent().replace(user_agent(), "frazil")
+        'ingest/1.2 frazil (workload=nightly)'
+        """
+        labels = [f"{name}={value}" for name, value in self._values()[1:] if value]
+        parts = (self.client, user_agent(), f"({'; '.join(labels)})" if labels else None)
+        return " ".join(filter(None, parts))
 
     def _values(self) -> tuple[tuple[str, str | None], ...]:
         return (("client", self.client), ("workload", self.workload), ("principal", self.principal))

@@ -33,7 +33,14 @@ from frazil.format.snapshot import (
 from frazil.format.transaction_log import encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
-from frazil.repository.mutations import new_commit, require_online, require_snapshot, require_tip
+from frazil.repository.feature_flags import MOVE_NODE
+from frazil.repository.mutations import (
+    new_commit,
+    require_flag,
+    require_online,
+    require_snapshot,
+    require_tip,
+)
 from frazil.repository.puts import Puts, putting
 
 _READERS = 16
@@ -70,6 +77,8 @@ def commit_changes(
     """
     begun = context.begin()
     require_online(begun.info)
+    if changes.moves:
+        require_flag(begun.info, MOVE_NODE)
     require_tip(begun.info, branch, parent.id)
     with putting(context.storage) as puts:
         puts.run(flush)
@@ -115,7 +124,8 @@ def write_manifests(
     context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written."""
-    updates = [_update(context, node, changes) for node in _arrays_to_write(parent, changes)]
+    nodes = changes.moved(parent.nodes)
+    updates = [_update(context, node, changes) for node in _arrays_to_write(nodes, changes)]
     reads = [ref.id for update in updates for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
@@ -128,8 +138,8 @@ def write_manifests(
         manifests = (*update.rewrite.kept, *refs.get(update.node.id, ()))
         changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
     paths = {**changes.nodes, **changed}
-    rows = np.fromiter(map(parent.nodes.find, paths), np.int64, len(paths))
-    return parent.nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values()))), written
+    rows = np.fromiter(map(nodes.find, paths), np.int64, len(paths))
+    return nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values()))), written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +168,7 @@ def _update(context: Context, node: Node, changes: ChangeSet) -> _Update:
     return _Update(node, array, edits, split, plan(array, edits, split))
 
 
-def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
+def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
     """Arrays with edits of chunks, and those whose grid became smaller than their manifests."""
     edited = {edits.path for edits in changes.chunks.values() if edits}
     resized = {
@@ -171,7 +181,7 @@ def _arrays_to_write(parent: Snapshot, changes: ChangeSet) -> list[Node]:
             for ref in node.array.manifests
         )
     }
-    return [changes.array(parent.nodes, path) for path in sorted(edited | resized, key=str.encode)]
+    return [changes.array(nodes, path) for path in sorted(edited | resized, key=str.encode)]
 
 
 def _put_manifests(

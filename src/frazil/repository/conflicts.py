@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from frazil.changes.conflicts import Clash, ConflictType, Did
+from frazil.changes.conflicts import Clash, ConflictType
+from frazil.changes.meeting import Did
 from frazil.display import Record, Shown
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
+from frazil.repository.attribution import Attribution
 from frazil.repository.clock import new_object_id
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.effective import Effective
@@ -24,6 +25,7 @@ class Context:
     settings: Effective
     assets: Assets
     virtual: VirtualSources
+    attribution: Attribution = field(default_factory=Attribution)
 
     def update(self, change: Change, begun: Attempt | None = None) -> RepoInfo:
         """Change the repository; see ``repository.update``."""

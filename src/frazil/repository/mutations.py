@@ -83,10 +83,13 @@ def _require_name(name: str) -> None:
         )
 
 
-def _require_flag(info: RepoInfo, flag: Flag) -> None:
+def require_flag(info: RepoInfo, flag: Flag) -> None:
+    """``SessionStateError`` (``feature-flag-disabled``) if the owner has turned the feature off."""
     if not is_enabled(info, flag):
         raise SessionStateError(
-            f"the feature `{flag.name}` is disabled in this repository", ErrorKind.FEATURE_FLAG_DISABLED
+            f"the feature `{flag.name}` is disabled in this repository: its owner can enable it with "
+            "set_feature_flag",
+            ErrorKind.FEATURE_FLAG_DISABLED,
         )
 
 
@@ -138,7 +141,7 @@ def delete_branch(name: str) -> Change:
 def create_tag(name: str, snapshot: bytes) -> Change:
     def make(info: RepoInfo, now: int) -> RepoInfo:
         _require_name(name)
-        _require_flag(info, CREATE_TAG)
+        require_flag(info, CREATE_TAG)
         require_snapshot(info, snapshot)
         if name in info.tags:
             raise AlreadyExistsError(f"tag `{name}` already exists", ErrorKind.TAG_ALREADY_EXISTS)
@@ -155,7 +158,7 @@ def create_tag(name: str, snapshot: bytes) -> Change:
 def delete_tag(name: str) -> Change:
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
-        _require_flag(info, DELETE_TAG)
+        require_flag(info, DELETE_TAG)
         target = tag_target(info, name)
         tags = {known: id_ for known, id_ in info.tags.items() if known != name}
         after = replace(info, tags=tags, deleted_tags=info.deleted_tags | {name})

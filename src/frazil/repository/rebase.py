@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.changes.chunk_edits import Coords, table_of
-from frazil.changes.conflicts import Clash, ConflictType, Did, Meeting, find_conflicts
+from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
 from frazil.changes.edits import edits_between, rows_of
+from frazil.changes.meeting import Did, Meeting, meet
 from frazil.changes.rebase import Choice, ours_can_stand, rebased
 from frazil.errors import (
     ErrorKind,
@@ -144,8 +145,8 @@ def _go(
     end = steps[-1].snapshot
     base = workspace.snapshot.nodes
     tip = context.assets.snapshot(end).nodes
-    changes = workspace.own()
-    at = Meeting(changes, base, edits_between(read_logs(context.assets, steps), base, tip), tip)
+    theirs = edits_between(read_logs(context.assets, steps), base, tip)
+    at = meet(workspace.own(), base, theirs, tip)
     conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
@@ -184,11 +185,13 @@ def _sides(
         return Side(workspace, id_, path if there else None, open_session)
 
     def make() -> Sides:
-        their_path = at.place(at.ours.created[id_]) if clash.ours is Did.CREATED else _path(at.tip, id_)
+        their_path = at.place(at.ours.created[id_]) if clash.ours is Did.CREATED else _path(at.ground, id_)
         mine = at.ours.created.get(id_, clash.path)
         gone = clash.ours is Did.DELETED
         return Sides(
-            side(ours, None if gone else mine), side(theirs, their_path), side(base, _path(at.base, id_))
+            side(ours, None if gone else mine),
+            side(theirs, their_path),
+            side(base, _path(base.snapshot.nodes, id_)),
         )
 
     return make

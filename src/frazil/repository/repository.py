@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain, filterfalse
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
 from frazil.changes.change_set import ChangeSet
 from frazil.chunks.virtual import Container, VirtualSources
+from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -26,13 +29,14 @@ from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository import mutations, present
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
+from frazil.repository.attribution import Attribution
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
-from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.inspection import Inspection
@@ -86,7 +90,15 @@ class Repository(Upkeep, Inspection, Integration):
         return (type(self), (self._context, self._default_metadata))
 
     def __repr__(self) -> str:
-        return f"<frazil.Repository (v2)>\nstorage: {self.storage!r}\n"
+        storage = indent(repr(self.storage), "    ")
+        return f"<{self._title()}>\nstorage:\n{storage}config: <RepositoryConfig ...>\n"
+
+    def _title(self) -> str:
+        return f"frazil.Repository ({self.spec_version.name})"
+
+    def _repr_html_(self) -> str:
+        storage = Lines("frazil.Storage", repr(self.storage))
+        return record_html(self._title(), [("storage", storage), ("config", self.config)])
 
     # Create and open
 
@@ -98,6 +110,7 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
         spec_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
+        attribution: Attribution | None = None,
     ) -> Self:
         """A new repository, with a branch ``main`` on an empty snapshot.
 
@@ -106,6 +119,7 @@ class Repository(Upkeep, Inspection, Integration):
         if the storage does not keep the conditions that make commits safe.
         """
         _require_version_2(spec_version)
+        storage = _attributed(storage, attribution)
         _require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
@@ -118,7 +132,7 @@ class Repository(Upkeep, Inspection, Integration):
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         document = None if config is None or config == RepositoryConfig() else to_document(config)
-        context = _context(storage, config, None, authorize_virtual_chunk_access)
+        context = _context(storage, config, None, authorize_virtual_chunk_access, attribution)
         storage = context.storage
         if not storage.is_local:
             probe_conditions(storage)
@@ -148,18 +162,20 @@ class Repository(Upkeep, Inspection, Integration):
         storage: Storage,
         config: RepositoryConfig | None = None,
         authorize_virtual_chunk_access: Authorized | None = None,
+        attribution: Attribution | None = None,
     ) -> Self:
         """The repository in ``storage``; ``RepositoryNotFoundError`` if there is none.
 
-        What ``config`` sets goes before what the repository has saved.
+        What ``config`` sets goes before what the repository has saved. ``attribution``: see there.
         """
+        storage = _attributed(storage, attribution)
         try:
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
             _refuse_old_versions(storage)
             raise
         saved = None if info.config is None else from_document(info.config)
-        return cls(_context(storage, config, saved, authorize_virtual_chunk_access))
+        return cls(_context(storage, config, saved, authorize_virtual_chunk_access, attribution))
 
     @classmethod
     def open_or_create(
@@ -169,17 +185,23 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
+        attribution: Attribution | None = None,
     ) -> Self:
         """``open``, or ``create`` where there is nothing yet."""
         if not cls.exists(storage):
             try:
                 return cls.create(
-                    storage, config, authorize_virtual_chunk_access, create_version, check_clean_root
+                    storage,
+                    config,
+                    authorize_virtual_chunk_access,
+                    create_version,
+                    check_clean_root,
+                    attribution,
                 )
             except InvalidInputError:
                 if not cls.exists(storage):
                     raise
-        return cls.open(storage, config, authorize_virtual_chunk_access)
+        return cls.open(storage, config, authorize_virtual_chunk_access, attribution)
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
@@ -218,7 +240,8 @@ class Repository(Upkeep, Inspection, Integration):
             else authorize_virtual_chunk_access
         )
         return type(self)(
-            _context(context.storage, config, context.config, credentials), self._default_metadata
+            _context(context.storage, config, context.config, credentials, context.attribution),
+            self._default_metadata,
         )
 
     # What it is
@@ -230,6 +253,11 @@ class Repository(Upkeep, Inspection, Integration):
     @property
     def config(self) -> RepositoryConfig:
         return self._context.config
+
+    @property
+    def attribution(self) -> Attribution:
+        """The labels that requests of this handle carry."""
+        return self._context.attribution
 
     @property
     def spec_version(self) -> SpecVersion:
@@ -423,20 +451,26 @@ class Repository(Upkeep, Inspection, Integration):
 
     def writable_session(self, branch: str) -> Session:
         """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
+        return self._session(branch, SessionMode.writable)
+
+    def rearrange_session(self, branch: str) -> Session:
+        """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
+        ``Session.move``.
+
+        Raises ``SessionStateError`` (``feature-flag-disabled``) where the feature ``move_node`` is off.
+        """
+        return self._session(branch, SessionMode.rearrange)
+
+    def _session(self, branch: str, mode: SessionMode) -> Session:
         _require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
+        if mode is SessionMode.rearrange:
+            mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
-        return Session(
-            State(
-                Workspace(self._context, tip, None, ChangeSet()),
-                branch,
-                SessionMode.writable,
-                expires_at,
-                dict(self._default_metadata),
-            )
-        )
+        workspace = Workspace(self._context, tip, None, ChangeSet())
+        return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
 
     @contextmanager
     def transaction(
@@ -500,6 +534,7 @@ class Repository(Upkeep, Inspection, Integration):
     list_manifest_files_async = awaitable(list_manifest_files)
     readonly_session_async = awaitable(readonly_session)
     writable_session_async = awaitable(writable_session)
+    rearrange_session_async = awaitable(rearrange_session)
     reopen_async = awaitable(reopen)
 
 
@@ -513,6 +548,7 @@ def _context(
     user: RepositoryConfig | None,
     saved: RepositoryConfig | None,
     credentials: Authorized | None,
+    attribution: Attribution | None = None,
 ) -> Context:
     if user is not None:
         user.validate()  # what is saved may be of a version that had other rules
@@ -523,9 +559,15 @@ def _context(
         Container(container.name, container.url_prefix, container.store)
         for container in settings.virtual_chunk_containers.values()
     ]
-    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=open_foreign)
+    attribution = attribution or Attribution()
+    connect = partial(open_foreign, user_agent=attribution.user_agent())
+    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
-    return Context(storage, config, settings, Assets(storage, limits), virtual)
+    return Context(storage, config, settings, Assets(storage, limits), virtual, attribution)
+
+
+def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
+    return storage if attribution is None else storage.with_user_agent(attribution.user_agent())
 
 
 def _require_version_2(version: SpecVersion | int | None) -> None:

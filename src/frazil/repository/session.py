@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +14,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks, merge_forks
+from frazil.display import Lines
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -23,6 +25,7 @@ from frazil.errors import (
 )
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
 
 #: Of a commit's metadata, what the format keeps for itself.
 _RESERVED = "__icechunk"
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +97,16 @@ class Session:
 
     def __repr__(self) -> str:
         state = self._state
-        lines = [f"<frazil.session.{type(self).__name__}>", f"read_only: {self.read_only}"]
+        lines = ["<frazil.session.Session>", f"read_only: {self.read_only}"]
         lines.append(f"snapshot_id: {self.snapshot_id}")
         if not self.read_only:
             lines.append(f"branch: {state.branch}")
             lines.append(f"has_uncommitted_changes: {self.has_uncommitted_changes}")
         return "\n".join(lines) + "\n"
+
+    def _repr_html_(self) -> str:
+        """The session as HTML, for notebooks."""
+        return Lines("frazil.session.Session", repr(self))._repr_html_()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.read_only:
@@ -154,7 +164,18 @@ class Session:
     # Changes
 
     def require_writable(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) if this session can only read."""
+        """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
+        (``rearrange-session-only``) if it can only move nodes.
+        """
+        self._require_changeable()
+        if self.mode is SessionMode.rearrange:
+            raise SessionStateError(
+                "this session only moves nodes: commit or abandon it, and open one with "
+                "Repository.writable_session to write",
+                ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+
+    def _require_changeable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.writable_session to change something",
@@ -167,9 +188,40 @@ class Session:
         log = transaction_log(workspace.own(), bytes(12))
         return present.diff(compose([log], workspace.start, workspace.nodes_table()))
 
+    def move(self, from_path: str, to_path: str) -> None:
+        """Move or rename a node and all below it: nothing is copied, and node ids stay.
+
+        Only in a session of ``Repository.rearrange_session``, which can do nothing else: else
+        ``SessionStateError`` (``non-rearrange-session``). Paths start with ``/``: else ``InvalidInputError``
+        (``invalid-path``). Raises ``NodeNotFoundError``; ``AlreadyExistsError`` (``move-wont-overwrite``);
+        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
+        ``move-destination-parent-not-group``).
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="a group") as store:
+        ...     _ = zarr.group(store).create_group("data").create_group("raw")
+        >>> session = repo.rearrange_session("main")
+        >>> session.move("/data/raw", "/data/v1")
+        >>> session.status().moved_nodes
+        [('/data/raw', '/data/v1')]
+        """
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open one with Repository.rearrange_session to move nodes",
+                ErrorKind.READ_ONLY_SESSION,
+            )
+        if self.mode is not SessionMode.rearrange:
+            raise SessionStateError(
+                "this session does not move nodes: commit or abandon it, and open one with "
+                "Repository.rearrange_session",
+                ErrorKind.NON_REARRANGE_SESSION,
+            )
+        self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self.require_writable()
+        self._require_changeable()
         state = self._state
         state.workspace.discard()
         state.merged.clear()
@@ -206,7 +258,7 @@ class Session:
             raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
         told = {**state.default_metadata, **(metadata or {})}
         attempts = 0
-        with state.workspace.committing():
+        with state.workspace.committing(), span("commit"), timed(_log, f"commit to {state.branch!r}"):
             while True:
                 if rebase_with is not None:
                     known = told.get(_RESERVED)
@@ -249,7 +301,7 @@ class Session:
         [1, 1, 2, 2]
         """
         state = self._state
-        with state.workspace.committing():
+        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase to {state.branch!r}"):
             self._rebase(state, solver)
 
     def _rebase(self, state: State, solver: ConflictSolver) -> None:
@@ -320,10 +372,11 @@ class Session:
         nothing is merged.
         """
         state = self._state
-        self.require_writable()
+        self._require_changeable()
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+            _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
                     f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
@@ -405,6 +458,7 @@ class Session:
 
     commit_async = awaitable(commit)
     rebase_async = awaitable(rebase)
+    move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
@@ -414,6 +468,26 @@ class Session:
 def _reading(workspace: Workspace) -> Session:
     """A session that reads a workspace."""
     return Session(State(workspace, None, SessionMode.readonly, 0))
+
+
+def _from_root(path: str) -> str:
+    if not path.startswith("/"):
+        raise InvalidInputError(
+            f"expected a path from the root, like '/{path}', found {path!r}", ErrorKind.INVALID_PATH
+        )
+    return absolute(path)
+
+
+def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
+    if mine is not other:
+        kinds = {
+            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
+            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
+        }
+        raise SessionStateError(
+            f"a {mine.name} session takes over forks of its own kind, found one of a {other.name} session",
+            kinds.get(mine, ErrorKind.MERGE_NOT_ALLOWED),
+        )
 
 
 class ForkSession(Session):

@@ -19,6 +19,7 @@ any other write succeeded, the next attempt's included.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -41,6 +42,8 @@ class Changed:
     info: RepoInfo
     entry: OpsEntry
 
+
+_log = logging.getLogger(__name__)
 
 #: Gets the current repo info and a time later than everything in it.
 Change = Callable[[RepoInfo, int], Changed]
@@ -155,8 +158,10 @@ def update_repo_info(
             if isinstance(answer, Stored):
                 return after
             refused.append(at.backup)
-        except StorageError:
+            _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
+        except StorageError as error:
             failures += 1
+            _log.warning("attempt %d to update the repository may have failed: %s", attempt + 1, error)
             if failures >= policy.errors:
                 with suppress(StorageError):
                     if mine := _written(storage, read_repo_info(storage)[0], attempts, since):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from frazil.display import Record, Shown, literal, utc
+from frazil.display import NamedEnum, Record, Shown, literal, utc
+from frazil.storage.chunk_type import ChunkType as ChunkType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,23 +36,7 @@ class SpecVersion(IntEnum):
         return SpecVersion.v2
 
 
-class _Named(Enum):
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    __str__ = __repr__
-
-
-class ChunkType(_Named):
-    """Where the bytes of a chunk are."""
-
-    uninitialized = 0
-    native = 1
-    virtual = 2
-    inline = 3
-
-
-class SessionMode(_Named):
+class SessionMode(NamedEnum):
     """What a session may do."""
 
     readonly = 0
@@ -59,7 +44,7 @@ class SessionMode(_Named):
     rearrange = 2
 
 
-class RepoAvailability(_Named):
+class RepoAvailability(NamedEnum, IntEnum):
     """Whether a repository takes changes."""
 
     online = 0
@@ -279,9 +264,8 @@ class Diff(Record):
             lines = [line for path in sorted(self.chunk_coordinates) for line in self._chunk_lines(path)]
             parts.append(_section("Chunks updated", lines))
         if self.moved_nodes:
-            parts.append(
-                _section("Nodes moved/renamed", [f"{old} -> {new}" for old, new in self.moved_nodes])
-            )
+            lines = [f"{old} -> {new}" for old, new in self.moved_nodes]
+            parts.append(_section("Nodes moved/renamed", lines) + "\n")
         return "\n".join(parts)
 
     def _chunk_lines(self, path: str) -> list[str]:

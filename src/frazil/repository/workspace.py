@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest_covers
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import merge_forks
+from frazil.changes.moves import Tree
 from frazil.chunks.reader import ChunkReader
 from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
@@ -87,8 +88,19 @@ class Workspace:
         """Nodes that ``changes`` are relative to."""
         return self.sealed.apply(self.start) if self.sealed else self.start
 
+    @cached_property
+    def here(self) -> NodeTable:
+        """The nodes of ``base`` at the places where ``changes`` has moved them."""
+        return self.changes.moved(self.base)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return Tree(self.base, self.changes.moves)
+
     @property
     def has_changes(self) -> bool:
+        if self.sealed and self.changes:
+            return bool(self.own())  # what was sealed may have been taken back
         return bool(self.sealed or self.changes)
 
     def own(self) -> ChangeSet:
@@ -109,8 +121,7 @@ class Workspace:
             sealed = self.own()
             self.sealed = merge_forks(self.start, sealed, [more]) if more else sealed
             self.changes = ChangeSet()
-            self.__dict__.pop("base", None)
-            self._arrays.clear()
+            self._forget("base", "here", "_tree")
 
     def moved_to(self, snapshot_id: bytes) -> Workspace:
         """A workspace on the snapshot that the changes became, which takes none itself."""
@@ -125,9 +136,7 @@ class Workspace:
             self.snapshot_id = snapshot_id
             self.sealed = ChangeSet()
             self.changes = changes
-            for derived in ("snapshot", "start", "base"):
-                self.__dict__.pop(derived, None)
-            self._arrays.clear()
+            self._forget("snapshot", "start", "base", "here", "_tree")
 
     def keep(self, data: Buffer) -> ChunkRef:
         """Store the bytes of a chunk, inline or in a pack."""
@@ -149,15 +158,14 @@ class Workspace:
         with self._turn, self._lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
-            self.__dict__.pop("base", None)
-            self._arrays.clear()
+            self._forget("base", "here", "_tree")
             self.writer.forget()
 
     # Nodes
 
     def node(self, path: str) -> Node | None:
         with self._lock:
-            return self.changes.node(self.base, path)
+            return self.changes.node(self.here, path)
 
     def require(self, path: str) -> Node:
         """The node at ``path``; ``NodeNotFoundError`` if there is none."""
@@ -173,19 +181,26 @@ class Workspace:
     def set_node(self, path: str, document: bytes) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.set_node(self.base, path, document, new_node_id, (self.sealed, self.inherited))
+            self.changes.set_node(self.here, path, document, new_node_id, (self.sealed, self.inherited))
             self._arrays.pop(path, None)
 
     def delete_node(self, path: str) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.delete_node(self.base, path)
+            self.changes.delete_node(self.here, path)
             self._arrays.clear()
+
+    def move_node(self, source: str, target: str) -> None:
+        """Move a node and all below it; see ``Tree.move``."""
+        with self._turn, self._lock:
+            self._require_uncommitted()
+            self._tree.move(source, target)
+            self._forget("here")
 
     def children(self, path: str) -> list[str]:
         """Names of the nodes directly below a group, sorted by bytes."""
         with self._lock:
-            names = set(self.base.children(path))
+            names = set(self.here.children(path))
             prefix = path.rstrip("/") + "/"
             for changed, node in self.changes.nodes.items():
                 name = changed[len(prefix) :]
@@ -196,7 +211,7 @@ class Workspace:
     def nodes_table(self) -> NodeTable:
         """All nodes, changes included."""
         with self._lock:
-            return self.changes.apply(self.base) if self.changes.nodes else self.base
+            return self.changes.edited(self.here)
 
     # References
 
@@ -232,7 +247,7 @@ class Workspace:
     def table(self, path: str) -> ChunkTable:
         """All references of an array."""
         with self._lock:
-            node = self.changes.array(self.base, path)
+            node = self.changes.array(self.here, path)
             array = self._array(path)
             assert array is not None
             assert node.array is not None
@@ -250,19 +265,19 @@ class Workspace:
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.set_chunk(self.base, path, coords, ref)
+            self.changes.set_chunk(self.here, path, coords, ref)
             self._forget_without_edits(path)
 
     def set_refs(self, path: str, table: ChunkTable) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.set_chunks(self.base, path, table)
+            self.changes.set_chunks(self.here, path, table)
             self._forget_without_edits(path)
 
     def delete_ref(self, path: str, coords: Coords) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.delete_chunk(self.base, path, coords, (self.sealed, self.inherited))
+            self.changes.delete_chunk(self.here, path, coords, (self.sealed, self.inherited))
             self._forget_without_edits(path)
 
     def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
@@ -296,7 +311,7 @@ class Workspace:
         array = self._array(path)
         if array is None:
             with self._lock:
-                check_coords(self.changes.array(self.base, path), coords)
+                check_coords(self.changes.array(self.here, path), coords)
         elif not in_grid(array.node, coords):
             check_coords(array.node, coords)
 
@@ -310,7 +325,7 @@ class Workspace:
         array = self._arrays.get(path)
         if array is None:
             with self._lock:
-                node = self.changes.node(self.base, path)
+                node = self.changes.node(self.here, path)
                 if node is None or node.array is None:
                     return None
                 layers = [layer.chunks.get(node.id) for layer in (self.changes, self.sealed, self.inherited)]
@@ -323,6 +338,12 @@ class Workspace:
                 )
                 self._arrays[path] = array
         return array
+
+    def _forget(self, *derived: str) -> None:
+        """What was worked out from changes that are no more, or no more all."""
+        for name in derived:
+            self.__dict__.pop(name, None)
+        self._arrays.clear()
 
     def _forget_without_edits(self, path: str) -> None:
         array = self._arrays.get(path)

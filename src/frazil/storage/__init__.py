@@ -12,6 +12,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.chunk_type import ChunkType
 from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -21,6 +22,7 @@ from frazil.storage.constructors import (
     local_filesystem_storage,
     r2_storage,
     redirect_storage,
+    s3_object_store_storage,
     s3_storage,
     tigris_storage,
 )
@@ -28,6 +30,7 @@ from frazil.storage.foreign import ForeignObjects, open_foreign
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
+from frazil.storage.named import StorageObjectInfo
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
@@ -54,6 +57,7 @@ __all__ = [
     "Always",
     "AnyObjectStoreConfig",
     "ChecksumAlgorithm",
+    "ChunkType",
     "Condition",
     "ForeignObjects",
     "HttpStorage",
@@ -69,6 +73,7 @@ __all__ = [
     "S3Options",
     "Storage",
     "StorageConcurrencySettings",
+    "StorageObjectInfo",
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
@@ -88,6 +93,7 @@ __all__ = [
     "probe_conditions",
     "r2_storage",
     "redirect_storage",
+    "s3_object_store_storage",
     "s3_storage",
     "s3_store",
     "tigris_storage",

@@ -40,6 +40,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from frazil.storage.named import Named, StorageObjectInfo
+
 if TYPE_CHECKING:
     from frazil.storage.settings import StorageSettings
 
@@ -69,6 +71,8 @@ class IfVersion:
     version: Version
 
 
+#: ``list`` is a method of the storage.
+type _List[T] = list[T]
 Condition = Always | IfAbsent | IfVersion
 ALWAYS: Final = Always()
 
@@ -94,7 +98,7 @@ class ObjectInfo:
     modified: datetime
 
 
-class Storage(ABC):
+class Storage(Named, ABC):
     """See the module's docstring: the contract."""
 
     #: Reads and writes cost microseconds and never wait for a network.
@@ -152,3 +156,22 @@ class Storage(ABC):
     @abstractmethod
     def with_settings(self, settings: StorageSettings) -> Storage:
         """The same storage with other settings (timeouts, retries, storage classes)."""
+
+    def with_user_agent(self, user_agent: str) -> Storage:
+        """The same storage, whose requests say who asks. Without requests it is this one."""
+        return self
+
+    def list_objects(
+        self, settings: StorageSettings | None = None, prefix: str | None = None
+    ) -> _List[tuple[str, int]]:
+        """Key and size in bytes of every object; ``list_objects_metadata`` also knows when it was written."""
+        return [(found.key, found.size_bytes) for found in self.list_objects_metadata(settings, prefix)]
+
+    def list_objects_metadata(
+        self, settings: StorageSettings | None = None, prefix: str | None = None
+    ) -> _List[StorageObjectInfo]:
+        """Every object, or those in the directory ``prefix``; their keys are then relative to it."""
+        storage = self if settings is None else self.with_settings(settings)
+        found = storage.list(prefix or "")
+        inside = len(prefix.rstrip("/")) + 1 if prefix and prefix.rstrip("/") else 0
+        return [StorageObjectInfo(each.key[inside:], each.size, each.modified) for each in found]

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.base import Storage
 from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
+from frazil.storage.from_options import (
+    azure_from_options,
+    gcs_from_options,
+    hf_from_options,
+    r2_from_options,
+    s3_from_options,
+    tigris_from_options,
+)
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
-from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
-from frazil.storage.redirect import R2_ENDPOINT, TIGRIS_ENDPOINT, RedirectStorage
+from frazil.storage.redirect import RedirectStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import datetime
 
-    from frazil.storage.base import Storage
-    from frazil.storage.credentials import AnyS3Credential, GcsBearerCredential, S3StaticCredentials
+    from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
 
 
 def in_memory_storage() -> Storage:
@@ -101,7 +106,54 @@ def s3_storage(
         requester_pays=requester_pays,
         checksum_algorithm=checksum_algorithm,
     )
-    return _s3(bucket, prefix, options, credentials, legacy_rooted_keys, headers, read_headers, write_headers)
+    return s3_from_options(
+        options, bucket, prefix, credentials, legacy_rooted_keys, headers, read_headers, write_headers
+    )
+
+
+def s3_object_store_storage(
+    *,
+    bucket: str,
+    prefix: str | None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    allow_http: bool = False,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    session_token: str | None = None,
+    expires_after: datetime | None = None,
+    anonymous: bool | None = None,
+    from_env: bool | None = None,
+    force_path_style: bool = False,
+    read_headers: dict[str, str] | None = None,
+    write_headers: dict[str, str] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Storage:
+    """``s3_storage``: to Frazil there is one client for S3."""
+    credentials = s3_credentials(
+        access_key_id=access_key_id,
+        secret_access_key=secret_access_key,
+        session_token=session_token,
+        expires_after=expires_after,
+        anonymous=anonymous,
+        from_env=from_env,
+    )
+    options = S3Options(
+        region=region,
+        endpoint_url=endpoint_url,
+        allow_http=allow_http,
+        anonymous=bool(anonymous),
+        force_path_style=force_path_style,
+    )
+    return Storage.new_s3_object_store(
+        options,
+        bucket,
+        prefix,
+        credentials,
+        headers=headers,
+        read_headers=read_headers,
+        write_headers=write_headers,
+    )
 
 
 def r2_storage(
@@ -131,20 +183,7 @@ def r2_storage(
 
     Without a ``bucket``, the first part of ``prefix`` is it. The rest is as in ``s3_storage``.
     """
-    if bucket is None:
-        bucket, _, prefix = (prefix or "").partition("/")
-        if not bucket:
-            raise StorageError("either bucket or prefix must be provided", ErrorKind.STORAGE_CONFIG)
-    if endpoint_url is None:
-        if account_id is None:
-            raise StorageError("either endpoint_url or account_id must be provided", ErrorKind.STORAGE_CONFIG)
-        endpoint_url = R2_ENDPOINT.format(account_id=account_id)
-    return s3_storage(
-        bucket=bucket,
-        prefix=prefix,
-        region="auto" if region is None else region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
+    credentials = s3_credentials(
         access_key_id=access_key_id,
         secret_access_key=secret_access_key,
         session_token=session_token,
@@ -153,13 +192,25 @@ def r2_storage(
         from_env=from_env,
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
-        force_path_style=True,
+    )
+    options = S3Options(
+        region=region,
+        endpoint_url=endpoint_url,
+        allow_http=allow_http,
+        anonymous=bool(anonymous),
         network_stream_timeout_seconds=network_stream_timeout_seconds,
         checksum_algorithm=checksum_algorithm,
-        legacy_rooted_keys=legacy_rooted_keys,
-        read_headers=read_headers,
-        write_headers=write_headers,
-        headers=headers,
+    )
+    return r2_from_options(
+        options,
+        bucket,
+        prefix,
+        account_id,
+        credentials,
+        legacy_rooted_keys,
+        headers,
+        read_headers,
+        write_headers,
     )
 
 
@@ -191,12 +242,6 @@ def tigris_storage(
     With ``use_weak_consistency`` the nearest copy is read, maybe an old one, and the storage is read only;
     without it a region is needed. The rest is as in ``s3_storage``.
     """
-    if region is None and not use_weak_consistency:
-        raise StorageError(
-            "Tigris needs the region of the bucket for full consistency: give region, or "
-            "use_weak_consistency=True for a read-only storage that may lag behind",
-            ErrorKind.STORAGE_OTHER,
-        )
     credentials = s3_credentials(
         access_key_id=access_key_id,
         secret_access_key=secret_access_key,
@@ -208,29 +253,24 @@ def tigris_storage(
         scatter_initial_credentials=scatter_initial_credentials,
     )
     options = S3Options(
-        region="auto" if region is None else region,
-        endpoint_url=TIGRIS_ENDPOINT if endpoint_url is None else endpoint_url,
+        region=region,
+        endpoint_url=endpoint_url,
         allow_http=allow_http,
         anonymous=bool(anonymous),
         network_stream_timeout_seconds=network_stream_timeout_seconds,
         checksum_algorithm=checksum_algorithm,
     )
-    consistent = {} if use_weak_consistency else _tigris_consistency(region or "auto")
-    return _s3(
+    return tigris_from_options(
+        options,
         bucket,
         prefix,
-        options,
+        use_weak_consistency,
         credentials,
         legacy_rooted_keys,
-        {**consistent, **(headers or {})},
+        headers,
         read_headers,
         write_headers,
-        read_only=use_weak_consistency,
     )
-
-
-def _tigris_consistency(region: str) -> dict[str, str]:
-    return {"X-Tigris-Regions": region, "X-Tigris-Consistent": "true", "Cache-Control": "no-cache"}
 
 
 def hf_storage(
@@ -255,11 +295,7 @@ def hf_storage(
 
     The key and secret are those of its S3 gateway, not an access token. The rest is as in ``s3_storage``.
     """
-    return s3_storage(
-        bucket=bucket,
-        prefix=prefix,
-        region="us-east-1",
-        endpoint_url=f"https://s3.hf.co/{namespace}",
+    credentials = s3_credentials(
         access_key_id=access_key_id,
         secret_access_key=secret_access_key,
         session_token=session_token,
@@ -267,12 +303,18 @@ def hf_storage(
         from_env=from_env,
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
-        force_path_style=True,
-        network_stream_timeout_seconds=network_stream_timeout_seconds,
-        legacy_rooted_keys=legacy_rooted_keys,
-        read_headers=read_headers,
-        write_headers=write_headers,
-        headers=headers,
+    )
+    options = S3Options(network_stream_timeout_seconds=network_stream_timeout_seconds)
+    return hf_from_options(
+        options,
+        bucket,
+        prefix,
+        namespace,
+        credentials,
+        legacy_rooted_keys,
+        headers,
+        read_headers,
+        write_headers,
     )
 
 
@@ -312,12 +354,7 @@ def gcs_storage(
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
-    return ObjectStorage(
-        GcsLocation(bucket, dict(config or {}), credentials),
-        prefix or "",
-        read_headers=_merged(headers, read_headers),
-        write_headers=_merged(headers, write_headers),
-    )
+    return gcs_from_options(bucket, prefix, credentials, config, headers, read_headers, write_headers)
 
 
 def azure_storage(
@@ -340,7 +377,7 @@ def azure_storage(
         from_env=from_env,
         anonymous=anonymous,
     )
-    return ObjectStorage(AzureLocation(account, container, dict(config or {}), credentials), prefix)
+    return azure_from_options(account, container, prefix, credentials, config)
 
 
 def http_storage(
@@ -353,32 +390,3 @@ def http_storage(
 def redirect_storage(base_url: str) -> Storage:
     """The storage that ``base_url`` redirects to, read only. See ``frazil.storage.redirect``."""
     return RedirectStorage(base_url)
-
-
-def _merged(headers: Mapping[str, str] | None, special: Mapping[str, str] | None) -> dict[str, str]:
-    return {**(headers or {}), **(special or {})}
-
-
-def _s3(
-    bucket: str,
-    prefix: str | None,
-    options: S3Options,
-    credentials: AnyS3Credential,
-    legacy_rooted_keys: bool | None,
-    headers: Mapping[str, str] | None,
-    read_headers: Mapping[str, str] | None,
-    write_headers: Mapping[str, str] | None,
-    read_only: bool = False,
-) -> Storage:
-    if legacy_rooted_keys:
-        raise InvalidInputError(
-            "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
-            ErrorKind.UNIMPLEMENTED,
-        )
-    return ObjectStorage(
-        S3Location(bucket, options, credentials),
-        prefix or "",
-        read_headers=_merged(headers, read_headers),
-        write_headers=_merged(headers, write_headers),
-        read_only=read_only,
-    )

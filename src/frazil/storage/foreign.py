@@ -92,6 +92,8 @@ def open_foreign(
     credentials: AnyCredential | None,
     url_prefix: str,
     settings: StorageSettings | None = None,
+    *,
+    user_agent: str | None = None,
 ) -> ForeignObjects:
     """A reader for the objects whose URLs begin with ``url_prefix``.
 
@@ -107,7 +109,7 @@ def open_foreign(
                 ErrorKind.STORAGE_CONFIG,
             )
         case _:
-            return ForeignStore(url_prefix, config, credentials, settings or StorageSettings())
+            return ForeignStore(url_prefix, config, credentials, settings or StorageSettings(), user_agent)
 
 
 # files
@@ -197,10 +199,12 @@ class ForeignStore(ForeignObjects):
     config: AnyObjectStoreConfig
     credentials: AnyCredential | None
     settings: StorageSettings
+    user_agent: str | None = None
     _clients: dict[str, ObjectStore] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ForeignStore, (self.url_prefix, self.config, self.credentials, self.settings))
+        values = (self.url_prefix, self.config, self.credentials, self.settings, self.user_agent)
+        return (ForeignStore, values)
 
     def get(
         self,
@@ -251,7 +255,8 @@ class ForeignStore(ForeignObjects):
         client = self._clients.get(place)
         if client is None:
             location = _location(self.config, self.credentials, place)
-            client = self._clients[place] = location.connect("", self.settings, {})
+            headers = {} if self.user_agent is None else {"User-Agent": self.user_agent}
+            client = self._clients[place] = location.connect("", self.settings, headers)
         return client, key
 
 

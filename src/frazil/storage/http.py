@@ -61,7 +61,9 @@ class HttpStorage(ObjectStorage):
         raise StorageError("a storage over HTTP cannot list its objects", ErrorKind.OBJECT_STORE)
 
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
-        return HttpStorage(*self._given, settings=settings)
+        other = HttpStorage(*self._given, settings=settings)
+        other._user_agent = self._user_agent
+        return other
 
 
 def _cut(key: str, whole: Buffer, start: int, stop: int | None) -> Buffer:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
+from frazil.about import user_agent
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.aws_profile import profile_keys, profile_region
 from frazil.storage.credentials import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 DEFAULT_STREAM_TIMEOUT: Final = 60
 #: A bound on one attempt, upload of a large part over a slow line included. The client's own is 30 s.
 _ATTEMPT_TIMEOUT: Final = timedelta(minutes=10)
+#: Not a header like others: the client has an option for it.
+_USER_AGENT: Final = "user-agent"
 #: The client signs every retry anew, but gives up after this long.
 _RETRY_TIMEOUT: Final = timedelta(minutes=5)
 #: A credential this close to its end is not used any more.
@@ -96,6 +99,7 @@ class S3Location(Location):
     bucket: str
     options: S3Options = field(default_factory=S3Options)
     credentials: AnyS3Credential = field(default_factory=S3Credentials.FromEnv)
+    shown_as: str = "S3 (native)"
 
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         options = self.options
@@ -127,7 +131,7 @@ class S3Location(Location):
     def describe(self, prefix: str) -> str:
         options = self.options
         rows = {
-            "type": "S3 (native)",
+            "type": self.shown_as,
             "bucket": self.bucket,
             "prefix": prefix or None,
             "region": options.region,
@@ -253,11 +257,14 @@ def _client_options(
 ) -> ClientConfig:
     timeouts = settings.timeouts
     stream = DEFAULT_STREAM_TIMEOUT if stream_timeout is None else stream_timeout
-    client: ClientConfig = {"user_agent": "frazil", "timeout": _ATTEMPT_TIMEOUT}
+    client: ClientConfig = {"user_agent": user_agent(), "timeout": _ATTEMPT_TIMEOUT}
     if stream:
         client["read_timeout"] = timedelta(seconds=stream)
-    if headers:
-        client["default_headers"] = dict(headers)
+    others = {name: value for name, value in headers.items() if name.lower() != _USER_AGENT}
+    if len(others) < len(headers):
+        client["user_agent"] = next(v for name, v in headers.items() if name.lower() == _USER_AGENT)
+    if others:
+        client["default_headers"] = others
     if timeouts is not None:
         client["timeout"] = _milliseconds(timeouts.operation_attempt_timeout_ms, _ATTEMPT_TIMEOUT)
         if timeouts.connect_timeout_ms is not None:

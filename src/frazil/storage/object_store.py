@@ -18,6 +18,8 @@ storage class          an attribute of the object; chunks and the rest may have 
 
 from __future__ import annotations
 
+import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import batched
@@ -27,6 +29,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
+from frazil.logs import SLOW
 from frazil.storage.base import (
     ALWAYS,
     Always,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
 _DEFAULT_PARTS_AT_ONCE: Final = 18
+_log: Final = logging.getLogger(__name__)
 _BUCKET: Final = "the bucket or container was"
 _DELETE_BATCH: Final = 1000
 _DELETES_AT_ONCE: Final = 16
@@ -76,6 +80,7 @@ class ObjectStorage(Storage):
         read_headers: Mapping[str, str] | None = None,
         write_headers: Mapping[str, str] | None = None,
         read_only: bool = False,
+        user_agent: str | None = None,
     ) -> None:
         self._location = location
         self._prefix = prefix.strip("/")
@@ -83,6 +88,7 @@ class ObjectStorage(Storage):
         self._read_headers = dict(read_headers or {})
         self._write_headers = dict(write_headers or {})
         self.is_read_only = read_only
+        self._user_agent = user_agent
         # Whether the server wants etags in quotes; None until it has understood one.
         self._quoted: bool | None = None
         # Made at the first use: a storage that was not used yet may be forked.
@@ -95,10 +101,14 @@ class ObjectStorage(Storage):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
 
+    def _connect(self, headers: Mapping[str, str]) -> ObjectStore:
+        named = {} if self._user_agent is None else {"User-Agent": self._user_agent}
+        return self._location.connect(self._prefix, self._settings, {**named, **headers})
+
     def _read_client(self) -> ObjectStore:
         enter_runtime()
         if self._reader is None:
-            self._reader = self._location.connect(self._prefix, self._settings, self._read_headers)
+            self._reader = self._connect(self._read_headers)
         return self._reader
 
     def _write_client(self) -> ObjectStore:
@@ -108,7 +118,7 @@ class ObjectStorage(Storage):
             return self._read_client()
         enter_runtime()
         if self._writer is None:
-            self._writer = self._location.connect(self._prefix, self._settings, self._write_headers)
+            self._writer = self._connect(self._write_headers)
         return self._writer
 
     # reading
@@ -286,7 +296,13 @@ class ObjectStorage(Storage):
             read_headers=self._read_headers,
             write_headers=self._write_headers,
             read_only=self.is_read_only,
+            user_agent=self._user_agent,
         )
+
+    def with_user_agent(self, user_agent: str) -> Storage:
+        other = self.with_settings(self._settings)
+        other._user_agent = user_agent
+        return other
 
 
 def _as_bytes(data: Buffer) -> Buffer:
@@ -324,6 +340,7 @@ def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
 
     ``missing`` is what the server cannot have found, if that is not the object.
     """
+    start = time.perf_counter()
     try:
         yield
     except FileNotFoundError as error:
@@ -334,6 +351,9 @@ def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
         raise _storage_error(key, error) from error
     except ValueError as error:
         raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
+    finally:
+        if (seconds := time.perf_counter() - start) > SLOW:
+            _log.warning("a request for %r took %.1f s", key, seconds)
 
 
 _THROTTLED: Final = ("SlowDown", " 429 ", " 503 ", "Too Many Requests", "ServerBusy")

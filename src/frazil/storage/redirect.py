@@ -55,9 +55,12 @@ class RedirectStorage(Storage):
 
     is_read_only = True
 
-    def __init__(self, url: str, settings: StorageSettings | None = None) -> None:
+    def __init__(
+        self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
+    ) -> None:
         self._url = checked_url(url)
         self._settings = settings
+        self._user_agent = user_agent
         self._resolved: Storage | None = None
         self._lock = threading.Lock()
 
@@ -75,7 +78,11 @@ class RedirectStorage(Storage):
         with self._lock:
             if self._resolved is None:
                 found = storage_of(follow(self._url))
-                self._resolved = found if self._settings is None else found.with_settings(self._settings)
+                if self._settings is not None:
+                    found = found.with_settings(self._settings)
+                if self._user_agent is not None:
+                    found = found.with_user_agent(self._user_agent)
+                self._resolved = found
             return self._resolved
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -109,7 +116,10 @@ class RedirectStorage(Storage):
         return StorageSettings() if self._resolved is None else self._resolved.default_settings()
 
     def with_settings(self, settings: StorageSettings) -> RedirectStorage:
-        return RedirectStorage(self._url, settings)
+        return RedirectStorage(self._url, settings, self._user_agent)
+
+    def with_user_agent(self, user_agent: str) -> RedirectStorage:
+        return RedirectStorage(self._url, self._settings, user_agent)
 
 
 def _read_only() -> ReadOnlyError:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
+from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.paths import absolute
@@ -81,9 +82,18 @@ class IcechunkStore(Store):
     __hash__ = None  # type: ignore[assignment]  # equal by a session, which moves on
 
     def __repr__(self) -> str:
-        return "\n".join(["<frazil.store.IcechunkStore>", *repr(self._session).splitlines()[1:]]) + "\n"
+        session = self._session
+        lines = ["<frazil.IcechunkStore>", f"read_only: {self._read_only}"]
+        lines.append(f"snapshot_id: {session.snapshot_id}")
+        if not session.read_only:
+            lines.append(f"branch: {session.branch}")
+        return "\n".join(lines) + "\n"
 
     __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """The store as HTML, for notebooks."""
+        return Lines("frazil.IcechunkStore", repr(self))._repr_html_()
 
     @property
     def session(self) -> Session:

@@ -1,0 +1,166 @@
+"""Nodes that change their place.
+
+A change set holds one ``Move`` for each node, by its id: from where the base has it to where it is now,
+whatever came in between. One that went back where it came from stays, as a move to its own path: something
+was done, and a log leaves it out. Everything else in a change set is relative to the base after its moves.
+
+A session moves one subtree at a time, and some rename thousands of nodes one by one: ``Tree`` answers what a
+move has to know without making a table of nodes each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import filterfalse
+from operator import attrgetter, methodcaller
+
+import numpy as np
+
+from frazil.errors import AlreadyExistsError, ErrorKind, NodeNotFoundError, SessionStateError
+from frazil.format.snapshot import NodeTable
+from frazil.format.transaction_log import Move
+
+#: By node id.
+Moves = dict[bytes, Move]
+
+_source: Callable[[Move], str] = attrgetter("source")
+_target: Callable[[Move], str] = attrgetter("target")
+_node_id: Callable[[Move], bytes] = attrgetter("node_id")
+_is_array: Callable[[Move], bool] = attrgetter("is_array")
+
+
+def moved(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
+    """The base's nodes at their new places."""
+    if not moves:
+        return base
+    sources, targets = list(map(_source, moves.values())), list(map(_target, moves.values()))
+    return base.renamed(np.fromiter(map(base.find, sources), np.int64, len(sources)), targets)
+
+
+def composed(first: Moves, then: Moves) -> Moves:
+    """The moves of ``then``, made after ``first``, as moves from where ``first`` started."""
+    if not first or not then:
+        return dict(then or first)
+    sources = dict(zip(first, map(_source, first.values()), strict=True))
+    ids = list(then)
+    steps = list(then.values())
+    starts = map(sources.get, ids, map(_source, steps))
+    arrays = map(_is_array, steps)
+    return {**first, **dict(zip(ids, map(Move, starts, map(_target, steps), ids, arrays), strict=True))}
+
+
+def steps(moves: Moves) -> tuple[Move, ...]:
+    """Those that a log tells."""
+    return tuple(filterfalse(_stays, moves.values()))
+
+
+def _stays(move: Move) -> bool:
+    return move.source == move.target
+
+
+def moved_twice(forks: Sequence[Moves], unseen: Sequence[Moves]) -> str | None:
+    """Where a node came from that a fork moved, and another fork or somebody ``unseen``; None if there is
+    none.
+    """
+    seen: Moves = {}
+    for part in unseen:
+        seen |= part
+    for part in forks:
+        for id_ in seen.keys() & part.keys():
+            return seen[id_].source
+        seen |= part
+    return None
+
+
+def misplaced(base: NodeTable, moves: Moves) -> str | None:
+    """A target that another node has as well, or that is below no group; None if all is well."""
+    if not moves:
+        return None
+    targets = list(map(_target, moves.values()))
+    gone = set(map(_source, moves.values()))
+    there = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
+    kept = there.keys() - gone
+    groups = {path for path in kept if not there[path]}
+    groups.update(map(_target, filterfalse(_is_array, moves.values())))
+    if len(set(targets)) < len(targets) or not kept.isdisjoint(targets):
+        return next(path for path in targets if path in kept or targets.count(path) > 1)
+    return next((path for path in targets if parent_of(path) not in groups), None)
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+class Tree:
+    """Where the base's nodes are after some moves; it makes more of them.
+
+    ``moves`` is changed in place.
+    """
+
+    def __init__(self, base: NodeTable, moves: Moves) -> None:
+        self._base = base
+        self._moves = moves
+        sources = list(map(_source, moves.values()))
+        rows = map(base.find, sources)
+        self._left = set(sources)
+        self._came = dict(zip(map(_target, moves.values()), rows, strict=True))
+
+    def find(self, path: str) -> int:
+        """Row in the base of the node that is at ``path`` now, -1 if there is none."""
+        row = self._came.get(path)
+        if row is None:
+            row = -1 if path in self._left else self._base.find(path)
+        return row
+
+    def move(self, source: str, target: str) -> None:
+        """Move a node and all below it.
+
+        Raises ``NodeNotFoundError``, ``AlreadyExistsError`` (``move-wont-overwrite``), and
+        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
+        ``move-destination-parent-not-group``).
+        """
+        row = self.find(source)
+        self._check(row, source, target)
+        base, came = self._base, self._came
+        below = base.below(source)
+        stayed = dict(zip(base.paths_list()[below], range(below.start, below.stop), strict=True))
+        for gone in stayed.keys() & self._left:
+            del stayed[gone]
+        arrived = list(filter(methodcaller("startswith", f"{source}/"), came))
+        subtree = {source: row, **stayed, **dict(zip(arrived, map(came.__getitem__, arrived), strict=True))}
+        rows = list(subtree.values())
+        origins = list(map(base.paths_list().__getitem__, rows))
+        targets = [target + path[len(source) :] for path in subtree]
+        ids, are_arrays = base.identities(np.array(rows, np.int64))
+        for path in came.keys() & subtree.keys():
+            del came[path]
+        came.update(zip(targets, rows, strict=True))
+        self._left.update(origins)
+        self._moves.update(zip(ids, map(Move, origins, targets, ids, are_arrays), strict=True))
+
+    def _check(self, row: int, source: str, target: str) -> None:
+        if row < 0:
+            raise NodeNotFoundError(f"node not found at `{source}`: there is nothing to move")
+        if source == "/" or f"{target}/".startswith(f"{source}/"):
+            raise SessionStateError(
+                f"cannot move `{source}` to `{target}`: a node cannot be below itself",
+                ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
+            )
+        if self.find(target) >= 0:
+            raise AlreadyExistsError(
+                f"cannot move `{source}` to `{target}`: there is a node already, and a move overwrites none",
+                ErrorKind.MOVE_WONT_OVERWRITE,
+            )
+        parent = parent_of(target)
+        above = self.find(parent)
+        if above < 0:
+            raise SessionStateError(
+                f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Create and commit it "
+                "in a writable session first",
+                ErrorKind.MOVE_DESTINATION_PARENT_MISSING,
+            )
+        if self._base.is_array[above]:
+            raise SessionStateError(
+                f"cannot move `{source}` to `{target}`: `{parent}` is an array: only groups have children",
+                ErrorKind.MOVE_DESTINATION_PARENT_NOT_GROUP,
+            )

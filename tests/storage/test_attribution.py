@@ -1,0 +1,122 @@
+"""Labels in the ``User-Agent`` of requests, as a server sees them."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+import zarr
+
+import frazil
+from frazil.testing.loopback_http import LoopbackHttp
+
+LABELS = frazil.Attribution(client="ingest/1.2", workload="nightly run", principal="me@here")
+LABELLED = f"ingest/1.2 {frazil.user_agent()} (workload=nightly run; principal=me@here)"
+
+
+class Server:
+    """A web server over a directory, and the ``User-Agent`` of each of its requests."""
+
+    def __init__(self, directory: Path) -> None:
+        self.agents: list[str | None] = []
+        agents = self.agents
+
+        class Handler(SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                agents.append(self.headers["User-Agent"])
+                super().do_GET()
+
+            do_HEAD = do_GET  # noqa: N815  # what the server looks for
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        self.http = LoopbackHttp(functools.partial(Handler, directory=directory))  # type: ignore[arg-type]
+
+    def taken(self) -> set[str | None]:
+        """Those since the last time."""
+        taken = set(self.agents)
+        self.agents.clear()
+        return taken
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    with repo.transaction("main", message="first") as store:
+        zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="f8", fill_value=0)[:] = 1
+    made = Server(tmp_path)
+    with made.http:
+        yield made
+
+
+def _storage(server: Server) -> frazil.Storage:
+    return frazil.http_storage(f"http://127.0.0.1:{server.http.port}")
+
+
+def _read(repo: frazil.Repository) -> None:
+    assert zarr.open_group(repo.readonly_session("main").store, mode="r")["a"][:].sum() == 4  # type: ignore[index]
+
+
+def test_without_labels_frazil_says_its_name(server: Server) -> None:
+    repo = frazil.Repository.open(_storage(server))
+    _read(repo)
+    assert server.taken() == {frazil.user_agent()}
+    assert repo.attribution == frazil.Attribution()
+
+
+def test_every_request_of_a_handle_has_its_labels(server: Server) -> None:
+    repo = frazil.Repository.open(_storage(server), attribution=LABELS)
+    assert repo.attribution == LABELS
+    _read(repo)
+    assert server.taken() == {LABELLED}
+    for again in (repo.reopen(), pickle.loads(pickle.dumps(repo))):
+        assert again.attribution == LABELS
+        _read(again)
+        assert server.taken() == {LABELLED}
+
+
+def test_labels_are_of_one_handle(server: Server) -> None:
+    storage = _storage(server)
+    frazil.Repository.open(storage, attribution=LABELS)
+    server.taken()
+    frazil.Repository.open(storage, attribution=frazil.Attribution(client="other"))
+    assert server.taken() == {f"other {frazil.user_agent()}"}
+    frazil.Repository.open(storage)
+    assert server.taken() == {frazil.user_agent()}
+
+
+def test_a_header_of_the_user_goes_first(server: Server) -> None:
+    storage = frazil.http_storage(
+        f"http://127.0.0.1:{server.http.port}", headers={"user-agent": "mine", "X-A": "b"}
+    )
+    frazil.Repository.open(storage, attribution=LABELS)
+    assert server.taken() == {"mine"}
+
+
+def test_requests_for_virtual_chunks_have_labels(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "foreign").write_bytes(b"12345678")
+    prefix = f"http://127.0.0.1:{server.http.port}/"
+    config = frazil.RepositoryConfig.default()
+    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, frazil.http_store()))
+    repo = frazil.Repository.create(
+        frazil.in_memory_storage(), config, {prefix: frazil.Credentials.HttpAccess()}, attribution=LABELS
+    )
+    session = repo.writable_session("main")
+    array = zarr.create_array(
+        session.store, name="v", shape=(8,), chunks=(8,), dtype="u1", compressors=None, filters=None
+    )
+    session.store.set_virtual_ref("v/c/0", prefix + "foreign", offset=0, length=8)
+    with pytest.raises(frazil.StorageError, match="Range request not supported"):
+        array[:]  # this server knows no ranges; what was asked is what matters here
+    assert server.taken() == {LABELLED}
+
+
+def test_redirects_carry_labels(monkeypatch, server: Server) -> None:
+    monkeypatch.setattr("frazil.storage.redirect.follow", lambda _: url)
+    url = f"http+icechunk://127.0.0.1:{server.http.port}/"
+    frazil.Repository.open(frazil.redirect_storage("http://host.example/x"), attribution=LABELS)
+    assert server.taken() == {LABELLED}
