@@ -185,7 +185,8 @@ def _sides(
         return Side(workspace, id_, path if there else None, open_session)
 
     def make() -> Sides:
-        their_path = at.place(at.ours.created[id_]) if clash.ours is Did.CREATED else _path(at.ground, id_)
+        new = clash.ours is Did.CREATED
+        their_path = at.place(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
         mine = at.ours.created.get(id_, clash.path)
         gone = clash.ours is Did.DELETED
         return Sides(

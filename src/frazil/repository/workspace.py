@@ -66,6 +66,7 @@ class Workspace:
         self._arrays: dict[str, _Array] = {}
         self._lock = RLock()
         self._committed = False
+        self._was_changed = False  # even if a rebase left nothing of it
         self._turn = RLock()  # of changes and commits; always taken before the other lock
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,8 +101,8 @@ class Workspace:
     @property
     def has_changes(self) -> bool:
         if self.sealed and self.changes:
-            return bool(self.own())  # what was sealed may have been taken back
-        return bool(self.sealed or self.changes)
+            return self._was_changed or bool(self.own())  # what was sealed may have been taken back
+        return self._was_changed or bool(self.sealed or self.changes)
 
     def own(self) -> ChangeSet:
         """All own changes as one."""
@@ -133,6 +134,7 @@ class Workspace:
     def continue_on(self, snapshot_id: bytes, changes: ChangeSet) -> None:
         """Go on from another snapshot, with changes that were made for it."""
         with self._turn, self._lock:
+            self._was_changed = self.has_changes
             self.snapshot_id = snapshot_id
             self.sealed = ChangeSet()
             self.changes = changes
@@ -158,6 +160,7 @@ class Workspace:
         with self._turn, self._lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
+            self._was_changed = False
             self._forget("base", "here", "_tree")
             self.writer.forget()
 
