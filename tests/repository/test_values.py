@@ -154,7 +154,7 @@ def test_diff() -> None:
     assert str(changed) == (
         "Group definitions updated:\n    /\n\n"
         "Arrays deleted:\n    /y\n    /z\n\n"
-        "Chunks updated:\n    /x:\n        [0, 1]\n        [2, 3]\n\n"
+        "Chunks updated:\n    /x:\n        [0, 1]\n        [2, 3]\n"
         "Nodes moved/renamed:\n    /a -> /b\n\n"
     )
     assert changed != diff()

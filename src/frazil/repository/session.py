@@ -29,7 +29,7 @@ from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.commit import commit_changes
+from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.paths import absolute
@@ -206,6 +206,7 @@ class Session:
         >>> session.status().moved_nodes
         [('/data/raw', '/data/v1')]
         """
+        self._state.workspace.context.require_version_2()
         if self.read_only:
             raise ReadOnlyError(
                 "this session only reads: open one with Repository.rearrange_session to move nodes",
@@ -251,27 +252,21 @@ class Session:
 
         After it the session reads the new snapshot.
         """
-        state = self._state
-        if rebase_with is not None:
-            require_solver(rebase_with)
+        if rebase_with is None:
+            return self._end(COMMIT, message, metadata, allow_empty)
+        require_solver(rebase_with)
         if rebase_tries < 0:
             raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
-        told = {**state.default_metadata, **(metadata or {})}
         attempts = 0
-        with state.workspace.committing(), span("commit"), timed(_log, f"commit to {state.branch!r}"):
+        with self._state.workspace.committing():
             while True:
-                if rebase_with is not None:
-                    known = told.get(_RESERVED)
-                    known = known if isinstance(known, dict) else {}
-                    told[_RESERVED] = {**known, "rebase_attempts": attempts}
+                told = _with_attempts({**self._state.default_metadata, **(metadata or {})}, attempts)
                 try:
-                    return self._commit(state, message, told, allow_empty)
+                    return self._end(COMMIT, message, told, allow_empty)
                 except ConflictError as error:
-                    if rebase_with is None or attempts >= rebase_tries:
+                    if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
                         raise
-                    if error.kind != ErrorKind.COMMIT_CONFLICT:
-                        raise
-                self._rebase(state, rebase_with)
+                self.rebase(rebase_with)
                 attempts += 1
 
     def rebase(self, solver: ConflictSolver) -> None:
@@ -301,51 +296,80 @@ class Session:
         [1, 1, 2, 2]
         """
         state = self._state
-        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase to {state.branch!r}"):
-            self._rebase(state, solver)
+        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+            branch = self._require_branch()
+            before = state.workspace.snapshot_id
+            try:
+                rebase(state.workspace, branch, solver, _reading)
+            finally:
+                if state.workspace.snapshot_id != before:
+                    # Forks of the old snapshot are refused, whatever they have seen.
+                    state.merged.clear()
 
-    def _rebase(self, state: State, solver: ConflictSolver) -> None:
-        branch = self._require_branch(state)
-        before = state.workspace.snapshot_id
-        try:
-            rebase(state.workspace, branch, solver, _reading)
-        finally:
-            if state.workspace.snapshot_id != before:
-                # Forks of the old snapshot are refused, whatever they have seen.
-                state.merged.clear()
-
-    def _require_branch(self, state: State) -> str:
-        if state.branch is None or state.mode is SessionMode.readonly:
+    def _require_branch(self) -> str:
+        if self._state.branch is None or self.read_only:
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        return state.branch
+        return self._state.branch
 
-    def _commit(self, state: State, message: str, told: dict[str, Any], allow_empty: bool) -> str:
-        branch = self._require_branch(state)
-        if now_us() >= state.expires_at:
+    def amend(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
+        """Make a commit that takes the place of the branch's last one, and does what both did; its id.
+
+        The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
+        are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
+        repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
+        (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
+        """
+        self._state.workspace.context.require_version_2()
+        return self._end(AMEND, message, metadata, allow_empty)
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Save the changes as a snapshot that no branch leads to; its id.
+
+        It follows the snapshot that the session started from, wherever the branch is now; create a branch or
+        tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
+        """
+        return self._end(FLUSH, message, metadata)
+
+    def _end(
+        self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
+    ) -> str:
+        state = self._state
+        told = f"{ending.name} on {state.branch!r}"
+        with state.workspace.committing(), span(ending.name), timed(_log, told):
+            self._require_ending(ending, allow_empty)
+            workspace = state.workspace
+            id_ = end_session(
+                workspace.context,
+                ending,
+                state.branch,
+                workspace.snapshot,
+                workspace.own(),
+                message,
+                {**state.default_metadata, **(metadata or {})},
+                workspace.writer.flush,
+            )
+            state.workspace = workspace.moved_to(id_)
+            state.mode = SessionMode.readonly
+            state.merged.clear()
+            return id_to_text(id_)
+
+    def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
+        state = self._state
+        if ending.moves_branch:
+            self._require_branch()
+        if not self.read_only and now_us() >= state.expires_at:
             raise SessionStateError(
                 f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
                 "its chunks. Open a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
-        workspace = state.workspace
-        if not workspace.has_changes and not allow_empty:
+        if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
-        id_ = commit_changes(
-            workspace.context,
-            branch,
-            workspace.snapshot,
-            workspace.own(),
-            message,
-            told,
-            workspace.writer.flush,
-        )
-        state.workspace = workspace.moved_to(id_)
-        state.mode = SessionMode.readonly
-        state.merged.clear()
-        return id_to_text(id_)
 
     # Forks
 
@@ -458,11 +482,22 @@ class Session:
 
     commit_async = awaitable(commit)
     rebase_async = awaitable(rebase)
+    amend_async = awaitable(amend)
+    flush_async = awaitable(flush)
     move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
+    """A commit's metadata with the number of rebases that it took."""
+    known = metadata.get(_RESERVED)
+    return {
+        **metadata,
+        _RESERVED: {**(known if isinstance(known, dict) else {}), "rebase_attempts": attempts},
+    }
 
 
 def _reading(workspace: Workspace) -> Session:
