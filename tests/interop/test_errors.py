@@ -109,6 +109,10 @@ class Scene:
         self.committed()
         getattr(session, end)("late", **ours)
 
+    @property
+    def detector(self) -> Any:
+        return self.package.ConflictDetector()
+
     def deserted(self, end: str) -> None:
         """The branch is gone when the session ends."""
         session = self.changed("dev")
@@ -321,6 +325,18 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         lambda s: s.set("a/c/0/0", session=s.reading),
     ),
     "too late": ("ConflictError", "commit-conflict", lambda s: s.raced()),
+    "too late, and no tries": (
+        "ConflictError",
+        "commit-conflict",
+        lambda s: s.raced(rebase_with=s.detector, rebase_tries=0),
+    ),
+    "rebase what reads": ("SessionStateError", "commit-not-allowed", lambda s: s.reading.rebase(s.detector)),
+    "rebase a fork": (
+        "SessionStateError",
+        "commit-not-allowed",
+        lambda s: s.session.fork().rebase(s.detector),
+    ),
+    "rebase with nothing": ("TypeError", None, lambda s: s.session.rebase(None)),
     "pickle what writes": ("ValueError", None, lambda s: pickle.dumps(s.session)),
     "an empty transaction": (
         "SessionStateError",
@@ -534,7 +550,7 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
 }
 
 LATER = {
-    "rebase and shift_array": (frazil.Session, ("rebase", "shift_array")),
+    "shift_array": (frazil.Session, ("shift_array",)),
     "expiration, garbage, inspection": (
         frazil.Repository,
         ("expire_snapshots", "garbage_collect", "inspect_snapshot"),

@@ -352,6 +352,7 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                workspace.attempts,
             )
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly

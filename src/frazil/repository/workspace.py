@@ -32,6 +32,7 @@ from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
+from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
 
 
@@ -65,6 +66,7 @@ class Workspace:
         self.reader = ChunkReader(context.storage, context.virtual, self.writer)
         self._arrays: dict[str, _Array] = {}
         self._lock = RLock()
+        self.attempts = Attempts()
         self._committed = False
         self._was_changed = False  # even if a rebase left nothing of it
         self._turn = RLock()  # of changes and commits; always taken before the other lock
@@ -160,6 +162,7 @@ class Workspace:
         with self._turn, self._lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
+            self.attempts = Attempts()
             self._was_changed = False
             self._forget("base", "here", "_tree")
             self.writer.forget()
