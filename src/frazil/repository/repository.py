@@ -38,6 +38,7 @@ from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
+from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.inspection import Inspection
@@ -179,6 +180,7 @@ class Repository(Upkeep, Inspection, Integration):
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
             if storage.head(V1_MAIN) is None:
+                refuse_older(storage)
                 raise
             saved, version = read_config_v1(storage)
             context = _context(
@@ -225,10 +227,11 @@ class Repository(Upkeep, Inspection, Integration):
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository in ``storage``."""
+        """Whether there is a repository in ``storage``, also one that has to be imported before it opens."""
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        return storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+        newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+        return newer or older_layout(storage) is not None
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
@@ -245,12 +248,18 @@ class Repository(Upkeep, Inspection, Integration):
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
-        """The version of the format that the repository has; None if there is none."""
+        """The version of the format that the repository has; None if there is none.
+
+        ``FormatError`` (``unsupported-spec-version``) for one that is older than all versions.
+        """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         if storage.head(REPO) is not None:
             return SpecVersion.v2
-        return SpecVersion.v1 if storage.head(V1_MAIN) is not None else None
+        if storage.head(V1_MAIN) is not None:
+            return SpecVersion.v1
+        refuse_older(storage)
+        return None
 
     def reopen(
         self,
