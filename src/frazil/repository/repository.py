@@ -34,6 +34,7 @@ from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
+from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
@@ -509,12 +510,21 @@ class Repository(Upkeep, Inspection, Integration):
 
     @contextmanager
     def transaction(
-        self, branch: str, *, message: str, metadata: dict[str, Any] | None = None
+        self,
+        branch: str,
+        *,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
     ) -> Iterator[IcechunkStore]:
-        """A store to write to, committed when the block ends well; nothing is kept when it raises."""
+        """A store to write to, committed when the block ends well; nothing is kept when it raises.
+
+        ``rebase_with`` and ``rebase_tries`` are those of ``Session.commit``.
+        """
         session = self.writable_session(branch)
         yield session.store
-        session.commit(message, metadata)
+        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
 
     def _info(self) -> RepoInfo:
         return self._context.repo_info()
