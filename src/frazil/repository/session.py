@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import check_forks, merge_forks
+from frazil.changes.merge import check_forks
+from frazil.changes.seen import Seen
+from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
 from frazil.errors import (
     ConflictError,
@@ -48,14 +49,6 @@ _RESERVED = "__icechunk"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """What was changed or merged; forks made up to ``generation`` have not seen it."""
-
-    generation: int
-    changes: ChangeSet
-
-
 @dataclass(slots=True)
 class State:
     """What of a session moves on when it commits."""
@@ -67,7 +60,7 @@ class State:
     default_metadata: dict[str, Any] = field(default_factory=dict)
     generation: int = 0
     discarded_before: int = 0
-    merged: list[_Merged] = field(default_factory=list)
+    merged: Seen = field(default_factory=Seen)
     session_id: bytes = field(default_factory=new_object_id)
 
     def ends(self) -> int:
@@ -234,11 +227,7 @@ class Session:
         [('/data/raw', '/data/v1')]
         """
         self._state.workspace.context.require_version_2()
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session only reads: open one with Repository.rearrange_session to move nodes",
-                ErrorKind.READ_ONLY_SESSION,
-            )
+        self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
                 "this session does not move nodes: commit or abandon it, and open one with "
@@ -247,6 +236,75 @@ class Session:
             )
         self._require_not_ended()
         self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
+
+        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
+        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
+        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
+        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
+        fit); as a write does in a session that cannot.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.shift_array("/t", [1])
+        >>> array[:].tolist()
+        [0, 0, 0, 1, 2, 3]
+        """
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        with workspace.committing():
+            node = workspace.require_array(path)
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[list[int]], Iterable[int] | None],
+        backward: Callable[[list[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Put every chunk of an array where ``forward`` says; no bytes are copied.
+
+        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
+        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
+        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
+        place the last counts.
+
+        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
+        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
+        >>> array[:].tolist()
+        [4, 5, 2, 3, 0, 1]
+        """
+        for function in (forward, backward):
+            if function is not None and not callable(function):
+                raise TypeError(f"expected a function, found {type(function).__name__}")
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        node = workspace.require_array(path)
+        edits = reindexed(node, workspace.table(path), forward, backward)
+        workspace.set_refs(path, edits)
+
+    def _to_change(self, path: str) -> str:
+        self._require_not_reading()
+        self.require_writable()
+        return _from_root(path)
+
+    def _require_not_reading(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open another one with Repository.writable_session, or "
+                "rearrange_session, to change something",
+                ErrorKind.READ_ONLY_SESSION,
+            )
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
@@ -372,6 +430,7 @@ class Session:
         (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
         self._state.workspace.context.require_version_2()
+        self._state.workspace.context.require_version_2()
         return self._end(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
@@ -445,14 +504,20 @@ class Session:
         """Take over what forks of this session have changed.
 
         Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
-        nothing is merged.
+        nothing is merged. A fork may come back again, with more or without: what was merged already is the
+        same reference, and no conflict.
         """
+        for other in others:
+            if not isinstance(other, Session):
+                raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+        with self._state.workspace.committing():  # and other threads wait, each with its forks
+            self._merge(others)
+
+    def _merge(self, others: Sequence[ForkSession]) -> None:
         state = self._state
         self._require_changeable()
         self._require_not_ended()
         for other in others:
-            if not isinstance(other, Session):
-                raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
             _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
@@ -464,26 +529,27 @@ class Session:
                     "the session has discarded the changes that this fork was made with",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
-        forks = [other._state.workspace for other in others if other._state.workspace.has_changes]
+        # One that is there twice, or the session itself, brings nothing more.
+        forks = list({id(other._state.workspace): other._state for other in others}.values())
+        forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
         if not forks:
             return
-        for workspace in forks:
-            workspace.writer.flush()
-        changes = [workspace.own() for workspace in forks]
-        oldest = min(other._state.generation for other in others)
+        for fork in forks:
+            fork.workspace.writer.flush()
+        changes = [fork.workspace.own() for fork in forks]
         self._seal()
-        check_forks(changes, [merged.changes for merged in state.merged if merged.generation >= oldest])
-        own = state.workspace
-        own.seal(merge_forks(own.base, ChangeSet(), changes))
-        state.expires_at = min(state.expires_at, *(other._state.ends() for other in others))
-        state.merged += [_Merged(state.generation, each) for each in changes]
+        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
+        state.workspace.merge(changes, twins)
+        state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        for each in changes:
+            state.merged.add(state.generation, each)
         state.generation += 1
 
     def _seal(self) -> None:
         """What was changed since the last fork or merge is something that earlier forks have not seen."""
         state = self._state
         if state.workspace.changes:
-            state.merged.append(_Merged(state.generation, state.workspace.changes))
+            state.merged.add(state.generation, state.workspace.changes)
             state.generation += 1
             state.workspace.seal()
 
@@ -495,8 +561,7 @@ class Session:
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
-        if workspace.require(path).array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        workspace.require_array(path)
         return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
 
     async def chunk_coordinates(
