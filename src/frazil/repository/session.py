@@ -32,7 +32,8 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
-from frazil.repository.conflicts import ConflictSolver
+from frazil.repository.conflicts import ConflictDetector, ConflictSolver
+from frazil.repository.fast_forward import Patience
 from frazil.repository.paths import absolute
 from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -329,6 +330,10 @@ class Session:
         ``rebase_tries`` times; the metadata then say under ``__icechunk`` how often it was rebased. What a
         lost attempt has written and is still good is used by the next.
 
+        Without it, a commit that comes too late fails; or, with a ``fast_forward_timeout`` in the
+        configuration, goes on top of the others if there is no conflict, again and again until the time is
+        up.
+
         Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
         first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` as ``rebase``
         does. Raises ``SessionStateError`` without changes
@@ -338,7 +343,7 @@ class Session:
         After it the session reads the new snapshot.
         """
         if rebase_with is None:
-            return self._end(COMMIT, message, metadata, allow_empty)
+            return self._fast_forward(message, metadata, allow_empty)
         require_solver(rebase_with)
         if rebase_tries < 0:
             raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
@@ -353,6 +358,21 @@ class Session:
                         raise
                 self.rebase(rebase_with)
                 attempts += 1
+
+    def _fast_forward(self, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
+        """Commit on top of what others have committed, as long as there is no conflict and time."""
+        state = self._state
+        patience = Patience(state.workspace.context.settings.fast_forward_timeout)
+        with state.workspace.committing():
+            while True:
+                told = {**state.default_metadata, **(metadata or {})}
+                if patience.attempts:
+                    told = _with_attempts(told, patience.attempts)
+                try:
+                    return self._end(COMMIT, message, told, allow_empty)
+                except ConflictError as error:
+                    patience.wait(error)
+                self.rebase(ConflictDetector())
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Take the session's changes to the tip of its branch, so that they can be committed there.
