@@ -175,7 +175,10 @@ class Lines(Record):
 
 
 class NamedEnum(Enum):
-    """An enumeration whose members print as ``Class.member``."""
+    """An enumeration whose members print as ``Class.member``, with numbers as values."""
+
+    def __int__(self) -> int:
+        return int(self.value)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"

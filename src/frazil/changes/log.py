@@ -1,18 +1,16 @@
-"""The transaction log of a change set, and of several logs together."""
+"""Transaction logs: that of a change set, and several as one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.moves import steps
+from frazil.changes.moves import composed, steps
 from frazil.format.columns import U8, U32, row_keys
-from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
-from frazil.format.transaction_log import TransactionLog
+from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
 def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
@@ -38,43 +36,39 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
     )
 
 
-def union(logs: Sequence[TransactionLog]) -> TransactionLog:
-    """All that one of these logs has, under the id of the last; moves in the order of the logs.
+def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """The log of a commit that did what both did, one after the other; its id is that of ``then``.
 
-    A node can then be both new and updated.
+    Ids are united: a node can be new as well as updated or deleted. Moves are composed.
     """
-
-    def all_of(name: str) -> U8:
-        ids = np.concatenate([getattr(log, name) for log in logs])
-        return ids[np.unique(id_keys(ids), return_index=True)[1]]
-
-    chunks: dict[bytes, list[U32]] = {}
-    for log in logs:
-        for node, coords in log.updated_chunks.items():
-            chunks.setdefault(node, []).append(coords)
+    ids = {name: np.concatenate([getattr(first, name), getattr(then, name)]) for name in ID_LISTS}
+    earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
     return TransactionLog(
-        logs[-1].id,
-        **{name: all_of(name) for name in _ID_LISTS},
-        updated_chunks=dict(zip(chunks, map(_distinct, chunks.values()), strict=True)),
-        moves=tuple(chain.from_iterable(log.moves for log in logs)),
+        then.id,
+        **ids,
+        updated_chunks=united([first.updated_chunks, then.updated_chunks]),
+        moves=steps(composed(earlier, later)),
     )
 
 
-def _distinct(parts: list[U32]) -> U32:
-    if len(parts) == 1:
-        return parts[0]
-    every = np.concatenate(parts)
-    return every[np.unique(row_keys(every), return_index=True)[1]]
+def united(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
+    """Coordinates by array, of several logs, oldest first. Where an array got another number of dimensions
+    the last one counts.
+    """
+    chunks: dict[bytes, U32] = {}
+    several: dict[bytes, list[U32]] = {}
+    for part in parts:
+        for id_ in chunks.keys() & part.keys():
+            several.setdefault(id_, [chunks[id_]]).append(part[id_])
+        chunks.update(part)
+    chunks.update((id_, _union(columns)) for id_, columns in several.items())
+    return chunks
 
 
-_ID_LISTS: Final = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_arrays",
-    "updated_groups",
-)
+def _union(columns: list[U32]) -> U32:
+    every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
+    _, first = np.unique(row_keys(every), return_index=True)
+    return every[first]
 
 
 def _sorted(ids: Iterable[bytes]) -> U8:

@@ -116,19 +116,25 @@ def _layout(shape: int, ndim: int, compressed: bool) -> Layout:
 
 
 def encode_manifest(
-    manifest: Manifest, *, level: int = 3, locations: LocationCompression | None = None
+    manifest: Manifest,
+    *,
+    level: int = 3,
+    locations: LocationCompression | None = None,
+    spec_version: int = 2,
 ) -> bytes:
     """The bytes of a manifest's file.
 
     Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
-    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
+    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller (and never
+    in spec version 1).
 
     Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
     readers do: what references share counts once for each of them.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
-    return seal(_layout_manifest(manifest.id, tables, locations), FileType.MANIFEST, level=level)
+    payload = _layout_manifest(manifest.id, tables, locations if spec_version > 1 else None)
+    return seal(payload, FileType.MANIFEST, spec_version=spec_version, level=level)
 
 
 def _layout_manifest(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,57 @@ class SnapshotEntry:
     message: str
     metadata: dict[str, Any]
     pruned_ancestor_tx_logs: tuple[bytes, ...] = ()
+
+
+class Snapshots(Protocol):
+    """The snapshots of a repository, by row. A row number means something only to the object that gave it.
+
+    ``SnapshotTable`` has all of them. In a repository of spec version 1 nobody has: there the rows are those
+    that were looked for until now (``repository.snapshots_v1``).
+    """
+
+    def find(self, id_: bytes) -> int:
+        """Row of a snapshot, -1 if there is none."""
+
+    def find_many(self, ids: U8) -> I64:
+        """``find`` for ids of shape (k, 12)."""
+
+    def entry(self, row: int) -> SnapshotEntry:
+        """One row as a value."""
+
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        """``entry`` for many rows."""
+
+    def id_of(self, row: int) -> bytes:
+        """Id of a row's snapshot."""
+
+    def ids(self) -> U8:
+        """(n, 12)"""
+
+    def parents(self) -> NDArray[np.int32]:
+        """Row of each one's parent, -1 where there is none."""
+
+    def flushed_at(self) -> NDArray[np.uint64]:
+        """Microseconds since 1970, (n,)."""
+
+    def chain(self, row: int) -> I64:
+        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle."""
+
+    def parts(self, row: int) -> Iterator[I64]:
+        """``chain`` in parts that grow: most who ask want the newest few, some all."""
+
+    def added(self, entry: SnapshotEntry) -> Snapshots:
+        """With one more."""
+
+    def kept(
+        self,
+        keep: NDArray[np.bool_],
+        new_parents: Mapping[bytes, bytes | None],
+        pruned: Mapping[bytes, tuple[bytes, ...]],
+    ) -> Snapshots:
+        """Only some, with new parents and pruned lists for those named."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,6 +246,12 @@ class SnapshotTable:
             ancestors = ancestors[ancestors]
         return reached[:count]
 
+    def parts(self, row: int) -> Iterator[I64]:
+        """``chain`` in parts that grow: most who ask want the newest few, some all."""
+        rows = self.chain(row)
+        ends = np.minimum(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
+        return iter(np.split(rows, np.unique(ends)))
+
     def added(self, entry: SnapshotEntry) -> SnapshotTable:
         """With one more; parents' rows are renumbered.
 
@@ -318,4 +375,4 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
     return int(vector.positions[0])
 
 
-__all__ = ["SnapshotEntry", "SnapshotTable", "read_snapshots", "write_snapshots"]
+__all__ = ["SnapshotEntry", "SnapshotTable", "Snapshots", "read_snapshots", "write_snapshots"]

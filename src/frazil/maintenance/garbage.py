@@ -29,7 +29,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.collapse import Onto, collapse, table_of
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
 from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
@@ -82,18 +82,19 @@ def old_files(storage: Storage, what: Collection) -> Old:
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
     """The repo info without the versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(info.snapshots, _living(info, old), Onto.NEXT))
+    return replace(info, snapshots=collapse(table_of(info), _living(info, old), Onto.NEXT))
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
-    table = info.snapshots
+    table = table_of(info)
     return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    return info.snapshots.reachable(info.snapshots.find_many(tips))
+    table = table_of(info)
+    return table.reachable(table.find_many(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
@@ -157,7 +158,7 @@ def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     """What to delete, kind by kind, in this order."""
-    table = after.snapshots
+    table = table_of(after)
     logs = distinct(
         [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
     )

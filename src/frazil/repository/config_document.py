@@ -67,6 +67,12 @@ class Form:
     read: Callable[[Any], Any]
 
 
+class Variant(dict[str, Any]):
+    """A map of one key, the tag of a variant. In YAML, where tags have a form of their own, it has to be told
+    from other maps.
+    """
+
+
 class _Unexpected(Exception):
     """What a document has where something else should be; becomes a ``FormatError`` with the path."""
 
@@ -138,7 +144,7 @@ def _variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
     def write(value: Any) -> Any:
         tag = tags[type(value)]
         form = table[tag][1]
-        return tag if form is None else {tag: form.write(value)}
+        return tag if form is None else Variant({tag: form.write(value)})
 
     def read(value: Any) -> Any:
         if isinstance(value, str):
@@ -196,8 +202,8 @@ def _bound(side: Any, tag: str) -> int | None:
 
 NUM_REFS: Final = Form(
     lambda value: {
-        "from": "Unbounded" if value.from_refs is None else {"Included": value.from_refs},
-        "to": "Unbounded" if value.to_refs is None else {"Excluded": value.to_refs},
+        "from": "Unbounded" if value.from_refs is None else Variant(Included=value.from_refs),
+        "to": "Unbounded" if value.to_refs is None else Variant(Excluded=value.to_refs),
     },
     lambda value: ManifestPreloadCondition.num_refs(
         _bound(_as_map(value).get("from"), "Included"), _bound(value.get("to"), "Excluded")

@@ -9,10 +9,11 @@ from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
 from frazil.repository.attribution import Attribution
+from frazil.repository.catalog import Begun, Catalog, needs_version_2
 from frazil.repository.clock import new_object_id
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.effective import Effective
-from frazil.repository.update import Attempt, Change, RetryPolicy, begin, read_repo_info, update_repo_info
+from frazil.repository.update import Change
 from frazil.storage.base import Storage
 
 
@@ -25,28 +26,30 @@ class Context:
     settings: Effective
     assets: Assets
     virtual: VirtualSources
+    catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
 
-    def update(self, change: Change, begun: Attempt | None = None) -> RepoInfo:
-        """Change the repository; see ``repository.update``."""
-        settings, retries = self.settings, self.settings.repo_update_retries
-        return update_repo_info(
-            self.storage,
-            change,
-            policy=RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms),
-            keep=settings.num_updates_per_repo_info_file,
-            level=settings.compression_level,
-            last_seen=self.assets.last_seen,
-            begun=begun,
-        )
+    @property
+    def spec_version(self) -> int:
+        """Of the repository, and of the files that are written to it."""
+        return self.catalog.spec_version
 
-    def begin(self) -> Attempt:
+    def require_version_2(self) -> None:
+        """``FormatError`` (``unsupported-spec-version``) in a repository of version 1."""
+        if self.spec_version < 2:
+            raise needs_version_2()
+
+    def update(self, change: Change, begun: Begun | None = None) -> RepoInfo:
+        """Change the repository; see ``repository.update``."""
+        return self.catalog.update(change, self.settings, begun)
+
+    def begin(self) -> Begun:
         """The first attempt of an update."""
-        return begin(self.storage, self.assets.last_seen)
+        return self.catalog.begin()
 
     def repo_info(self) -> RepoInfo:
         """The repo info as it is now."""
-        return read_repo_info(self.storage, self.assets.last_seen)[0]
+        return self.catalog.repo_info()
 
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""
