@@ -35,6 +35,7 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
+from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, require_uncollected
 from frazil.repository.mutations import (
     new_snapshot,
     require_flag,
@@ -89,14 +90,40 @@ def end_session(
     message: str,
     metadata: dict[str, Any],
     flush: Callable[[], None],
+    relied: Relied,
 ) -> bytes:
     """Make ``changes``, made on ``parent``, a version as ``ending`` says; the new snapshot's id.
 
-    ``flush`` makes the chunks of the changes durable. Raises ``ConflictError`` with both parents if the
+    ``flush`` makes the chunks of the changes durable; ``relied`` tells garbage collections that may have met
+    them from others. Raises ``ConflictError`` with both parents if the
     branch has moved, and then wrote nothing that anybody sees; ``SessionStateError``
     (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``).
     """
+    while True:
+        try:
+            return _attempt(context, ending, branch, parent, changes, message, metadata, flush, relied)
+        except CollectedMeanwhile:
+            continue  # its files may have been taken
+
+
+def _attempt(
+    context: Context,
+    ending: Ending,
+    branch: str | None,
+    parent: Snapshot,
+    changes: ChangeSet,
+    message: str,
+    metadata: dict[str, Any],
+    flush: Callable[[], None],
+    relied: Relied,
+) -> bytes:
     begun = context.begin()
+
+    def files() -> U8:
+        flush()
+        return changes.chunk_files()
+
+    require_uncollected(context.storage, begun.info, relied, files)
     branch = branch if ending.moves_branch else None
     _require_possible(begun.info, branch, parent.id, changes)
     before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
@@ -115,7 +142,8 @@ def end_session(
         metadata,
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
-    context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
+    change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
+    context.update(before_collections(change, begun.info), begun)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
+from frazil.repository.in_use import Lease, Relied
 from frazil.repository.paths import absolute
 from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
@@ -55,6 +56,15 @@ class State:
     generation: int = 0
     discarded_before: int = 0
     merged: list[_Merged] = field(default_factory=list)
+    #: Time of the newest update of the repository when the session was opened.
+    seen: int = 0
+    #: What keeps garbage collections away while there are forks.
+    lease: Lease | None = None
+
+    def relied(self) -> Relied:
+        """What garbage collections must not have taken."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        return Relied(self.seen, self.expires_at - lifetime)
 
 
 class Session:
@@ -273,7 +283,10 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                state.relied(),
             )
+            if state.lease is not None:
+                state.lease.give_back(workspace.context.storage)
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly
             state.merged.clear()
@@ -310,8 +323,21 @@ class Session:
         workspace = state.workspace
         workspace.writer.flush()
         self._seal()
+        if state.lease is None:
+            relied = state.relied()
+            state.lease = Lease.take(workspace.context.storage, relied.since, state.expires_at)
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
-        return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
+        return ForkSession(
+            State(
+                forked,
+                None,
+                state.mode,
+                state.expires_at,
+                generation=state.generation,
+                seen=state.seen,
+                lease=state.lease,
+            )
+        )
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.

@@ -74,7 +74,7 @@ class Upkeep:
         >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
         0
         """
-        from frazil.maintenance.garbage import Collection, collect
+        from frazil.maintenance.garbage import Collection, collect, look
         from frazil.maintenance.sweep import Patience
         from frazil.maintenance.walk import Bounds
 
@@ -93,7 +93,8 @@ class Upkeep:
         )
         _require_positive(**asdict(bounds))
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-        return collect(self._context, Collection(limit, bounds, patience, listings), dry_run)
+        work = look if dry_run else collect
+        return work(self._context, Collection(limit, bounds, patience, listings))
 
     def chunk_storage_stats(
         self,
