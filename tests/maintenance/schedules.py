@@ -1,4 +1,4 @@
-"""Two actors on one storage, whose requests are let through one at a time, in an order that a test chooses."""
+"""Two actors on one storage, whose requests are let through one at a time, in an order that tests choose."""
 
 from __future__ import annotations
 

@@ -144,6 +144,7 @@ def _attempt(
     )
     change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
     context.update(before_collections(change, begun.info), begun)
+    context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id

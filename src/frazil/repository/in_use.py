@@ -177,8 +177,9 @@ def is_collecting(storage: Storage) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Relied:
-    """What a session relies on: the repository's update at ``update`` was the last one when it was opened, and
-    no chunk file that it refers to is older than ``since``, by this host's clock. Microseconds since 1970.
+    """What a session relies on: the repository's update at ``update`` was the last one when it was opened,
+    and no chunk file that it refers to is older than ``since``, by this host's clock. Microseconds since
+    1970.
     """
 
     update: int
@@ -203,9 +204,9 @@ def collected_since(storage: Storage, info: RepoInfo, update: int) -> list[int]:
 def require_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8]) -> None:
     """Make sure that no collection can have taken, or will take, what a session is about to commit.
 
-    ``files`` makes the chunk files that it refers to durable, and gives their ids, (k, 12). Raises ``ConflictError``
-    (``garbage-collection-running``) while one might: the same commit may be tried again later. Raises
-    ``SessionStateError`` (``garbage-collected``) when something is gone.
+    ``files`` makes the chunk files that it refers to durable, and gives their ids, (k, 12). Raises
+    ``ConflictError`` (``garbage-collection-running``) while one might: the same commit may be tried again
+    later. Raises ``SessionStateError`` (``garbage-collected``) when something is gone.
     """
     ran = collected_since(storage, info, relied.update)
     if not ran:
@@ -222,8 +223,8 @@ def require_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files:
     running += [each for each in known if nameless and each.ran_at is None and not each.done]
     if running:
         raise ConflictError(
-            message="garbage is collected at this moment, with a limit that is younger than this session: its "
-            "chunks may be among it. The session keeps its changes: commit again when the collection is done",
+            message="garbage is collected at this moment, with a limit that is younger than this session: "
+            "its chunks may be among it. The session keeps its changes: commit again when that is done",
             kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
         )
     keys = [f"{CHUNKS}/{name}" for name in ids_to_text(files())]
@@ -242,7 +243,7 @@ class CollectedMeanwhile(Exception):
 
 
 def before_collections(change: Change, begun: RepoInfo) -> Change:
-    """The change, which raises ``CollectedMeanwhile`` where garbage was collected after ``begun`` was read."""
+    """The change; raises ``CollectedMeanwhile`` where garbage was collected since ``begun`` was read."""
     until = newest_update(begun)
 
     def guarded(info: RepoInfo, now: int) -> Changed:
