@@ -111,6 +111,7 @@ from frazil.storage import (
     tigris_storage,
 )
 from frazil.store import IcechunkStore
+from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
@@ -137,6 +138,7 @@ __all__ = [
     "ChecksumAlgorithm",
     "ChunkType",
     "ChunksConfig",
+    "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
     "ConflictError",

@@ -74,11 +74,15 @@ class Ending:
     replaces: bool = False
     #: Without changes there is nothing to do, unless told so.
     needs_changes: bool = True
+    #: Every manifest is written anew, as the configuration splits them now.
+    rewrites: bool = False
 
 
 COMMIT: Final = Ending("commit")
 AMEND: Final = Ending("amend", replaces=True)
 FLUSH: Final = Ending("flush", moves_branch=False, needs_changes=False)
+REWRITE: Final = Ending("rewrite", needs_changes=False, rewrites=True)
+REWRITE_AMEND: Final = Ending("rewrite", replaces=True, needs_changes=False, rewrites=True)
 
 
 def end_session(
@@ -132,7 +136,7 @@ def _attempt(
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
         snapshot, written = write_version(
-            context, puts, begun.info, parent, changes, message, metadata, amended
+            context, puts, begun.info, parent, changes, message, metadata, amended, rewrites=ending.rewrites
         )
     entry = SnapshotEntry(
         snapshot.id,
@@ -190,12 +194,14 @@ def write_version(
     message: str,
     metadata: dict[str, Any],
     amended: TransactionLog | None = None,
+    *,
+    rewrites: bool = False,
 ) -> tuple[Snapshot, list[Written]]:
     """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
     added.
     """
     id_ = new_object_id()
-    nodes, written = write_manifests(context, puts, parent, changes)
+    nodes, written = write_manifests(context, puts, parent, changes, rewrites=rewrites)
     # Later than the parent, whatever this machine's clock says.
     before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
@@ -221,11 +227,12 @@ def write_version(
 
 
 def write_manifests(
-    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet
+    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet, *, rewrites: bool = False
 ) -> tuple[NodeTable, list[Written]]:
-    """The nodes after the changes, with the manifests that had to be written."""
+    """The nodes after the changes, with the manifests that had to be written, all of them if asked to."""
     nodes = changes.moved(parent.nodes)
-    updates = [_update(context, node, changes) for node in _arrays_to_write(nodes, changes)]
+    arrays = _all_arrays(nodes) if rewrites else _arrays_to_write(nodes, changes)
+    updates = [_update(context, node, changes, everything=rewrites) for node in arrays]
     reads = [ref.id for update in updates for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
@@ -259,13 +266,18 @@ class _Update:
         return distribute(self.array, known, self.edits, self.split)
 
 
-def _update(context: Context, node: Node, changes: ChangeSet) -> _Update:
+def _update(context: Context, node: Node, changes: ChangeSet, *, everything: bool = False) -> _Update:
     assert node.array is not None
     array = node.array
     known = changes.chunks.get(node.id)
     edits = ChunkTable.empty(len(array.shape)) if known is None else known.table()
     split = context.settings.split_sizes_for(node.path, array.dimension_names, array.num_chunks)
-    return _Update(node, array, edits, split, plan(array, edits, split))
+    rewrite = Rewrite((), array.manifests) if everything else plan(array, edits, split)
+    return _Update(node, array, edits, split, rewrite)
+
+
+def _all_arrays(nodes: NodeTable) -> list[Node]:
+    return list(map(nodes.exact().node, np.flatnonzero(nodes.is_array).tolist()))
 
 
 def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
