@@ -201,8 +201,9 @@ def collected_since(storage: Storage, info: RepoInfo, update: int) -> list[int]:
     return ran
 
 
-def require_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8]) -> None:
-    """Make sure that no collection can have taken, or will take, what a session is about to commit.
+def is_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8]) -> bool:
+    """Make sure that no collection can have taken, or will take, what a session is about to commit. False if
+    one may have taken other files than chunks.
 
     ``files`` makes the chunk files that it refers to durable, and gives their ids, (k, 12). Raises
     ``ConflictError`` (``garbage-collection-running``) while one might: the same commit may be tried again
@@ -210,13 +211,13 @@ def require_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files:
     """
     ran = collected_since(storage, info, relied.update)
     if not ran:
-        return
+        return True
     known = records(storage)
     by_time = {record.ran_at: record for record in known}
     harmful = [by_time.get(time) for time in ran]
     harmful = [each for each in harmful if each is None or each.older_than > relied.since - _TRUSTED]
     if not harmful:
-        return
+        return True
     nameless = any(each is None for each in harmful)
     running = [each for each in harmful if each is not None and not each.done]
     # An entry of which no record tells: that of another implementation, or the record comes in a moment.
@@ -236,6 +237,7 @@ def require_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files:
             "collected with a limit younger than the session. Write them again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
+    return False
 
 
 class CollectedMeanwhile(Exception):
