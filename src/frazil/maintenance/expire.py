@@ -10,6 +10,7 @@ changes; the files of what went are garbage, and collected as such.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +44,7 @@ class Expired:
 
 def expire(info: RepoInfo, what: Expiry) -> Expired:
     """Pure: the repo info after an expiration."""
-    table = info.snapshots
+    table = info.table
     old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
     branches = _left(info.branches, info, old) if what.branches else info.branches
     if MAIN in info.branches:
@@ -61,7 +62,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
     return Expired(left, table.ids()[~keep])
 
 
-def _left(refs: dict[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
+def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
     """The refs that do not end in an old snapshot."""
     rows = info.snapshots.find_many(id_matrix(list(refs.values())))
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}

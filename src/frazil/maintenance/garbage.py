@@ -82,18 +82,18 @@ def old_files(storage: Storage, what: Collection) -> Old:
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
     """The repo info without the versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(info.snapshots, _living(info, old), Onto.NEXT))
+    return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
-    table = info.snapshots
+    table = info.table
     return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    return info.snapshots.reachable(info.snapshots.find_many(tips))
+    return info.table.reachable(info.table.find_many(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
@@ -142,12 +142,12 @@ def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
     old = old_files(storage, what)
     live = Live()
     while True:
-        live = needed(storage, context.repo_info(), old, live, what.bounds)
+        live = needed(storage, context.whole(), old, live, what.bounds)
         try:
             if dry_run:
-                after = without_dead(context.repo_info(), old.snapshots.ids)
+                after = without_dead(context.whole(), old.snapshots.ids)
             else:
-                after = context.update(Collecting(old, live))
+                after = context.update_whole(Collecting(old, live))
             break
         except _Outdated:
             continue
@@ -157,7 +157,7 @@ def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     """What to delete, kind by kind, in this order."""
-    table = after.snapshots
+    table = after.table
     logs = distinct(
         [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
     )

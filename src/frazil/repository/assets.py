@@ -104,6 +104,10 @@ class Assets:
 
         return self._snapshots.get(id_, fetch)
 
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """One that was just written, in place of what was read before."""
+        self._snapshots.keep(snapshot.id, snapshot, len(snapshot.nodes) + 1)
+
     def manifest(self, id_: bytes) -> Manifest:
         def fetch() -> tuple[Manifest, int]:
             key = manifest_key(id_)

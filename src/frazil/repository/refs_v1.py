@@ -176,6 +176,40 @@ class Refs(Mapping[str, bytes]):
         return {} if snapshot is None else {name: snapshot}
 
 
+@dataclass(frozen=True, slots=True)
+class AllRefs:
+    """All of them, by name. Of a deleted tag may be known where it was."""
+
+    branches: dict[str, bytes]
+    tags: dict[str, bytes]
+    deleted_tags: dict[str, bytes | None]
+
+    @property
+    def tips(self) -> list[bytes]:
+        """Where branches and tags are."""
+        return [*self.branches.values(), *self.tags.values()]
+
+
+def read_all_refs(storage: Storage) -> AllRefs:
+    """One request to list them, and one for each, side by side."""
+    names, deleted = list_refs(storage)
+    wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
+    wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
+    with ThreadPoolExecutor(_READERS) as pool:
+        refs = list(pool.map(lambda each: read_ref(storage, *each), wanted))
+    out = AllRefs({}, {}, dict.fromkeys(deleted))
+    for (kind, name), ref in zip(wanted, refs, strict=True):
+        if ref is None:
+            continue  # deleted since it was listed, or nothing but a tombstone
+        if kind is RefKind.BRANCH:
+            out.branches[name] = ref.snapshot
+        elif name in deleted:
+            out.deleted_tags[name] = ref.snapshot
+        else:
+            out.tags[name] = ref.snapshot
+    return out
+
+
 class DeletedTags(Set[str]):
     """Names that are never used again."""
 
