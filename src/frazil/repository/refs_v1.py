@@ -113,8 +113,8 @@ def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
     deleted: set[str] = set()
     for found in storage.list(REFS):
         folder, _, file = found.key.removeprefix(f"{REFS}/").rpartition("/")
-        word, _, name = folder.partition(".")
-        if word not in _KINDS or "/" in folder:
+        word, dot, name = folder.partition(".")
+        if word not in _KINDS or not dot or "/" in folder:
             continue
         name = unquote(name, errors="replace") if storage.is_local else name
         if file == _FILE:

@@ -47,7 +47,7 @@ def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> 
         key = snapshot_key(id_)
         snapshot = replace(decode_snapshot(storage.get(key), key), parent_id=parent)
         storage.put(key, encode_snapshot(snapshot, level=level))
-        assets.keep_snapshot(snapshot)
+        assets.forget_snapshot(id_)
     for name in before.branches.keys() - after.branches.keys():
         ref = read_ref(storage, RefKind.BRANCH, name)
         if ref is not None and ref.snapshot == before.branches[name]:
