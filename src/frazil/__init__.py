@@ -14,6 +14,7 @@ from frazil.about import __version__, print_debug_info, user_agent
 from frazil.config import (
     Attribution,
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     FeatureFlag,
@@ -135,6 +136,7 @@ __all__ = [
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
+    "ChunksConfig",
     "CompressionAlgorithm",
     "CompressionConfig",
     "ConflictError",

@@ -22,7 +22,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
@@ -48,6 +48,14 @@ class State:
     generation: int = 0
     discarded_before: int = 0
     merged: Seen = field(default_factory=Seen)
+    session_id: bytes = field(default_factory=new_object_id)
+
+    def ends(self) -> int:
+        """When it can no longer commit. Chunks that were found again may bring that forward."""
+        found = self.workspace.writer.keep_until
+        if found is not None:
+            self.expires_at = min(self.expires_at, found)
+        return self.expires_at
 
 
 class Session:
@@ -131,9 +139,16 @@ class Session:
         return self._state.workspace.has_changes
 
     @property
+    def session_id(self) -> str:
+        """Unique for each session; its forks have the same."""
+        return id_to_text(self._state.session_id)
+
+    @property
     def expires_at(self) -> datetime:
-        """When this session can no longer commit."""
-        return to_datetime(self._state.expires_at)
+        """When this session can no longer commit. With deduplication, a chunk that was found in storage may
+        bring it forward, to no less than a third of the lifetime after it was found.
+        """
+        return to_datetime(self._state.ends())
 
     @property
     def store(self) -> IcechunkStore:
@@ -146,7 +161,7 @@ class Session:
 
     def require_writable(self) -> None:
         """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
-        (``rearrange-session-only``) if it can only move nodes.
+        (``rearrange-session-only``) if it can only move nodes, and (``session-expired``) after its end.
         """
         self._require_changeable()
         if self.mode is SessionMode.rearrange:
@@ -154,6 +169,17 @@ class Session:
                 "this session only moves nodes: commit or abandon it, and open one with "
                 "Repository.writable_session to write",
                 ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+        self._require_not_ended()
+
+    def _require_not_ended(self) -> None:
+        ends = self._state.ends()
+        if now_us() >= ends:
+            raise SessionStateError(
+                f"this session ended at {to_datetime(ends).isoformat()} and writes nothing any more: garbage "
+                "collection may have removed its chunks. Write them in a new session, or configure a longer "
+                "session_lifetime",
+                ErrorKind.SESSION_EXPIRED,
             )
 
     def _require_changeable(self) -> None:
@@ -195,6 +221,7 @@ class Session:
                 "Repository.rearrange_session",
                 ErrorKind.NON_REARRANGE_SESSION,
             )
+        self._require_not_ended()
         self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
 
     def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
@@ -345,12 +372,8 @@ class Session:
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        if not self.read_only and now_us() >= state.expires_at:
-            raise SessionStateError(
-                f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
-                "its chunks. Open a new session, or configure a longer session_lifetime",
-                ErrorKind.SESSION_EXPIRED,
-            )
+        if not self.read_only:
+            self._require_not_ended()
         if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
 
@@ -370,7 +393,16 @@ class Session:
         workspace.writer.flush()
         self._seal()
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
-        return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
+        return ForkSession(
+            State(
+                forked,
+                None,
+                state.mode,
+                state.ends(),
+                generation=state.generation,
+                session_id=state.session_id,
+            )
+        )
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
@@ -388,6 +420,7 @@ class Session:
     def _merge(self, others: Sequence[ForkSession]) -> None:
         state = self._state
         self._require_changeable()
+        self._require_not_ended()
         for other in others:
             _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
@@ -411,6 +444,7 @@ class Session:
         self._seal()
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)
+        state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
         for each in changes:
             state.merged.add(state.generation, each)
         state.generation += 1
@@ -507,6 +541,7 @@ class ForkSession(Session):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._state.ends()  # the writer, which knows of chunks that were found, does not travel
         return (type(self), (self._state,))
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
