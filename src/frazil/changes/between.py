@@ -12,9 +12,9 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.edits import Edits, rows_of, union
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.format.columns import U32, Ragged
-from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
-from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.columns import U32
+from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import Move
 
@@ -62,35 +62,12 @@ def exact(
 
 
 def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
-    """Where both tables have the same reference, or both none, at sorted coordinates of shape (k, ndim)."""
+    """Where both tables have the same reference, or both none, at coordinates of shape (k, ndim)."""
     mine, theirs = one.find_many(coords), other.find_many(coords)
     same = (mine < 0) & (theirs < 0)
     both = np.flatnonzero((mine >= 0) & (theirs >= 0))
-    x, y = one.take(mine[both]), other.take(theirs[both])
-    equal = (x.kind == y.kind) & (x.offset == y.offset) & (x.length == y.length)
-
-    def compare(kind: ChunkKind, *columns: Callable[[ChunkTable, NDArray[np.uint32]], list[bytes]]) -> None:
-        rows = np.flatnonzero(equal & (x.kind == kind))
-        for column in columns if len(rows) else ():
-            pairs = zip(column(x, x.source[rows]), column(y, y.source[rows]), strict=True)
-            equal[rows] &= np.fromiter((a == b for a, b in pairs), bool, len(rows))
-
-    native = np.flatnonzero(equal & (x.kind == ChunkKind.NATIVE))
-    equal[native] = id_keys(x.chunk_ids[x.source[native]]) == id_keys(y.chunk_ids[y.source[native]])
-    virtual = np.flatnonzero(equal & (x.kind == ChunkKind.VIRTUAL))
-    equal[virtual] &= x.foreign.modified[x.source[virtual]] == y.foreign.modified[y.source[virtual]]
-    compare(
-        ChunkKind.VIRTUAL,
-        lambda table, rows: _blobs(table.foreign.locations, rows),
-        lambda table, rows: _blobs(table.foreign.etags, rows),
-    )
-    compare(ChunkKind.INLINE, lambda table, rows: _blobs(table.inline, rows))
-    same[both] = equal
+    same[both] = one.same(mine[both], other, theirs[both])
     return same
-
-
-def _blobs(rows: Ragged, source: NDArray[np.uint32]) -> list[bytes]:
-    return rows.take(source).blobs()
 
 
 def changes_between(edits: Edits, before: Version, after: Version) -> ChangeSet:

@@ -83,7 +83,7 @@ class Attempts:
 
     def find(self, update: _Update) -> tuple[Written, ...] | None:
         known = self._kept.get(update.node.id)
-        if known is None or known.made_of != update.made_of or not known.edits.same(update.edits):
+        if known is None or known.made_of != update.made_of or not known.edits.equals(update.edits):
             return None
         return known.written
 
@@ -153,6 +153,7 @@ def end_session(
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
     context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
+    context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id
