@@ -87,6 +87,11 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
     return next((path for path in targets if parent_of(path) not in groups), None)
 
 
+def by_segments(path: str) -> list[bytes]:
+    """Moves are told in this order of their targets."""
+    return path.encode().split(b"/")
+
+
 def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 

@@ -448,11 +448,15 @@ class Repository(Upkeep, Inspection, Integration):
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """What changed from one version to a later one."""
+        """What changed from one version to another.
+
+        From an ancestor: all that the commits since have done. Between any others, on two branches say or
+        backwards: what is different, nodes known by their ids, wherever they were moved.
+        """
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context.assets, info, before, after))
+        return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
