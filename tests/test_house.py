@@ -78,6 +78,12 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
+    **{
+        ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
+            "upkeep is public as methods of `Repository`, and is made of what is below it"
+        )
+        for module in ("expire", "garbage", "storage_stats", "sweep", "walk")
+    },
     (
         "frazil.storage.named",
         "frazil.storage.constructors",

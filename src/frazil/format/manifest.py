@@ -57,6 +57,7 @@ __all__ = [
     "VirtualRef",
     "decode_manifest",
     "encode_manifest",
+    "stored_locations",
 ]
 
 #: Readers refuse a location that decompresses to more than this.
@@ -387,6 +388,21 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             inline,
         )
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
+
+
+def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
+    """How a manifest's file stores locations: whether it says that they are compressed (which old files do
+    without having any), bytes of its dictionary if it has one, references whose location is compressed.
+    """
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        refs, _ = root.children(_ARRAYS)[0].children(_REFS)
+        has = bool(root.present(_DICTIONARY)[0])
+        return (
+            int(root.scalars(_ALGORITHM, "u1", _ZSTD_DICTIONARY)[0]) == _ZSTD_DICTIONARY,
+            len(root.vectors(_DICTIONARY).bytes(0)) if has else None,
+            int(np.count_nonzero(refs.present(_COMPRESSED))),
+        )
 
 
 def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:

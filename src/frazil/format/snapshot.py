@@ -91,9 +91,12 @@ class ManifestFiles:
             )
         return int(self.size_bytes[row])
 
+    def take(self, rows: NDArray[Any]) -> ManifestFiles:
+        return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
+
     def sorted(self) -> ManifestFiles:
         order = np.argsort(id_keys(self.ids), kind="stable")
-        return ManifestFiles(self.ids[order], self.size_bytes[order], self.num_chunk_refs[order])
+        return self.take(order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ decoded when asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -204,23 +204,47 @@ class SnapshotTable:
         """Microseconds since 1970, (n,)."""
         return self._flushed
 
+    def pruned(self) -> Ragged:
+        """'V12' rows: ids of transaction logs that stand for expired ancestors, oldest first."""
+        return self._pruned
+
     def chain(self, row: int) -> NDArray[np.int64]:
-        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle.
+        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle."""
+        return next(self.chains([row]))
+
+    def chains(self, rows: Iterable[int]) -> Iterator[NDArray[np.int64]]:
+        """``chain`` for each of many rows.
 
         Pointer jumping: when the first k rows are known, and the k-th ancestor of every row is, the next k
-        rows are one gather away. So a walk costs as many gathers as its length has binary digits.
+        rows are one gather away. So a walk costs as many gathers as its length has binary digits, and all
+        walks share the ancestors.
         """
         count = len(self)
         # The parent of the root, and its parent, is a row behind the table.
+        jumps = [np.append(np.where(self._parents < 0, count, self._parents), count)]
+        for row in rows:
+            walk = np.array([row], np.int64)
+            step = 0
+            while walk[-1] != count:
+                if len(walk) > count:
+                    id_ = id_to_text(self.id_of(row))
+                    raise FormatError(f"{self._source}: the ancestors of snapshot {id_} form a cycle")
+                if step == len(jumps):
+                    jumps.append(jumps[-1][jumps[-1]])
+                walk = np.concatenate([walk, jumps[step][walk]])
+                step += 1
+            yield walk[: int(np.argmax(walk == count))]
+
+    def reachable(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which snapshots are among these rows or their ancestors; bool (n,). Pointer jumping, as above."""
+        count = len(self)
         ancestors = np.append(np.where(self._parents < 0, count, self._parents), count)
-        rows = np.array([row], np.int64)
-        while rows[-1] != count:
-            if len(rows) > count:
-                id_ = id_to_text(self.id_of(row))
-                raise FormatError(f"{self._source}: the ancestors of snapshot {id_} form a cycle")
-            rows = np.concatenate([rows, ancestors[rows]])
+        reached = np.zeros(count + 1, bool)
+        reached[rows] = True
+        for _ in range(count.bit_length()):
+            reached[ancestors[reached]] = True
             ancestors = ancestors[ancestors]
-        return rows[: int(np.argmax(rows == count))]
+        return reached[:count]
 
     def parts(self, row: int) -> Iterator[I64]:
         """``chain`` in parts that grow: most who ask want the newest few, some all."""
@@ -285,6 +309,10 @@ class SnapshotTable:
             lists.take(keep),
             self._source,
         )
+
+    def relinked(self, parents: NDArray[np.int32], pruned: Ragged) -> SnapshotTable:
+        """With other parents (rows) and pruned lists for all."""
+        return replace(self, _parents=parents, _pruned=pruned)
 
     def _row(self, id_: bytes) -> int:
         row = self.find(id_)

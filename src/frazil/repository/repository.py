@@ -257,6 +257,15 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
     ) -> Self:
         """Another handle on this repository, with another configuration."""
+        return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
+
+    def _at_version(
+        self,
+        spec_version: int,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+    ) -> Self:
+        """Another handle on this repository, which has this spec version now."""
         context = self._context
         credentials = (
             context.virtual.credentials
@@ -269,7 +278,7 @@ class Repository(Upkeep, Inspection, Integration):
                 config,
                 context.config,
                 credentials,
-                context.spec_version,
+                spec_version,
                 context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
                 context.attribution,
             ),
@@ -430,9 +439,10 @@ class Repository(Upkeep, Inspection, Integration):
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        everything = (branch, tag, snapshot_id) == (None, None, None)
-        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
-        return ancestry_graph(info, tips, plain=plain)
+        if (branch, tag, snapshot_id) == (None, None, None):
+            return ancestry_graph(info, info.branches, plain=plain)
+        named = {} if branch is None else {branch: mutations.branch_tip(info, branch)}
+        return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
