@@ -31,13 +31,10 @@ _LONGEST: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One commit: its lane, the lanes that go on below it, the lanes that pass by, those that end here, and
-    its text.
-    """
+    """One commit: its lane, the lanes that go on below it, those that end here, and its text."""
 
     lane: int
     below: frozenset[int]
-    passing: frozenset[int]
     joined: frozenset[int]
     text: str
 
@@ -63,7 +60,7 @@ class AncestryGraph:
                 cells.append(self._ink("●", lane) + line)
             elif lane in dot.joined:
                 cells.append(self._ink("╯", lane) + line)
-            elif lane in dot.passing:
+            elif lane in dot.below:
                 cells.append(self._ink("│", lane) + " ")
             else:
                 cells.append(line * 2)
@@ -149,7 +146,7 @@ def ancestry_graph(
         entry = table.entry(row)
         labels = f" ({', '.join(names[entry.id])})" if entry.id in names else ""
         text = f"{id_to_text(entry.id)[:8]}{labels} {_first_line(entry.message)}"
-        dots.append(Dot(lane, open_lanes, passing, joined, text))
+        dots.append(Dot(lane, open_lanes, joined, text))
     return AncestryGraph(tuple(dots), len(tips), plain)
 
 
