@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
 from frazil.changes.compare import compare
 from frazil.changes.diff import Changes, compose
@@ -46,9 +46,8 @@ def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
     name: str | None = None
     while True:
         entries = map(info.ops.entry, range(len(info.ops)))
-        # The newest entry of a file does not say where it is: in that file.
-        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in islice(entries, 1))
-        yield from entries
+        # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
+        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
         name = info.repo_before_updates
         if name is None:
             return
