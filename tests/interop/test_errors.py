@@ -441,6 +441,58 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         "read-only-repository",
         lambda s: s.closed().rearrange_session("main"),
     ),
+    # chunks that change their place
+    "shift nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.session.shift_array("/none", [1])),
+    "shift a group": ("InvalidInputError", "not-an-array", lambda s: s.session.shift_array("/g", [1])),
+    "shift where": ("InvalidInputError", "invalid-path", lambda s: s.session.shift_array("a", [1, 1])),
+    "shift what only reads": (
+        "ReadOnlyError",
+        "read-only-session",
+        lambda s: s.reading.shift_array("/a", [1, 1]),
+    ),
+    "shift while moving": (
+        "SessionStateError",
+        "rearrange-session-only",
+        lambda s: s.moving.shift_array("/a", [1, 1]),
+    ),
+    "shift by text": ("TypeError", None, lambda s: s.session.shift_array("/a", ["1", "1"])),
+    "shift by a number": ("TypeError", None, lambda s: s.session.shift_array("/a", 1)),
+    "reindex nothing": (
+        "NodeNotFoundError",
+        "node-not-found",
+        lambda s: s.session.reindex_array("/none", lambda at: at),
+    ),
+    "reindex a group": (
+        "InvalidInputError",
+        "not-an-array",
+        lambda s: s.session.reindex_array("/g", lambda at: at),
+    ),
+    "reindex where": (
+        "InvalidInputError",
+        "invalid-path",
+        lambda s: s.session.reindex_array("a", lambda at: at),
+    ),
+    "reindex what only reads": (
+        "ReadOnlyError",
+        "read-only-session",
+        lambda s: s.reading.reindex_array("/a", lambda at: at),
+    ),
+    "reindex while moving": (
+        "SessionStateError",
+        "rearrange-session-only",
+        lambda s: s.moving.reindex_array("/a", lambda at: at),
+    ),
+    "reindex out of the grid": (
+        "InvalidInputError",
+        "invalid-chunk-index",
+        lambda s: s.session.reindex_array("/a", lambda at: [at[0], 2]),
+    ),
+    "reindex by nothing": ("TypeError", None, lambda s: s.session.reindex_array("/a", 3)),
+    "a rule that fails": (
+        "IcechunkError",
+        "unknown",
+        lambda s: s.session.reindex_array("/a", lambda at: {}[0]),
+    ),
     # amend and flush
     "amend the first": ("SessionStateError", "no-amend-for-initial-commit", amended_first),
     "nothing to amend": ("SessionStateError", "no-changes-to-commit", lambda s: s.session.amend("x")),
@@ -582,7 +634,7 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
 }
 
 LATER = {
-    "rebase and shift_array": (frazil.Session, ("rebase", "shift_array")),
+    "rebase": (frazil.Session, ("rebase",)),
 }
 
 

@@ -60,6 +60,15 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
     )
 
 
+def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
+    """Whether ``id_from_text`` takes it: files with other names are somebody else's."""
+    try:
+        id_from_text(text, size)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     """Text forms of a matrix of ids of shape (n, size)."""
     count, size = ids.shape

@@ -116,6 +116,7 @@ def end_session(
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
     context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
+    context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id

@@ -257,6 +257,15 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
     ) -> Self:
         """Another handle on this repository, with another configuration."""
+        return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
+
+    def _at_version(
+        self,
+        spec_version: int,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+    ) -> Self:
+        """Another handle on this repository, which has this spec version now."""
         context = self._context
         credentials = (
             context.virtual.credentials
@@ -269,7 +278,7 @@ class Repository(Upkeep, Inspection, Integration):
                 config,
                 context.config,
                 credentials,
-                context.spec_version,
+                spec_version,
                 context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
                 context.attribution,
             ),

@@ -21,16 +21,24 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, InternalError, StorageError
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_from_text, id_list, id_matrix, id_to_text
+from frazil.format.ids import id_from_text, id_list, id_matrix, id_to_text, is_id_text
 from frazil.format.keys import SNAPSHOTS, snapshot_key
 from frazil.format.snapshot import decode_entry
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.assets import Assets
+from frazil.storage.base import Storage
 
 #: So many steps a walk takes before it looks ahead.
 _STEPS: Final = 8
 #: At most so many files are fetched at once.
 _AHEAD: Final = 4096
+
+
+def listed_snapshots(storage: Storage) -> list[bytes]:
+    """Ids of all that have a file, oldest first."""
+    listed = sorted(storage.list(SNAPSHOTS), key=lambda found: found.modified)
+    names = (found.key.removeprefix(f"{SNAPSHOTS}/") for found in listed)
+    return [id_from_text(name) for name in names if is_id_text(name)]
 
 
 class SnapshotsV1:
@@ -146,8 +154,7 @@ class SnapshotsV1:
         """Fetch the next files in the order of time."""
         with self._lock:
             if self._ahead is None:
-                listed = sorted(self._assets.storage.list(SNAPSHOTS), key=lambda found: found.modified)
-                self._ahead = [id_from_text(found.key.rpartition("/")[2]) for found in listed]
+                self._ahead = listed_snapshots(self._assets.storage)
             wanted: list[bytes] = []
             while self._ahead and len(wanted) < self._batch:
                 id_ = self._ahead.pop()

@@ -28,7 +28,7 @@ from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
 from frazil.chunks.reader import ChunkReader
-from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
@@ -166,6 +166,13 @@ class Workspace:
         node = self.node(path)
         if node is None:
             raise NodeNotFoundError(f"node not found at `{path}`")
+        return node
+
+    def require_array(self, path: str) -> Node:
+        """``require``; ``InvalidInputError`` (``not-an-array``) for a group."""
+        node = self.require(path)
+        if node.array is None:
+            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
         return node
 
     def is_array(self, path: str) -> bool:
