@@ -11,6 +11,10 @@ import pytest
 
 HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
 
+MERGE_FAILED = (
+    "merge-failed: cannot merge: 1 chunk(s) of `/a` were written by more than one fork, or since the fork"
+)
+
 #: Some of the lines that each prints. What changes from run to run is not among them.
 SHOWS: dict[str, list[str]] = {
     "storage": ["memory: 15.0", "folder: 15.0", "s3:     15.0", "http:   15.0", "http:   read-only-storage"],
@@ -31,7 +35,7 @@ SHOWS: dict[str, list[str]] = {
         "threads    True  By threads",
         "processes  True  By processes",
         "dask       True  By Dask, through xarray",
-        "merge-failed: cannot merge: 1 chunk(s) of `/a` were written by more than one fork, or since the fork",
+        MERGE_FAILED,
     ],
     "configuration": [
         "manifests: 4  chunk files: 1",
@@ -50,11 +54,20 @@ SHOWS: dict[str, list[str]] = {
         "the tag: (100000,)",
         "equal: True",
     ],
-    "moving_nodes": [
+    "moving": [
+        "shifted:  [2. 3. 4. 5. 6. 7. 0. 0.]",
+        "reversed: [8. 9. 6. 7. 4. 5. 2. 3.]",
         "['archive', 'archive/rest', 'archive/rest/precip', 'archive/temperature']",
         "move-into-self-or-descendant",
     ],
 }
+SHOWS["upgrading"] = [
+    "on open: SpecVersion.v1",
+    "unsupported-spec-version",
+    "after the dry run: SpecVersion.v1",
+    "same snapshot: True",
+    "at the tag: [7 7 7]",
+]
 NEEDS = {"virtual_datasets": "virtualizarr"}
 
 

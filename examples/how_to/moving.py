@@ -1,6 +1,6 @@
-"""Move arrays and groups without copying a chunk.
+"""Move arrays and groups, and the chunks of an array, without copying one.
 
-Run it:  python examples/how_to/moving_nodes.py
+Run it:  python examples/how_to/moving.py
 """
 
 from __future__ import annotations
@@ -13,6 +13,22 @@ import frazil
 def tree(repo: frazil.Repository) -> list[str]:
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
     return sorted(path for path, _ in root.members(max_depth=None))
+
+
+def chunks(repo: frazil.Repository) -> None:
+    """A window over time: the newest chunks come in at the end, the oldest leave at the start."""
+    session = repo.writable_session("main")
+    session.shift_array("/archive/temperature", [-1])
+    array = zarr.open_array(session.store, path="archive/temperature")
+    print("shifted: ", array[:])
+    array[6:] = [8, 9]
+    session.commit("The window moves on by one chunk")
+
+    # Any other order: a function from the coordinates of a chunk to where it goes.
+    session = repo.writable_session("main")
+    session.reindex_array("/archive/temperature", lambda at: [3 - at[0]])
+    print("reversed:", zarr.open_array(session.store, path="archive/temperature")[:])
+    session.commit("The newest first")
 
 
 def main() -> None:
@@ -39,6 +55,7 @@ def main() -> None:
     print("moved:", moved.moved_nodes, " chunks:", moved.updated_chunks)
     store = repo.readonly_session("main").store
     print("values:", zarr.open_array(store, path="archive/temperature", mode="r")[:3])
+    chunks(repo)
     for wrong in (("/archive", "/archive/inside"), ("/nothing", "/else")):
         try:
             repo.rearrange_session("main").move(*wrong)
