@@ -61,6 +61,13 @@ SHOWS: dict[str, list[str]] = {
         "move-into-self-or-descendant",
     ],
 }
+SHOWS["conflicts"] = [
+    "aligned: [1, 2, 0, 0] ['two', 'one']",
+    "conflict: ChunkDoubleUpdate /a [[0]]",
+    "theirs: [10, 2, 10, 20]",
+    "sum: [16, 2, 10, 20]",
+]
+SHOWS["transactions"] = ["committed: 8", "values: [2 2 2 2 2 2 2 2]", "rebase-failed /a [[0]]", "now: 4"]
 SHOWS["upgrading"] = [
     "on open: SpecVersion.v1",
     "unsupported-spec-version",
