@@ -14,6 +14,7 @@ from frazil.about import __version__, print_debug_info, user_agent
 from frazil.config import (
     Attribution,
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     FeatureFlag,
@@ -26,6 +27,14 @@ from frazil.config import (
     ManifestVirtualChunkLocationCompressionConfig,
     PackingConfig,
     RepositoryConfig,
+)
+from frazil.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
 )
 from frazil.credentials import (
     AnyAzureCredential,
@@ -81,6 +90,7 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
+from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
@@ -110,6 +120,7 @@ from frazil.storage import (
     tigris_storage,
 )
 from frazil.store import IcechunkStore
+from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
@@ -132,12 +143,19 @@ __all__ = [
     "AzureCredentials",
     "AzureRefreshableCredential",
     "AzureStaticCredentials",
+    "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
+    "ChunksConfig",
+    "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
     "Credentials",
     "Diff",
     "ErrorKind",
@@ -190,6 +208,7 @@ __all__ = [
     "StorageTimeoutSettings",
     "Update",
     "UpdateType",
+    "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "__version__",
@@ -228,5 +247,6 @@ __all__ = [
     "spec_version",
     "tigris_storage",
     "upgrade",
+    "upgrade_icechunk_repository",
     "user_agent",
 ]

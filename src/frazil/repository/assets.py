@@ -11,12 +11,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import Manifest, decode_manifest
+from frazil.format.metadata_items import MetadataColumn
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.repository.update import LastSeen
@@ -61,6 +62,11 @@ class Kept[T]:
                 del self._making[job]
         return value
 
+    def drop(self, key: bytes) -> None:
+        with self._lock:
+            _, weight = self._values.pop(key, (None, 0))
+            self._total -= weight
+
     def keep(self, key: bytes, value: T, weight: int) -> None:
         with self._lock:
             if key not in self._values:
@@ -104,6 +110,10 @@ class Assets:
 
         return self._snapshots.get(id_, fetch)
 
+    def forget_snapshot(self, id_: bytes) -> None:
+        """Read it again the next time: expiration in spec version 1 has written to its file."""
+        self._snapshots.drop(id_)
+
     def manifest(self, id_: bytes) -> Manifest:
         def fetch() -> tuple[Manifest, int]:
             key = manifest_key(id_)
@@ -111,6 +121,11 @@ class Assets:
             return manifest, _weight(manifest)
 
         return self._manifests.get(id_, fetch)
+
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """One that was just written."""
+        metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
+        self._snapshots.keep(snapshot.id, replace(snapshot, metadata=metadata), len(snapshot.nodes) + 1)
 
     def keep_manifest(self, manifest: Manifest) -> None:
         """One that was just written: whoever goes on from there need not read it."""

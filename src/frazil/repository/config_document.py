@@ -34,6 +34,7 @@ from frazil.repository.conditions import (
 )
 from frazil.repository.config import (
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     PackingConfig,
@@ -381,13 +382,14 @@ STORAGE: Final = _plain(
     ),
 )
 
+SPLITTING: Final = _struct(ManifestSplittingConfig, {"split_sizes": SPLIT_SIZES})
 MANIFEST: Final = _plain(
     ManifestConfig,
     "max_concurrent_manifest_fetches_during_commit",
     preload=_plain(
         ManifestPreloadConfig, "max_arrays_to_scan", "max_total_refs", preload_if=PRELOAD_CONDITION
     ),
-    splitting=_struct(ManifestSplittingConfig, {"split_sizes": SPLIT_SIZES}),
+    splitting=SPLITTING,
     virtual_chunk_location_compression=_plain(
         ManifestVirtualChunkLocationCompressionConfig,
         "compression_level",
@@ -419,16 +421,28 @@ CONFIG: Final = _plain(
     virtual_chunk_containers=CONTAINERS,
 )
 
-PACKING: Final = _plain(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")
-
 
 def _seconds(value: Any) -> timedelta:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise _Unexpected(f"expected a number of seconds, found {value!r:.80}")
     return timedelta(seconds=value)
 
 
 SECONDS: Final = Form(lambda value: value.total_seconds(), _seconds)
+
+#: Field of the configuration -> key below ``frazil``, and its form.
+OWN: Final[dict[str, tuple[str, Form]]] = {
+    "packing": ("packing", _plain(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")),
+    "chunks": ("chunks", _plain(ChunksConfig, "compare", "deduplicate")),
+    "fast_forward_timeout": ("fast_forward_timeout_seconds", SECONDS),
+    "session_lifetime": ("session_lifetime_seconds", SECONDS),
+}
+
+
+def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
+    """How manifests are split, as part of a document."""
+    document: dict[str, Any] = SPLITTING.write(splitting)
+    return document
 
 
 def to_document(config: RepositoryConfig) -> dict[str, Any]:
@@ -439,11 +453,9 @@ def to_document(config: RepositoryConfig) -> dict[str, Any]:
     """
     document: dict[str, Any] = CONFIG.write(config)
     document["previous_file"] = config.previous_file
-    if config.packing is not None or config.session_lifetime is not None:
-        document["frazil"] = {
-            "packing": _write(PACKING, config.packing),
-            "session_lifetime_seconds": _write(SECONDS, config.session_lifetime),
-        }
+    own = {key: _write(form, getattr(config, name)) for name, (key, form) in OWN.items()}
+    if any(value is not None for value in own.values()):
+        document["frazil"] = own
     return document
 
 
@@ -458,9 +470,8 @@ def from_document(document: Any) -> RepositoryConfig:
         config.previous_file = None if previous_file is None else _as_text(previous_file)
         own = document.get("frazil")
         if own is not None:
-            config.packing = _read(PACKING, "frazil.packing", _as_map(own).get("packing"))
-            lifetime = own.get("session_lifetime_seconds")
-            config.session_lifetime = _read(SECONDS, "frazil.session_lifetime_seconds", lifetime)
+            for name, (key, form) in OWN.items():
+                setattr(config, name, _read(form, f"frazil.{key}", _as_map(own).get(key)))
     except (_Unexpected, InvalidInputError, TypeError) as error:
         raise FormatError(
             f"configuration of the repository: {error}", ErrorKind.CONFIG_DESERIALIZATION

@@ -54,8 +54,8 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # Any, without types
         """Words behind a tag are plain too, where they can be: PyYAML would quote them all."""
         event = self.event
         if event.tag and event.tag.startswith("!") and not event.style:
-            self.analysis = self.analysis or self.analyze_scalar(event.value)
-            if self.analysis.allow_block_plain and not self.analysis.multiline:
+            analysis = self.analyze_scalar(event.value)
+            if analysis.allow_block_plain and not analysis.multiline:
                 return ""
         style: str = super().choose_scalar_style()
         return style

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
 
+from frazil.chunks.content import ContentSettings, ContentStore
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog import Begun, Catalog, needs_version_2
-from frazil.repository.clock import new_object_id
+from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.collecting import CollectionWatch
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.effective import Effective
 from frazil.repository.update import Change
 from frazil.storage.base import Storage
+
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,29 @@ class Context:
         """The repo info as it is now."""
         return self.catalog.repo_info()
 
+    def whole(self) -> RepoInfo:
+        """The repo info with a table of all snapshots, for upkeep."""
+        return self.catalog.whole()
+
+    def update_whole(self, change: Change) -> RepoInfo:
+        """``update`` for a change that needs that table."""
+        return self.catalog.update_whole(change, self.settings)
+
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""
         settings = self.settings
         packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
-        return ChunkWriter(self.storage, packs, new_object_id)
+        return ChunkWriter(self.storage, packs, new_object_id, content=self._content())
+
+    def _content(self) -> ContentStore | None:
+        settings = self.settings
+        if not settings.deduplicate:
+            return None
+        lifetime = settings.session_lifetime // _MICROSECOND
+        return ContentStore(
+            self.storage,
+            ContentSettings(lifetime, settings.compare_found_chunks),
+            new_object_id,
+            now_us,
+            CollectionWatch(self.catalog.repo_info, self.storage),
+        )
