@@ -28,6 +28,14 @@ from frazil.config import (
     PackingConfig,
     RepositoryConfig,
 )
+from frazil.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
 from frazil.credentials import (
     AnyAzureCredential,
     AnyAzureStaticCredential,
@@ -78,6 +86,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
@@ -111,6 +120,7 @@ from frazil.storage import (
     tigris_storage,
 )
 from frazil.store import IcechunkStore
+from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
@@ -133,13 +143,19 @@ __all__ = [
     "AzureCredentials",
     "AzureRefreshableCredential",
     "AzureStaticCredentials",
+    "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
     "ChunksConfig",
+    "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
     "Credentials",
     "Diff",
     "ErrorKind",
@@ -152,6 +168,7 @@ __all__ = [
     "GcsStaticCredentials",
     "IcechunkError",
     "IcechunkStore",
+    "ImportReport",
     "InternalError",
     "InvalidInputError",
     "ManifestConfig",
@@ -191,6 +208,7 @@ __all__ = [
     "StorageTimeoutSettings",
     "Update",
     "UpdateType",
+    "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "__version__",
@@ -228,6 +246,7 @@ __all__ = [
     "shutdown_telemetry",
     "spec_version",
     "tigris_storage",
+    "upgrade",
     "upgrade_icechunk_repository",
     "user_agent",
 ]

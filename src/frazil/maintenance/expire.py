@@ -19,6 +19,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.collapse import Onto, collapse
+from frazil.repository.in_use import newest_update
 from frazil.repository.mutations import MAIN, require_online
 from frazil.repository.update import Changed
 
@@ -73,14 +74,14 @@ class Expiring:
 
     def __init__(self, what: Expiry) -> None:
         self._what = what
-        self._made: list[Expired] = []
+        self._made: dict[int, Expired] = {}
 
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         done = expire(info, self._what)
-        self._made.append(done)
+        self._made[now] = done
         return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def ids(self, after: RepoInfo) -> U8:
         """What went in the attempt that led to ``after``."""
-        return next(done.ids for done in reversed(self._made) if done.info.snapshots is after.snapshots)
+        return self._made[newest_update(after)].ids

@@ -7,8 +7,9 @@ leaves files that nobody refers to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +36,7 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
+from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     new_snapshot,
     require_flag,
@@ -63,6 +65,43 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was written for an array, and what it was made from."""
+
+    made_of: tuple[object, ...]
+    edits: ChunkTable
+    written: tuple[Written, ...]
+
+
+class Attempts:
+    """What earlier attempts to commit the same changes have stored, to be used again where it is still right:
+    a manifest holds what its array's edits and the manifests that they were merged with hold.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, _Kept] = {}
+        self._new: dict[bytes, _Kept] = {}
+
+    def find(self, update: _Update) -> tuple[Written, ...] | None:
+        known = self._kept.get(update.node.id)
+        if known is None or known.made_of != update.made_of or not known.edits.equals(update.edits):
+            return None
+        return known.written
+
+    def add(self, update: _Update, written: Iterable[Written]) -> None:
+        """Something that is on its way; ``keep`` says that it has arrived."""
+        self._new[update.node.id] = _Kept(update.made_of, update.edits, tuple(written))
+
+    def forget(self) -> None:
+        """It may have been taken for garbage."""
+        self._kept = {}
+
+    def keep(self) -> None:
+        self._kept |= self._new
+        self._new = {}
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a session's changes become a version."""
 
@@ -73,11 +112,15 @@ class Ending:
     replaces: bool = False
     #: Without changes there is nothing to do, unless told so.
     needs_changes: bool = True
+    #: Every manifest is written anew, as the configuration splits them now.
+    rewrites: bool = False
 
 
 COMMIT: Final = Ending("commit")
 AMEND: Final = Ending("amend", replaces=True)
 FLUSH: Final = Ending("flush", moves_branch=False, needs_changes=False)
+REWRITE: Final = Ending("rewrite", needs_changes=False, rewrites=True)
+REWRITE_AMEND: Final = Ending("rewrite", replaces=True, needs_changes=False, rewrites=True)
 
 
 def end_session(
@@ -89,14 +132,54 @@ def end_session(
     message: str,
     metadata: dict[str, Any],
     flush: Callable[[], None],
+    relied: Relied,
+    attempts: Attempts | None = None,
 ) -> bytes:
     """Make ``changes``, made on ``parent``, a version as ``ending`` says; the new snapshot's id.
 
-    ``flush`` makes the chunks of the changes durable. Raises ``ConflictError`` with both parents if the
-    branch has moved, and then wrote nothing that anybody sees; ``SessionStateError``
+    ``flush`` makes the chunks of the changes durable; ``relied`` tells garbage collections that may have met
+    them from others; ``attempts`` are earlier ones. Raises ``ConflictError`` with both parents if the branch
+    has moved, and then wrote nothing that anybody sees; ``SessionStateError``
     (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``).
     """
+    while True:
+        try:
+            return _attempt(
+                context,
+                ending,
+                branch,
+                parent,
+                changes,
+                message,
+                metadata,
+                flush,
+                relied,
+                attempts or Attempts(),
+            )
+        except CollectedMeanwhile:
+            continue  # its files may have been taken
+
+
+def _attempt(
+    context: Context,
+    ending: Ending,
+    branch: str | None,
+    parent: Snapshot,
+    changes: ChangeSet,
+    message: str,
+    metadata: dict[str, Any],
+    flush: Callable[[], None],
+    relied: Relied,
+    attempts: Attempts,
+) -> bytes:
     begun = context.begin()
+
+    def files() -> U8:
+        flush()
+        return changes.chunk_files()
+
+    if not is_uncollected(context.storage, begun.info, relied, files):
+        attempts.forget()
     branch = branch if ending.moves_branch else None
     _require_possible(begun.info, branch, parent.id, changes)
     before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
@@ -105,8 +188,18 @@ def end_session(
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
         snapshot, written = write_version(
-            context, puts, begun.info, parent, changes, message, metadata, amended
+            context,
+            puts,
+            begun.info,
+            parent,
+            changes,
+            message,
+            metadata,
+            attempts,
+            amended,
+            rewrites=ending.rewrites,
         )
+    attempts.keep()
     entry = SnapshotEntry(
         snapshot.id,
         before.parent if ending.replaces else parent.id,
@@ -115,7 +208,8 @@ def end_session(
         metadata,
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
-    context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
+    change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
+    context.update(before_collections(change, begun.info), begun)
     context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
@@ -161,13 +255,16 @@ def write_version(
     changes: ChangeSet,
     message: str,
     metadata: dict[str, Any],
+    attempts: Attempts,
     amended: TransactionLog | None = None,
+    *,
+    rewrites: bool = False,
 ) -> tuple[Snapshot, list[Written]]:
     """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
     added.
     """
     id_ = new_object_id()
-    nodes, written = write_manifests(context, puts, parent, changes)
+    nodes, written = write_manifests(context, puts, parent, changes, attempts, rewrites=rewrites)
     # Later than the parent, whatever this machine's clock says.
     before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
@@ -193,15 +290,30 @@ def write_version(
 
 
 def write_manifests(
-    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet
+    context: Context,
+    puts: Puts,
+    parent: Snapshot,
+    changes: ChangeSet,
+    attempts: Attempts,
+    *,
+    rewrites: bool = False,
 ) -> tuple[NodeTable, list[Written]]:
-    """The nodes after the changes, with the manifests that had to be written."""
+    """The nodes after the changes, with the manifests that had to be written, all of them if asked to."""
     nodes = changes.moved(parent.nodes)
-    updates = [_update(context, node, changes) for node in _arrays_to_write(nodes, changes)]
-    reads = [ref.id for update in updates for ref in update.rewrite.read]
+    arrays = _all_arrays(nodes) if rewrites else _arrays_to_write(nodes, changes)
+    updates = [_update(context, node, changes, everything=rewrites) for node in arrays]
+    stored = [attempts.find(update) for update in updates]
+    missing = [update for update, known in zip(updates, stored, strict=True) if known is None]
+    reads = [ref.id for update in missing for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
-    written = _put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in updates])
+    put = _put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in missing])
+    new: dict[bytes, list[Written]] = {}
+    for manifest in put:
+        new.setdefault(manifest.node_id, []).append(manifest)
+    for update in missing:
+        attempts.add(update, new.get(update.node.id, ()))
+    written = [*put, *chain.from_iterable(filter(None, stored))]
     refs: dict[bytes, list[ManifestRef]] = {}
     for manifest in written:
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
@@ -224,6 +336,12 @@ class _Update:
     split: tuple[int, ...]
     rewrite: Rewrite
 
+    @property
+    def made_of(self) -> tuple[object, ...]:
+        """All that decides what the new manifests hold, but for the edits."""
+        read = tuple(ref.id for ref in self.rewrite.read)
+        return (self.array.num_chunks, self.split, read)
+
     def tables(self, manifests: Mapping[bytes, Manifest]) -> list[ChunkTable]:
         """What the new manifests hold, one table each."""
         old = [manifests[ref.id].arrays for ref in self.rewrite.read]
@@ -231,13 +349,18 @@ class _Update:
         return distribute(self.array, known, self.edits, self.split)
 
 
-def _update(context: Context, node: Node, changes: ChangeSet) -> _Update:
+def _update(context: Context, node: Node, changes: ChangeSet, *, everything: bool = False) -> _Update:
     assert node.array is not None
     array = node.array
     known = changes.chunks.get(node.id)
     edits = ChunkTable.empty(len(array.shape)) if known is None else known.table()
     split = context.settings.split_sizes_for(node.path, array.dimension_names, array.num_chunks)
-    return _Update(node, array, edits, split, plan(array, edits, split))
+    rewrite = Rewrite((), array.manifests) if everything else plan(array, edits, split)
+    return _Update(node, array, edits, split, rewrite)
+
+
+def _all_arrays(nodes: NodeTable) -> list[Node]:
+    return list(map(nodes.exact().node, np.flatnonzero(nodes.is_array).tolist()))
 
 
 def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,14 @@ from frazil.changes.merge import check_forks
 from frazil.changes.seen import Seen
 from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+)
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
@@ -25,12 +32,19 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
+from frazil.repository.conflicts import ConflictDetector, ConflictSolver
+from frazil.repository.fast_forward import Patience
+from frazil.repository.in_use import Lease, Relied
 from frazil.repository.paths import absolute
+from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+#: Of a commit's metadata, what the format keeps for itself.
+_RESERVED = "__icechunk"
 
 
 _log = logging.getLogger(__name__)
@@ -49,6 +63,10 @@ class State:
     discarded_before: int = 0
     merged: Seen = field(default_factory=Seen)
     session_id: bytes = field(default_factory=new_object_id)
+    #: Time of the newest update of the repository when the session was opened.
+    seen: int = 0
+    #: What keeps garbage collections away while there are forks.
+    lease: Lease | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -56,6 +74,11 @@ class State:
         if found is not None:
             self.expires_at = min(self.expires_at, found)
         return self.expires_at
+
+    def relied(self) -> Relied:
+        """What garbage collections must not have taken."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        return Relied(self.seen, self.ends() - lifetime)
 
 
 class Session:
@@ -307,18 +330,104 @@ class Session:
         message: str,
         metadata: dict[str, Any] | None = None,
         *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
         allow_empty: bool = False,
     ) -> str:
         """Make the changes the new tip of the branch; the id of the snapshot.
 
+        With ``rebase_with``, a commit that comes too late is rebased with this solver and tried again, up to
+        ``rebase_tries`` times; the metadata then say under ``__icechunk`` how often it was rebased. What a
+        lost attempt has written and is still good is used by the next.
+
+        Without it, a commit that comes too late fails; or, with a ``fast_forward_timeout`` in the
+        configuration, goes on top of the others if there is no conflict, again and again until the time is
+        up.
+
         Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
-        first: nothing is lost, the session keeps its changes. Raises ``SessionStateError`` without changes
+        first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` as ``rebase``
+        does. Raises ``SessionStateError`` without changes
         (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
         (``commit-not-allowed``) or has expired (``session-expired``).
 
         After it the session reads the new snapshot.
         """
-        return self._end(COMMIT, message, metadata, allow_empty)
+        if rebase_with is None:
+            return self._fast_forward(message, metadata, allow_empty)
+        require_solver(rebase_with)
+        if rebase_tries < 0:
+            raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
+        attempts = 0
+        with self._state.workspace.committing():
+            while True:
+                told = _with_attempts({**self._state.default_metadata, **(metadata or {})}, attempts)
+                try:
+                    return self._end(COMMIT, message, told, allow_empty)
+                except ConflictError as error:
+                    if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
+                        raise
+                self.rebase(rebase_with)
+                attempts += 1
+
+    def _fast_forward(self, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
+        """Commit on top of what others have committed, as long as there is no conflict and time."""
+        state = self._state
+        patience = Patience(state.workspace.context.settings.fast_forward_timeout)
+        with state.workspace.committing():
+            while True:
+                told = {**state.default_metadata, **(metadata or {})}
+                if patience.attempts:
+                    told = _with_attempts(told, patience.attempts)
+                try:
+                    return self._end(COMMIT, message, told, allow_empty)
+                except ConflictError as error:
+                    patience.wait(error)
+                self.rebase(ConflictDetector())
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Take the session's changes to the tip of its branch, so that they can be committed there.
+
+        Changes that do not conflict with what was committed meanwhile go on as they are; the solver decides
+        the others. Afterwards the session reads the tip with its own changes.
+
+        Raises ``RebaseFailedError``, with ``snapshot`` and ``conflicts``, for what the solver leaves
+        undecided: the session then stands right before that snapshot, and keeps its changes. Raises
+        ``SessionStateError`` if the session cannot commit (``commit-not-allowed``), or if a transaction log
+        on the way is gone (``rebase-tx-log-pruned``).
+
+        Forks that were made before cannot be merged any more: merge them first.
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     made = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> early, late = repo.writable_session("main"), repo.writable_session("main")
+        >>> zarr.open_array(early.store, path="t")[:2] = 1
+        >>> zarr.open_array(late.store, path="t")[2:] = 2
+        >>> snapshot = early.commit("the first half")
+        >>> late.rebase(frazil.ConflictDetector())
+        >>> snapshot = late.commit("the second half")
+        >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+        [1, 1, 2, 2]
+        """
+        state = self._state
+        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+            branch = self._require_branch()
+            before = state.workspace.snapshot_id
+            try:
+                rebase(state.workspace, branch, solver, reading)
+            finally:
+                if state.workspace.snapshot_id != before:
+                    # Forks of the old snapshot are refused, whatever they have seen.
+                    state.merged.clear()
+
+    def _require_branch(self) -> str:
+        if self._state.branch is None or self.read_only:
+            raise SessionStateError(
+                "this session cannot commit: it only reads, is a fork, or has committed before",
+                ErrorKind.COMMIT_NOT_ALLOWED,
+            )
+        return self._state.branch
 
     def amend(
         self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
@@ -359,7 +468,11 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                state.relied(),
+                workspace.attempts,
             )
+            if state.lease is not None:
+                state.lease.give_back(workspace.context.storage)
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly
             state.merged.clear()
@@ -367,11 +480,8 @@ class Session:
 
     def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
         state = self._state
-        if ending.moves_branch and (state.branch is None or self.read_only):
-            raise SessionStateError(
-                "this session cannot commit: it only reads, is a fork, or has committed before",
-                ErrorKind.COMMIT_NOT_ALLOWED,
-            )
+        if ending.moves_branch:
+            self._require_branch()
         if not self.read_only:
             self._require_not_ended()
         if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
@@ -392,6 +502,9 @@ class Session:
         workspace = state.workspace
         workspace.writer.flush()
         self._seal()
+        if state.lease is None:
+            relied = state.relied()
+            state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(
             State(
@@ -401,6 +514,8 @@ class Session:
                 state.ends(),
                 generation=state.generation,
                 session_id=state.session_id,
+                seen=state.seen,
+                lease=state.lease,
             )
         )
 
@@ -445,6 +560,7 @@ class Session:
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)
         state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        state.seen = min(state.seen, *(fork.seen for fork in forks))
         for each in changes:
             state.merged.add(state.generation, each)
         state.generation += 1
@@ -504,6 +620,7 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    rebase_async = awaitable(rebase)
     amend_async = awaitable(amend)
     flush_async = awaitable(flush)
     move_async = awaitable(move)
@@ -511,6 +628,20 @@ class Session:
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
+    """A commit's metadata with the number of rebases that it took."""
+    known = metadata.get(_RESERVED)
+    return {
+        **metadata,
+        _RESERVED: {**(known if isinstance(known, dict) else {}), "rebase_attempts": attempts},
+    }
+
+
+def reading(workspace: Workspace) -> Session:
+    """A session that reads a workspace."""
+    return Session(State(workspace, None, SessionMode.readonly, 0))
 
 
 def _from_root(path: str) -> str:
