@@ -120,6 +120,7 @@ from frazil.storage import (
     tigris_storage,
 )
 from frazil.store import IcechunkStore
+from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
@@ -147,6 +148,7 @@ __all__ = [
     "ChecksumAlgorithm",
     "ChunkType",
     "ChunksConfig",
+    "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",

@@ -73,5 +73,5 @@ class Context:
             ContentSettings(lifetime, settings.compare_found_chunks),
             new_object_id,
             now_us,
-            CollectionWatch(self.catalog.repo_info),
+            CollectionWatch(self.catalog.repo_info, self.storage),
         )

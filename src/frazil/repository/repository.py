@@ -41,6 +41,7 @@ from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, settin
 from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
+from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
 from frazil.repository.session import Session, State
@@ -524,7 +525,9 @@ class Repository(Upkeep, Inspection, Integration):
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         workspace = Workspace(self._context, tip, None, ChangeSet())
-        return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
+        return Session(
+            State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
+        )
 
     @contextmanager
     def transaction(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.fast_forward import Patience
+from frazil.repository.in_use import Lease, Relied
 from frazil.repository.paths import absolute
 from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -62,6 +63,10 @@ class State:
     discarded_before: int = 0
     merged: Seen = field(default_factory=Seen)
     session_id: bytes = field(default_factory=new_object_id)
+    #: Time of the newest update of the repository when the session was opened.
+    seen: int = 0
+    #: What keeps garbage collections away while there are forks.
+    lease: Lease | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -69,6 +74,11 @@ class State:
         if found is not None:
             self.expires_at = min(self.expires_at, found)
         return self.expires_at
+
+    def relied(self) -> Relied:
+        """What garbage collections must not have taken."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        return Relied(self.seen, self.ends() - lifetime)
 
 
 class Session:
@@ -458,8 +468,11 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                state.relied(),
                 workspace.attempts,
             )
+            if state.lease is not None:
+                state.lease.give_back(workspace.context.storage)
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly
             state.merged.clear()
@@ -489,6 +502,9 @@ class Session:
         workspace = state.workspace
         workspace.writer.flush()
         self._seal()
+        if state.lease is None:
+            relied = state.relied()
+            state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(
             State(
@@ -498,6 +514,8 @@ class Session:
                 state.ends(),
                 generation=state.generation,
                 session_id=state.session_id,
+                seen=state.seen,
+                lease=state.lease,
             )
         )
 
@@ -542,6 +560,7 @@ class Session:
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)
         state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        state.seen = min(state.seen, *(fork.seen for fork in forks))
         for each in changes:
             state.merged.add(state.generation, each)
         state.generation += 1
