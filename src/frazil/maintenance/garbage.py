@@ -30,7 +30,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.collapse import Onto, collapse, table_of
+from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
 from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
@@ -87,19 +87,18 @@ def old_files(storage: Storage, what: Collection) -> Old:
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
     """The repo info without the versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(table_of(info), _living(info, old), Onto.NEXT))
+    return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
-    table = table_of(info)
+    table = info.table
     return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    table = table_of(info)
-    return table.reachable(table.find_many(tips))
+    return info.table.reachable(info.table.find_many(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
@@ -136,7 +135,7 @@ class Collecting:
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         after = without_dead(info, self.old.snapshots.ids)
-        if not among(after.snapshots.ids(), self.live.snapshots).all():
+        if not among(after.table.ids(), self.live.snapshots).all():
             raise _Outdated("commits came while garbage was looked for")
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
 
@@ -169,7 +168,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     require_online(context.repo_info())
     what = replace(what, older_than=_spared(storage, what.older_than, now_us()))
     old = old_files(storage, what)
-    info = context.repo_info()
+    info = context.whole()
     live = needed(storage, info, old, Live(), what.bounds)
     phases = garbage(without_dead(info, old.snapshots.ids), old, live)
     return _summary(
@@ -190,9 +189,9 @@ def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Liv
     """Steps 2 to 4: the repo info without the dead, what lives, and the time of the entry in the ops log."""
     live = Live()
     while True:
-        live = needed(context.storage, context.repo_info(), old, live, what.bounds)
+        live = needed(context.storage, context.whole(), old, live, what.bounds)
         try:
-            after = context.update(Collecting(old, live))
+            after = context.update_whole(Collecting(old, live))
         except _Outdated:
             continue
         return after, live, newest_update(after)
@@ -200,7 +199,7 @@ def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Liv
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     """What to delete, kind by kind, in this order."""
-    table = table_of(after)
+    table = after.table
     logs = distinct(
         [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
     )

@@ -51,6 +51,7 @@ class Inspection:
         >>> repo.inspect_repo_info()["branches"]
         {'main': '1CECHNKREP0F1RSTCMT0'}
         """
+        self._context.require_version_2()
         data = self._context.storage.get(REPO)
         return {"header": _header(data, FileType.REPO_INFO), **_repo_info(decode_repo_info(data, REPO))}
 

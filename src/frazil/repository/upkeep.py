@@ -45,7 +45,7 @@ class Upkeep:
 
         limit = from_datetime(older_than, "older_than")
         change = Expiring(Expiry(limit, delete_expired_branches, delete_expired_tags))
-        return set(ids_to_text(change.ids(self._context.update(change))))
+        return set(ids_to_text(change.ids(self._context.update_whole(change))))
 
     def garbage_collect(
         self,
@@ -155,7 +155,7 @@ class Upkeep:
             fetches=max_concurrent_manifest_fetches,
         )
         _require_positive(**asdict(bounds))
-        return storage_stats(self._context.storage, self._context.repo_info(), bounds)
+        return storage_stats(self._context.storage, self._context.whole(), bounds)
 
     def total_chunks_storage(
         self,
