@@ -1,23 +1,20 @@
-"""Looking back: ancestors of a snapshot, the ops log, differences."""
+"""Looking back: ancestors of a snapshot, differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from frazil.changes.compare import compare
 from frazil.changes.diff import Changes, compose
 from frazil.errors import ErrorKind, SnapshotNotFoundError, StorageError
-from frazil.format.keys import backup_key
-from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, decode_repo_info
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.assets import Assets
 from frazil.repository.context import Context
 from frazil.repository.mutations import require_snapshot
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import Storage
 
 
 def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
@@ -39,20 +36,6 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
         f"no snapshot at or before {when_us} us: the first one is of {oldest} us",
         ErrorKind.NO_SNAPSHOT_AT_TIME,
     )
-
-
-def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
-    """All operations, newest first; the older part is read from the backups as it is asked for."""
-    name: str | None = None
-    while True:
-        entries = map(info.ops.entry, range(len(info.ops)))
-        # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
-        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
-        name = info.repo_before_updates
-        if name is None:
-            return
-        key = backup_key(name)
-        info = decode_repo_info(storage.get(key), key)
 
 
 def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> Changes:
