@@ -44,7 +44,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_to_text, ids_to_text
 from frazil.format.keys import CHUNKS
 from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.operations import ops_log
+from frazil.repository.history import ops_log
 from frazil.repository.update import Change, Changed
 from frazil.storage.base import Storage
 

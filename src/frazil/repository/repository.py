@@ -36,15 +36,15 @@ from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.differences import difference
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
 from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
-from frazil.repository.history import ancestry, at_time, difference
+from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
-from frazil.repository.operations import ops_log
 from frazil.repository.session import Session, State
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update

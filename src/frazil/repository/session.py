@@ -440,7 +440,6 @@ class Session:
         (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
         self._state.workspace.context.require_version_2()
-        self._state.workspace.context.require_version_2()
         return self._end(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
