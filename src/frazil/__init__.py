@@ -109,6 +109,7 @@ from frazil.storage import (
     tigris_storage,
 )
 from frazil.store import IcechunkStore
+from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
@@ -134,6 +135,7 @@ __all__ = [
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
+    "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
     "ConflictError",

@@ -154,8 +154,8 @@ def test_diff() -> None:
     assert str(changed) == (
         "Group definitions updated:\n    /\n\n"
         "Arrays deleted:\n    /y\n    /z\n\n"
-        "Chunks updated:\n    /x:\n        [0, 1]\n        [2, 3]\n\n"
-        "Nodes moved/renamed:\n    /a -> /b\n"
+        "Chunks updated:\n    /x:\n        [0, 1]\n        [2, 3]\n"
+        "Nodes moved/renamed:\n    /a -> /b\n\n"
     )
     assert changed != diff()
     assert diff() != Diff(chunk_coordinates={"/x": np.array([[0, 1], [2, 4]], "u4")})

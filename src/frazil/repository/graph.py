@@ -38,6 +38,9 @@ class AncestryGraph:
     dots: tuple[Dot, ...]
     plain: bool = False
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines: list[str] = []
         for number, dot in enumerate(self.dots):

@@ -258,7 +258,9 @@ class Diff(Record):
 
     def __str__(self) -> str:
         parts = [
-            _section(title, sorted(getattr(self, name))) for title, name in _SECTIONS if getattr(self, name)
+            _section(title, sorted(getattr(self, name))) + "\n"
+            for title, name in _SECTIONS
+            if getattr(self, name)
         ]
         if self.chunk_coordinates:
             lines = [line for path in sorted(self.chunk_coordinates) for line in self._chunk_lines(path)]
@@ -266,7 +268,7 @@ class Diff(Record):
         if self.moved_nodes:
             lines = [f"{old} -> {new}" for old, new in self.moved_nodes]
             parts.append(_section("Nodes moved/renamed", lines) + "\n")
-        return "\n".join(parts)
+        return "".join(parts)
 
     def _chunk_lines(self, path: str) -> list[str]:
         rows = self.chunk_coordinates[path]

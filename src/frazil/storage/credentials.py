@@ -12,7 +12,7 @@ import pickle
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from frazil.display import PACKAGE, Family, Record, Shown, literal
+from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
 from frazil.errors import ErrorKind, InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-class _Credential(Record):
+class _Credential(Numbered, Record):
     """A frozen value whose secret fields print as stars."""
 
     __slots__ = ()

@@ -17,6 +17,7 @@ from frazil.display import (
     Check,
     Default,
     Family,
+    Numbered,
     Settings,
     Shown,
     instance,
@@ -90,7 +91,7 @@ def _masked(name: str, value: Any) -> Any:
     }
 
 
-class _Variant(Settings):
+class _Variant(Numbered, Settings):
     """Prints as a call with positional arguments; the options of S3 are its own rows."""
 
     __slots__ = ()

@@ -84,9 +84,7 @@ class IcechunkStore(Store):
     def __repr__(self) -> str:
         session = self._session
         lines = ["<frazil.IcechunkStore>", f"read_only: {self._read_only}"]
-        lines.append(f"snapshot_id: {session.snapshot_id}")
-        if not session.read_only:
-            lines.append(f"branch: {session.branch}")
+        lines += [f"snapshot_id: {session.snapshot_id}", f"branch: {session.branch}"]
         return "\n".join(lines) + "\n"
 
     __str__ = __repr__
