@@ -62,8 +62,9 @@ class Side:
             made.set_virtual_chunk_container(container)
         return made
 
-    def create(self, config: Any = None) -> Side:
-        self.repo = self.package.Repository.create(self.storage(), config, self.access)
+    def create(self, config: Any = None, spec_version: int = 2) -> Side:
+        create = self.package.Repository.create
+        self.repo = create(self.storage(), config, self.access, spec_version=spec_version)
         return self
 
     def open(self) -> Side:
@@ -85,9 +86,10 @@ def splitting(package: Any, size: int) -> Any:
 
 def state_of(repo: Any) -> Json:
     """All but the content of snapshots."""
-    refs = refs_of(repo)
+    if str(repo.spec_version).startswith("SpecVersion.v1"):
+        return {"refs": refs_of(repo), "history": history_of(repo)}
     return {
-        "refs": refs,
+        "refs": refs_of(repo),
         "history": history_of(repo),
         "ops": ops_of(repo),
         "metadata": repo.get_metadata(),

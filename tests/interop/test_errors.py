@@ -94,11 +94,32 @@ class Scene:
         session.commit("third")
         return session
 
-    def raced(self, **ours: Any) -> None:
-        session = self.session
+    def changed(self, branch: str = "main") -> Any:
+        session = self.repo.writable_session(branch)
         self.set("g/y/zarr.json", b'{"zarr_format":3,"node_type":"group"}', session)
+        return session
+
+    def flushed(self) -> Any:
+        session = self.changed()
+        session.flush("aside")
+        return session
+
+    def raced(self, end: str = "commit", **ours: Any) -> None:
+        session = self.changed()
         self.committed()
-        session.commit("late", **ours)
+        getattr(session, end)("late", **ours)
+
+    def deserted(self, end: str) -> None:
+        """The branch is gone when the session ends."""
+        session = self.changed("dev")
+        self.repo.delete_branch("dev")
+        getattr(session, end)("where")
+
+    def shut_out(self, end: str) -> None:
+        """The repository is closed when the session ends."""
+        session = self.changed()
+        self.closed()
+        getattr(session, end)("x")
 
 
 def fork_of(scene: Scene) -> Any:
@@ -114,6 +135,20 @@ def moved_meanwhile(scene: Scene) -> None:
     session.move("/a", "/b")
     scene.without("move_node")
     session.commit("x")
+
+
+def amended_first(scene: Scene) -> None:
+    repo = scene.package.Repository.create(scene.package.in_memory_storage())
+    session = repo.writable_session("main")
+    zarr.create_group(session.store)
+    session.amend("x")
+
+
+def amended_move(scene: Scene) -> None:
+    session = scene.moving
+    session.move("/a", "/b")
+    session.commit("moved")
+    scene.changed().amend("x")
 
 
 def modified(scene: Scene) -> None:
@@ -400,6 +435,53 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         "read-only-repository",
         lambda s: s.closed().rearrange_session("main"),
     ),
+    # amend and flush
+    "amend the first": ("SessionStateError", "no-amend-for-initial-commit", amended_first),
+    "nothing to amend": ("SessionStateError", "no-changes-to-commit", lambda s: s.session.amend("x")),
+    "amend after a commit": (
+        "SessionStateError",
+        "commit-not-allowed",
+        lambda s: s.committed().amend("again"),
+    ),
+    "amend what only reads": ("SessionStateError", "commit-not-allowed", lambda s: s.reading.amend("x")),
+    "amend in a fork": ("SessionStateError", "commit-not-allowed", lambda s: fork_of(s).amend("x")),
+    "amend too late": ("ConflictError", "commit-conflict", lambda s: s.raced("amend")),
+    "amend a move by a write": ("SessionStateError", "rearrange-session-only", amended_move),
+    "write after a flush": (
+        "ReadOnlyError",
+        "read-only-store",
+        lambda s: s.set("a/c/0/0", session=s.flushed()),
+    ),
+    "commit after a flush": (
+        "SessionStateError",
+        "commit-not-allowed",
+        lambda s: s.flushed().commit("x", allow_empty=True),
+    ),
+    "commit to no branch": ("RefNotFoundError", "branch-not-found", lambda s: s.deserted("commit")),
+    "amend in no branch": ("RefNotFoundError", "branch-not-found", lambda s: s.deserted("amend")),
+    "closed: commit": ("ReadOnlyError", "read-only-repository", lambda s: s.shut_out("commit")),
+    "closed: amend": ("ReadOnlyError", "read-only-repository", lambda s: s.shut_out("amend")),
+    "closed: flush": ("ReadOnlyError", "read-only-repository", lambda s: s.shut_out("flush")),
+    "closed: delete a branch": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().delete_branch("dev"),
+    ),
+    "closed: delete a tag": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().delete_tag("v1"),
+    ),
+    "closed: flag": (
+        "ReadOnlyError",
+        "read-only-repository",
+        lambda s: s.closed().set_feature_flag("create_tag", False),
+    ),
+    "delete a tag, disabled": (
+        "SessionStateError",
+        "feature-flag-disabled",
+        lambda s: s.without("delete_tag").delete_tag("v1"),
+    ),
     # what changed
     "diff backwards": (
         "InvalidInputError",
@@ -452,7 +534,7 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
 }
 
 LATER = {
-    "amend, rebase and shift_array": (frazil.Session, ("amend", "rebase", "shift_array")),
+    "rebase and shift_array": (frazil.Session, ("rebase", "shift_array")),
     "expiration, garbage, inspection": (
         frazil.Repository,
         ("expire_snapshots", "garbage_collect", "inspect_snapshot"),

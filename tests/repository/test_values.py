@@ -63,7 +63,7 @@ VALUES: list[Any] = [
     ChunkStorageStats(1, 2, 3),
     diff(new_arrays={"/x"}, moved_nodes=[("/a", "/b")]),
     SpecVersion.v2,
-    ChunkType.virtual,
+    ChunkType.inline,
     SessionMode.rearrange,
     RepoAvailability.online,
 ]

@@ -72,6 +72,12 @@ def batches(store: IcechunkStore, *args: Any) -> list[Any]:
     return asyncio.run(collect())
 
 
+def test_an_array_without_dimensions(store: IcechunkStore, files: str) -> None:
+    zarr.open_group(store).create_array("scalar", shape=(), dtype="<i4", compressors=None)
+    assert store.set_virtual_refs_arr("scalar", (), [f"{files}1.bin"], [8], [4]) is None
+    assert zarr.open_array(store, path="scalar")[()] == DATA[1].ravel()[2]
+
+
 def test_one(store: IcechunkStore, files: str, open_repo: Callable[[], frazil.Repository]) -> None:
     store.set_virtual_ref("a/c/2/1/0", f"{files}2.bin", offset=NBYTES, length=NBYTES)
     asyncio.run(store.set_virtual_ref_async("a/c/0/0/0", "vcc://files/0.bin", offset=0, length=NBYTES))

@@ -37,7 +37,11 @@ class ChangeSet:
     moves: Moves = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.created or self.updated or self.deleted or self.moves or any(self.chunks.values()))
+        return bool(self.moves) or not self.only_moves
+
+    @property
+    def only_moves(self) -> bool:
+        return not (self.created or self.updated or self.deleted or any(self.chunks.values()))
 
     def copy(self) -> ChangeSet:
         chunks = {id_: edits.copy() for id_, edits in self.chunks.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.format.columns import row_keys
+from frazil.changes.log import united
 from frazil.format.ids import id_list
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
@@ -46,13 +46,7 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
         ids = set().union(*(id_list(getattr(log, field)) for log in logs))
         return frozenset(map(names.__getitem__, ids & names.keys()))
 
-    chunks: dict[bytes, NDArray[np.uint32]] = {}
-    several: dict[bytes, list[NDArray[np.uint32]]] = {}
-    for log in logs:
-        for id_ in chunks.keys() & log.updated_chunks.keys():
-            several.setdefault(id_, [chunks[id_]]).append(log.updated_chunks[id_])
-        chunks.update(log.updated_chunks)
-    chunks.update((id_, _union(columns)) for id_, columns in several.items())
+    chunks = united([log.updated_chunks for log in logs])
     known = list(filter(names.__contains__, chunks))
     moves = [(move.source, move.target) for log in logs for move in log.moves]
     return Changes(
@@ -70,9 +64,3 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
 def _names(nodes: NodeTable) -> dict[bytes, str]:
     ids, _ = nodes.identities(np.arange(len(nodes)))
     return dict(zip(ids, nodes.paths_list(), strict=True))
-
-
-def _union(columns: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    every = np.concatenate(columns)
-    _, first = np.unique(row_keys(every), return_index=True)
-    return every[first]

@@ -1,14 +1,16 @@
-"""The transaction log of a change set."""
+"""Transaction logs: that of a change set, and several as one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.moves import steps
-from frazil.format.columns import U8
+from frazil.changes.moves import composed, steps
+from frazil.format.columns import U8, U32, row_keys
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
-from frazil.format.transaction_log import TransactionLog
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
 def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
@@ -32,6 +34,41 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
         },
         moves=steps(changes.moves),
     )
+
+
+def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """The log of a commit that did what both did, one after the other; its id is that of ``then``.
+
+    Ids are united: a node can be new as well as updated or deleted. Moves are composed.
+    """
+    ids = {name: np.concatenate([getattr(first, name), getattr(then, name)]) for name in ID_LISTS}
+    earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
+    return TransactionLog(
+        then.id,
+        **ids,
+        updated_chunks=united([first.updated_chunks, then.updated_chunks]),
+        moves=steps(composed(earlier, later)),
+    )
+
+
+def united(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:
+    """Coordinates by array, of several logs, oldest first. Where an array got another number of dimensions
+    the last one counts.
+    """
+    chunks: dict[bytes, U32] = {}
+    several: dict[bytes, list[U32]] = {}
+    for part in parts:
+        for id_ in chunks.keys() & part.keys():
+            several.setdefault(id_, [chunks[id_]]).append(part[id_])
+        chunks.update(part)
+    chunks.update((id_, _union(columns)) for id_, columns in several.items())
+    return chunks
+
+
+def _union(columns: list[U32]) -> U32:
+    every = np.concatenate([each for each in columns if each.shape[1] == columns[-1].shape[1]])
+    _, first = np.unique(row_keys(every), return_index=True)
+    return every[first]
 
 
 def _sorted(ids: Iterable[bytes]) -> U8:

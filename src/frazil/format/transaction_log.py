@@ -34,6 +34,8 @@ _ID_LISTS: Final = {
     5: "updated_arrays",
     6: "updated_groups",
 }
+#: Names of the lists of node ids in a ``TransactionLog``.
+ID_LISTS: Final = tuple(_ID_LISTS.values())
 _NODE_ID, _CHUNKS = 0, 1
 _COORDS = 0
 _FROM, _TO, _MOVED_ID, _MOVED_TYPE = range(4)

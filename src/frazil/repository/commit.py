@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.log import transaction_log
+from frazil.changes.log import joined, transaction_log
 from frazil.changes.manifests import Rewrite, distribute, plan, share
+from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U8
-from frazil.format.ids import id_keys, id_matrix
+from frazil.format.ids import id_keys, id_matrix, id_to_text
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
@@ -30,12 +31,12 @@ from frazil.format.snapshot import (
     Snapshot,
     encode_snapshot,
 )
-from frazil.format.transaction_log import encode_transaction_log
+from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
-from frazil.repository.feature_flags import MOVE_NODE
+from frazil.repository.feature_flags import MOVE_NODE, Flag
 from frazil.repository.mutations import (
-    new_commit,
+    new_snapshot,
     require_flag,
     require_online,
     require_snapshot,
@@ -61,34 +62,94 @@ class Written:
         return sum(map(len, self.manifest.arrays.values()))
 
 
-def commit_changes(
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a session's changes become a version."""
+
+    name: str
+    #: The branch has to be where the session started, and goes to the new snapshot.
+    moves_branch: bool = True
+    #: The new snapshot takes the place of the one that the session started from, instead of following it.
+    replaces: bool = False
+    #: Without changes there is nothing to do, unless told so.
+    needs_changes: bool = True
+
+
+COMMIT: Final = Ending("commit")
+AMEND: Final = Ending("amend", replaces=True)
+FLUSH: Final = Ending("flush", moves_branch=False, needs_changes=False)
+
+
+def end_session(
     context: Context,
-    branch: str,
+    ending: Ending,
+    branch: str | None,
     parent: Snapshot,
     changes: ChangeSet,
     message: str,
     metadata: dict[str, Any],
     flush: Callable[[], None],
 ) -> bytes:
-    """Commit ``changes``, made on ``parent``, to ``branch``; the new snapshot's id.
+    """Make ``changes``, made on ``parent``, a version as ``ending`` says; the new snapshot's id.
 
     ``flush`` makes the chunks of the changes durable. Raises ``ConflictError`` with both parents if the
-    branch has moved, and then wrote nothing that anybody sees.
+    branch has moved, and then wrote nothing that anybody sees; ``SessionStateError``
+    (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``).
     """
     begun = context.begin()
-    require_online(begun.info)
-    if changes.moves:
-        require_flag(begun.info, MOVE_NODE)
-    require_tip(begun.info, branch, parent.id)
+    branch = branch if ending.moves_branch else None
+    _require_possible(begun.info, branch, parent.id, changes)
+    before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
+    amended = _amended(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
-        snapshot, written = write_version(context, puts, begun.info, parent, changes, message, metadata)
-    entry = SnapshotEntry(snapshot.id, parent.id, snapshot.flushed_at, message, metadata)
-    context.update(new_commit(branch, parent.id, entry), begun)
+        snapshot, written = write_version(
+            context, puts, begun.info, parent, changes, message, metadata, amended
+        )
+    entry = SnapshotEntry(
+        snapshot.id,
+        before.parent if ending.replaces else parent.id,
+        snapshot.flushed_at,
+        message,
+        metadata,
+        before.pruned_ancestor_tx_logs if ending.replaces else (),
+    )
+    context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id
+
+
+def _require_possible(info: RepoInfo, branch: str | None, parent: bytes, changes: ChangeSet) -> None:
+    """What the update will check again, before anything is written."""
+    require_online(info)
+    if flag := needs_flag(changes):
+        require_flag(info, flag)
+    if branch is not None:
+        require_tip(info, branch, parent)
+
+
+def needs_flag(changes: ChangeSet) -> Flag | None:
+    """The feature that the changes use."""
+    return MOVE_NODE if changes.moves else None
+
+
+def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
+    """The log of the commit that is to be replaced."""
+    if before.parent is None:
+        raise SessionStateError(
+            "the first commit of a repository cannot be amended: make a new commit",
+            ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
+        )
+    log = context.assets.transaction_log(before.id)
+    if log.moves and not changes.only_moves:
+        raise SessionStateError(
+            f"the commit {id_to_text(before.id)} moved nodes: it can only be amended in a session of "
+            "Repository.rearrange_session",
+            ErrorKind.REARRANGE_SESSION_ONLY,
+        )
+    return log
 
 
 def write_version(
@@ -99,8 +160,11 @@ def write_version(
     changes: ChangeSet,
     message: str,
     metadata: dict[str, Any],
+    amended: TransactionLog | None = None,
 ) -> tuple[Snapshot, list[Written]]:
-    """Put all files of a new version but ``repo``."""
+    """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
+    added.
+    """
     id_ = new_object_id()
     nodes, written = write_manifests(context, puts, parent, changes)
     # Later than the parent, whatever this machine's clock says.
@@ -115,6 +179,8 @@ def write_version(
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
+    if amended is not None:
+        log = joined(amended, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
     puts.put(transaction_key(id_), lambda: encode_transaction_log(log, level=level))
     return snapshot, written

@@ -209,15 +209,29 @@ def set_status(availability: Availability, reason: str | None) -> Change:
 # Commits
 
 
-def new_commit(branch: str, parent: bytes, entry: SnapshotEntry) -> Change:
-    """``entry`` becomes the tip of ``branch``, if ``parent`` still is; ``ConflictError`` with both if not."""
+def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Flag | None = None) -> Change:
+    """``entry`` is listed, and becomes the tip of ``branch`` if ``base`` still is: else ``ConflictError``
+    with both.
 
-    def make(info: RepoInfo, now: int) -> RepoInfo:
-        require_tip(info, branch, parent)
-        snapshots = info.snapshots.added(entry)
-        return replace(info, snapshots=snapshots, branches={**info.branches, branch: entry.id})
+    A snapshot that does not follow ``base`` takes its place. Without branch nothing leads to it.
+    ``flag`` is the feature that it needs.
+    """
 
-    return _change(UpdateKind.NEW_COMMIT, make, name=branch, new_snapshot=entry.id)
+    def change(info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        if flag is not None:
+            require_flag(info, flag)
+        after = replace(info, snapshots=info.snapshots.added(entry))
+        if branch is None:
+            return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
+        require_tip(info, branch, base)
+        after = replace(after, branches={**info.branches, branch: entry.id})
+        told = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
+        if entry.parent != base:
+            told = replace(told, kind=UpdateKind.COMMIT_AMENDED, previous_snapshot=base)
+        return Changed(after, told)
+
+    return change
 
 
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:

@@ -22,7 +22,7 @@ from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.commit import commit_changes
+from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -232,39 +232,66 @@ class Session:
 
         After it the session reads the new snapshot.
         """
-        state = self._state
-        with state.workspace.committing(), span("commit"), timed(_log, f"commit to {state.branch!r}"):
-            return self._commit(state, message, metadata, allow_empty)
+        return self._end(COMMIT, message, metadata, allow_empty)
 
-    def _commit(self, state: State, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
-        if state.branch is None or state.mode is SessionMode.readonly:
+    def amend(
+        self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
+    ) -> str:
+        """Make a commit that takes the place of the branch's last one, and does what both did; its id.
+
+        The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
+        are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
+        repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
+        (``rearrange-session-only``).
+        """
+        return self._end(AMEND, message, metadata, allow_empty)
+
+    def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
+        """Save the changes as a snapshot that no branch leads to; its id.
+
+        It follows the snapshot that the session started from, wherever the branch is now; create a branch or
+        tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
+        """
+        return self._end(FLUSH, message, metadata)
+
+    def _end(
+        self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
+    ) -> str:
+        state = self._state
+        told = f"{ending.name} on {state.branch!r}"
+        with state.workspace.committing(), span(ending.name), timed(_log, told):
+            self._require_ending(ending, allow_empty)
+            workspace = state.workspace
+            id_ = end_session(
+                workspace.context,
+                ending,
+                state.branch,
+                workspace.snapshot,
+                workspace.own(),
+                message,
+                {**state.default_metadata, **(metadata or {})},
+                workspace.writer.flush,
+            )
+            state.workspace = workspace.moved_to(id_)
+            state.mode = SessionMode.readonly
+            state.merged.clear()
+            return id_to_text(id_)
+
+    def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
+        state = self._state
+        if ending.moves_branch and (state.branch is None or self.read_only):
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        if now_us() >= state.expires_at:
+        if not self.read_only and now_us() >= state.expires_at:
             raise SessionStateError(
                 f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
                 "its chunks. Open a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
-        workspace = state.workspace
-        if not workspace.has_changes and not allow_empty:
+        if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
-        told = {**state.default_metadata, **(metadata or {})}
-        id_ = commit_changes(
-            workspace.context,
-            state.branch,
-            workspace.snapshot,
-            workspace.own(),
-            message,
-            told,
-            workspace.writer.flush,
-        )
-        state.workspace = workspace.moved_to(id_)
-        state.mode = SessionMode.readonly
-        state.merged.clear()
-        return id_to_text(id_)
 
     # Forks
 
@@ -376,6 +403,8 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    amend_async = awaitable(amend)
+    flush_async = awaitable(flush)
     move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)

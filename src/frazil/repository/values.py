@@ -44,7 +44,7 @@ class SessionMode(NamedEnum):
     rearrange = 2
 
 
-class RepoAvailability(NamedEnum):
+class RepoAvailability(NamedEnum, IntEnum):
     """Whether a repository takes changes."""
 
     online = 0
@@ -257,6 +257,7 @@ class Diff(Record):
     __hash__ = None  # type: ignore[assignment]  # holds sets and arrays
 
     def __str__(self) -> str:
+        """Sections as the reference writes them: an empty line after each but that of the chunks."""
         parts = [
             _section(title, sorted(getattr(self, name))) + "\n"
             for title, name in _SECTIONS

@@ -7,6 +7,7 @@ left out and reported.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -225,7 +226,8 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
 
 def _grid_index(shape: tuple[int, ...], corner: tuple[int, ...]) -> NDArray[np.uint32]:
     """Coordinates of a box of chunks in C order, (n, ndim)."""
-    index = np.indices(shape, np.uint32, sparse=False).reshape(len(shape), -1).T
+    count = math.prod(shape)  # not -1: an array without dimensions has one chunk
+    index = np.indices(shape, np.uint32, sparse=False).reshape(len(shape), count).T
     return np.ascontiguousarray(index + np.array(corner, np.uint32))
 
 

@@ -1,0 +1,697 @@
+"""Frazil and the published icechunk take turns on one repository, beside a small model of it.
+
+Hypothesis decides who does what next: sessions of either side write, commit, collide, are forked and thrown
+away; branches and tags come and go; garbage is collected. After every commit both sides read everything and
+have to agree with each other and with the model, which is a dictionary of numpy arrays.
+
+``turns_versions`` has what makes versions in other ways; ``test_turns`` runs it all.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.expected import array_at, diff_text
+from tests.interop.both import (
+    ROOT,
+    Side,
+    check_same,
+    check_same_snapshot,
+    diff_of,
+    sides,
+    splitting,
+    state_of,
+)
+from zarr.core.sync import sync
+
+import frazil
+
+GROUPS = ("g", "g-b", "g/é", "π")
+ARRAYS = ("a", "a0", "g/a", "g/é/b", "g-b/a", "t")
+DATA = bytes(range(200))
+VIRTUAL = "v"
+EDITS = (*["write"] * 4, "array", "delete chunk", "delete node", "resize", "attribute", "virtual")
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("xyzé"), inner, max_size=2),
+    max_leaves=5,
+)
+metadata = st.dictionaries(st.sampled_from(["author", "n", "é", "z"]), json_values, max_size=3)
+who = st.booleans()
+
+
+@dataclass(frozen=True)
+class Array:
+    values: Any  # numpy
+    chunks: tuple[int, ...]
+    attributes: dict[str, Any]
+
+
+Tree = dict[str, "Array | dict[str, Any]"]  # groups are their attributes
+
+
+@dataclass(frozen=True)
+class Version:
+    parent: str | None
+    tree: Tree
+    message: str
+    metadata: dict[str, Any]
+    has_moves: bool = False
+
+
+@dataclass
+class Work:
+    """A writable session that is open, and what it should see."""
+
+    session: Any
+    branch: str
+    base: str
+    tree: Tree
+    is_dirty: bool = False
+
+
+@dataclass
+class Model:
+    versions: dict[str, Version] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    deleted_tags: set[str] = field(default_factory=set)
+    ops: list[str] = field(default_factory=list)  # oldest first
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def chain(self, id_: str | None) -> list[str]:
+        out = []
+        while id_ is not None:
+            out.append(id_)
+            id_ = self.versions[id_].parent
+        return out
+
+    def reachable(self) -> set[str]:
+        return {id_ for tip in {*self.branches.values(), *self.tags.values()} for id_ in self.chain(tip)}
+
+
+def small(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape whose shrinking leaves no part of a chunk behind: zarr would show that again later."""
+    return tuple(-(-size // chunk) * chunk for size, chunk in zip(shape, chunks, strict=True))
+
+
+class Turns(RuleBasedStateMachine):
+    steps = 0
+    commits = 0
+    seen: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="frazil-turns-"))
+        virtual = self.folder / "files"
+        virtual.mkdir()
+        (virtual / "data.bin").write_bytes(DATA)
+        self.ours, self.theirs = sides(self.folder / "repo", virtual)
+        self.model = Model()
+        self.work: Work | None = None
+        self.number = 0
+        self.quiet = 0  # steps since garbage was collected
+        self.spec = 2
+
+    def teardown(self) -> None:
+        try:
+            if self.model.versions:
+                self.check_all()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def count(self, name: str) -> None:
+        type(self).steps += 1
+        self.quiet += 1
+        type(self).seen[name] += 1
+
+    def side(self, is_ours: bool) -> Side:
+        return self.ours if is_ours else self.theirs
+
+    @initialize(is_ours=who, split=st.booleans(), old=st.booleans())
+    def start(self, is_ours: bool, split: bool, old: bool) -> None:
+        first, second = (self.ours, self.theirs) if is_ours else (self.theirs, self.ours)
+        more = {"manifest": splitting(first.package, 2)} if split else {}
+        config = first.config(inline_chunk_threshold_bytes=12, num_updates_per_repo_info_file=5, **more)
+        self.spec = 1 if old else 2
+        first.create(config, spec_version=self.spec)
+        second.open()
+        initial = {"__icechunk": {"is_root": True}}
+        self.model.versions[ROOT] = Version(None, {}, "Repository initialized", initial)
+        self.model.branches["main"] = ROOT
+        self.model.ops.append("RepoInitialized")
+        self.check_state()
+        self.begin(not is_ours, "main")
+
+    # Sessions
+
+    @rule(is_ours=who, pick=st.integers(0, 9))
+    def open_session(self, is_ours: bool, pick: int) -> None:
+        """A new session; one that is open is left behind, uncommitted."""
+        self.count("session")
+        self.begin(is_ours, self.pick(sorted(self.model.branches), pick))
+
+    def begin(self, is_ours: bool, branch: str) -> None:
+        tip = self.model.branches[branch]
+        session = self.side(is_ours).repo.writable_session(branch)
+        assert session.snapshot_id == tip
+        self.work = Work(session, branch, tip, dict(self.model.versions[tip].tree))
+
+    def next_turn(self) -> None:
+        """The other side goes on, on the same branch if it is still there."""
+        work = self.work
+        assert work is not None
+        branch = work.branch if work.branch in self.model.branches else "main"
+        self.begin(not isinstance(work.session, frazil.Session), branch)
+
+    @property
+    def idle(self) -> bool:
+        return self.work is not None and not self.work.session.has_uncommitted_changes
+
+    @staticmethod
+    def pick(names: list[str], number: int) -> str:
+        return names[number % len(names)]
+
+    @property
+    def root(self) -> Any:
+        assert self.work is not None
+        return zarr.open_group(self.work.session.store, mode="a")
+
+    def changed(self) -> None:
+        assert self.work is not None
+        self.work.is_dirty = True
+
+    def make_parents(self, path: str) -> bool:
+        """The groups above ``path`` in the model; False if an array is in the way."""
+        assert self.work is not None
+        tree, parts = self.work.tree, path.split("/")
+        above = ["", *("/".join(parts[:n]) for n in range(1, len(parts)))]
+        if any(isinstance(tree.get(parent), Array) for parent in above):
+            return False
+        for parent in above:
+            tree.setdefault(parent, {})
+        return True
+
+    @precondition(lambda self: self.work is not None)
+    @rule(path=st.sampled_from(GROUPS), n=st.integers(0, 5))
+    def create_group(self, path: str, n: int) -> None:
+        assert self.work is not None
+        if path in self.work.tree or not self.make_parents(path):
+            return
+        self.count("group")
+        self.root.create_group(path, attributes={"n": n})
+        self.work.tree[path] = {"n": n}
+        self.changed()
+
+    @precondition(lambda self: self.work is not None)
+    @rule(
+        path=st.sampled_from(ARRAYS),
+        shape=st.tuples(st.integers(1, 7), st.integers(1, 5)) | st.tuples(st.integers(0, 9)) | st.just(()),
+        chunk=st.integers(1, 4),
+        dtype=st.sampled_from(["i4", "f8", "u1"]),
+        compressed=st.booleans(),
+        named=st.booleans(),
+    )
+    def create_array(
+        self, path: str, shape: tuple[int, ...], chunk: int, dtype: str, compressed: bool, named: bool
+    ) -> None:
+        """A new array, or one in the place of another: the same path, another node."""
+        assert self.work is not None
+        if not self.make_parents(path):
+            return
+        self.count("array")
+        chunks = (chunk,) * len(shape)
+        fill = 3 if compressed else 0
+        if path in self.work.tree:
+            del self.root[path]
+        self.root.create_array(
+            path,
+            shape=shape,
+            chunks=chunks,
+            dtype=dtype,
+            fill_value=fill,
+            compressors="auto" if compressed else None,
+            dimension_names=["x", None][: len(shape)] if named and shape else None,
+        )
+        self.work.tree[path] = Array(np.full(shape, fill, dtype), chunks, {})
+        self.changed()
+
+    def arrays(self) -> list[str]:
+        if self.work is None:
+            return []
+        return sorted(
+            path for path, node in self.work.tree.items() if isinstance(node, Array) and path != VIRTUAL
+        )
+
+    def array(self, pick: int) -> tuple[str, Array]:
+        assert self.work is not None
+        path = self.pick(self.arrays(), pick)
+        node = self.work.tree[path]
+        assert isinstance(node, Array)
+        return path, node
+
+    @precondition(lambda self: self.arrays())
+    @rule(pick=st.integers(0, 9), data=st.data(), value=st.integers(0, 200))
+    def write(self, pick: int, data: Any, value: int) -> None:
+        assert self.work is not None
+        path, node = self.array(pick)
+        self.count("write")
+        where = tuple(
+            slice(*sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size)))))
+            for size in node.values.shape
+        )
+        values = node.values.copy()
+        values[where] = np.arange(value, value + values[where].size).reshape(values[where].shape)
+        self.root[path][where] = values[where]
+        self.work.tree[path] = replace(node, values=values)
+        if values[where].size:
+            self.changed()
+
+    @precondition(lambda self: self.arrays())
+    @rule(pick=st.integers(0, 9), corner=st.tuples(st.integers(0, 6), st.integers(0, 4)))
+    def delete_chunk(self, pick: int, corner: tuple[int, int]) -> None:
+        assert self.work is not None
+        path, node = self.array(pick)
+        index = [
+            at % max(1, size) // chunk
+            for at, size, chunk in zip(corner, node.values.shape, node.chunks, strict=False)
+        ]
+        if 0 in node.values.shape:
+            return
+        self.count("delete chunk")
+        sync(self.work.session.store.delete("/".join([path, "c", *map(str, index)])))
+        values = node.values.copy()
+        where = tuple(
+            slice(at * chunk, (at + 1) * chunk) for at, chunk in zip(index, node.chunks, strict=True)
+        )
+        values[where] = array_at(self.work.session, path).fill_value
+        self.work.tree[path] = replace(node, values=values)
+        self.work.is_dirty = self.work.is_dirty or self.work.session.has_uncommitted_changes
+
+    @precondition(lambda self: self.work is not None and len(self.work.tree) > 1)
+    @rule(pick=st.integers(0, 19))
+    def delete_node(self, pick: int) -> None:
+        assert self.work is not None
+        self.count("delete node")
+        path = self.pick(sorted(path for path in self.work.tree if path), pick)
+        del self.root[path]
+        for each in [p for p in self.work.tree if p == path or p.startswith(path + "/")]:
+            del self.work.tree[each]
+        self.changed()
+
+    @precondition(lambda self: self.arrays())
+    @rule(pick=st.integers(0, 9), shape=st.tuples(st.integers(0, 9), st.integers(1, 6)))
+    def resize(self, pick: int, shape: tuple[int, int]) -> None:
+        assert self.work is not None
+        path, node = self.array(pick)
+        if not node.values.shape:
+            return
+        self.count("resize")
+        wanted = small(shape[: node.values.ndim], node.chunks)
+        found = self.root[path]
+        found.resize(wanted)
+        values = np.full(wanted, found.fill_value, node.values.dtype)
+        both = tuple(slice(0, min(a, b)) for a, b in zip(wanted, node.values.shape, strict=True))
+        values[both] = node.values[both]
+        self.work.tree[path] = replace(node, values=values)
+        self.changed()
+
+    @precondition(lambda self: self.work is not None and self.work.tree)
+    @rule(pick=st.integers(0, 19), value=json_values)
+    def set_attribute(self, pick: int, value: Any) -> None:
+        assert self.work is not None
+        self.count("attribute")
+        path = self.pick(sorted(self.work.tree), pick)
+        node = self.work.tree[path]
+        (self.root[path] if path else self.root).attrs["k"] = value
+        if isinstance(node, Array):
+            self.work.tree[path] = replace(node, attributes={**node.attributes, "k": value})
+        else:
+            self.work.tree[path] = {**node, "k": value}
+        self.changed()
+
+    @precondition(lambda self: self.work is not None)
+    @rule(chunk=st.integers(0, 5), offset=st.integers(0, 190), relative=st.booleans(), many=st.booleans())
+    def set_virtual(self, chunk: int, offset: int, relative: bool, many: bool) -> None:
+        assert self.work is not None
+        self.count("virtual")
+        if VIRTUAL not in self.work.tree:
+            self.make_parents(VIRTUAL)
+            self.root.create_array(VIRTUAL, shape=(18,), chunks=(3,), dtype="u1", compressors=None)
+            self.work.tree[VIRTUAL] = Array(np.zeros(18, "u1"), (3,), {})
+        node = self.work.tree[VIRTUAL]
+        assert isinstance(node, Array)
+        location = "vcc://files/data.bin" if relative else f"{self.ours.prefix}data.bin"
+        values = node.values.copy()
+        count = min(2, 6 - chunk) if many else 1
+        store = self.work.session.store
+        if many:
+            offsets = np.full(count, offset, "u8")
+            lengths = np.full(count, 3, "u8")
+            store.set_virtual_refs_arr(
+                VIRTUAL, (count,), [location] * count, offsets, lengths, arr_offset=(chunk,)
+            )
+        else:
+            store.set_virtual_ref(f"{VIRTUAL}/c/{chunk}", location, offset=offset, length=3)
+        for at in range(chunk, chunk + count):
+            values[at * 3 : at * 3 + 3] = list(DATA[offset : offset + 3])
+        self.work.tree[VIRTUAL] = replace(node, values=values)
+        self.changed()
+
+    # Ends of sessions
+
+    @precondition(lambda self: self.work is not None)
+    @rule(told=metadata, rest=st.booleans())
+    def commit(self, told: dict[str, Any], rest: bool) -> None:
+        work = self.work
+        assert work is not None
+        self.check_tree(work.session, work.tree)
+        self.number += 1
+        message = f"commit {self.number} é"
+        package = frazil if isinstance(work.session, frazil.Session) else icechunk
+        if not work.session.has_uncommitted_changes and not rest:
+            self.count("commit of nothing")
+            with pytest.raises(package.SessionStateError) as error:
+                work.session.commit(message)
+            assert error.value.kind == "no-changes-to-commit"
+            return
+        if self.model.branches.get(work.branch) != work.base:
+            self.count("conflict")
+            with pytest.raises(package.ConflictError) as conflict:
+                work.session.commit(message, told, allow_empty=True)
+            assert conflict.value.expected_parent == work.base
+            assert conflict.value.actual_parent == self.model.branches[work.branch]
+            self.after_conflict(message, told)
+            self.next_turn()
+            return
+        self.count("commit")
+        assert work.is_dirty or not work.session.has_uncommitted_changes
+        status = diff_text(work.session.status())
+        id_ = work.session.commit(message, told, allow_empty=True)
+        self.committed(work.branch, id_, work.tree, message, told)
+        assert diff_of(self.ours.repo, work.base, id_) == status
+        self.next_turn()
+
+    def after_conflict(self, message: str, told: dict[str, Any]) -> None:
+        assert self.work is not None
+        self.work.session.discard_changes()
+
+    def committed(self, branch: str, id_: str, tree: Tree, message: str, told: dict[str, Any]) -> None:
+        parent = self.model.branches[branch]
+        self.model.versions[id_] = Version(parent, dict(tree), message, told)
+        self.model.branches[branch] = id_
+        self.model.ops.append("NewCommit")
+        self.made(id_)
+
+    def made(self, id_: str) -> None:
+        """Both see a new version as the model does."""
+        parent, tree = self.model.versions[id_].parent, self.model.versions[id_].tree
+        assert parent is not None
+        type(self).commits += 1
+        self.check_state()
+        check_same_snapshot(self.ours, self.theirs, id_)
+        for side in (self.ours, self.theirs):
+            self.check_tree(side.repo.readonly_session(snapshot_id=id_), tree)
+        assert diff_of(self.ours.repo, parent, id_) == diff_of(self.theirs.repo, parent, id_)
+        assert diff_of(self.ours.repo, ROOT, id_) == diff_of(self.theirs.repo, ROOT, id_)
+
+    @rule(
+        data=st.data(),
+        kinds=st.lists(st.sampled_from(EDITS), min_size=1, max_size=6),
+        told=metadata,
+    )
+    def edit_and_commit(self, data: Any, kinds: list[str], told: dict[str, Any]) -> None:
+        """The rules above pick one thing at a time; this one makes sure of commits that change something."""
+        draw, number = data.draw, st.integers(0, 19)
+        for kind in kinds:
+            if kind == "array" or not self.arrays():
+                shape = draw(st.tuples(st.integers(1, 7), st.integers(1, 5)) | st.tuples(st.integers(0, 9)))
+                dtype = draw(st.sampled_from(["i4", "f8", "u1"]))
+                path, chunk = draw(st.sampled_from(ARRAYS)), draw(st.integers(1, 4))
+                self.create_array(path, shape, chunk, dtype, draw(st.booleans()), draw(st.booleans()))
+            elif kind == "write":
+                self.write(draw(number), data, draw(number))
+            elif kind == "delete chunk":
+                self.delete_chunk(draw(number), draw(st.tuples(number, number)))
+            elif kind == "delete node":
+                self.delete_node(draw(number))
+            elif kind == "resize":
+                self.resize(draw(number), draw(st.tuples(st.integers(0, 9), st.integers(1, 6))))
+            elif kind == "attribute":
+                self.set_attribute(draw(number), draw(json_values))
+            elif kind == "virtual":
+                at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
+                self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
+        self.end(data, told)
+
+    def end(self, data: Any, told: dict[str, Any]) -> None:
+        self.commit(told, True)
+
+    @precondition(lambda self: self.work is not None and not self.idle)
+    @rule()
+    def discard(self) -> None:
+        assert self.work is not None
+        self.count("discard")
+        self.work.session.discard_changes()
+        assert not self.work.session.has_uncommitted_changes
+        self.work.tree = dict(self.model.versions[self.work.base].tree)
+        self.work.is_dirty = False
+        self.check_tree(self.work.session, self.work.tree)
+
+    @rule(is_ours=who, pick=st.integers(0, 9), value=st.integers(0, 99))
+    def transaction(self, is_ours: bool, pick: int, value: int) -> None:
+        """A commit at once: a session that is open may find it there before its own."""
+        self.count("transaction")
+        branch = self.pick(sorted(self.model.branches), pick)
+        tree = dict(self.model.versions[self.model.branches[branch]].tree)
+        self.number += 1
+        message, value = f"transaction {self.number}", value + 100 * self.number
+        with self.side(is_ours).repo.transaction(branch, message=message, metadata={"n": value}) as store:
+            root = zarr.open_group(store, mode="a")
+            root.attrs["value"] = value
+        known = tree.get("", {})
+        assert isinstance(known, dict)
+        tree[""] = {**known, "value": value}
+        self.committed(branch, self.side(not is_ours).repo.lookup_branch(branch), tree, message, {"n": value})
+
+    @rule(
+        is_ours=who, pick=st.integers(0, 9), parts=st.integers(1, 3), dirty=st.booleans(), wide=st.booleans()
+    )
+    def fork_and_merge(self, is_ours: bool, pick: int, parts: int, dirty: bool, wide: bool) -> None:
+        """Forks that went through a pickle each write some chunks of one array."""
+        self.count("forks")
+        branch = self.pick(sorted(self.model.branches), pick)
+        tree = dict(self.model.versions[self.model.branches[branch]].tree)
+        session = self.side(is_ours).repo.writable_session(branch)
+        root = zarr.open_group(session.store, mode="a")
+        size = 6 if wide else 2  # inline, or in packs
+        values = np.arange(parts * size, dtype="f8") + self.number
+        if "forked" in tree:
+            del root["forked"]
+        root.create_array("forked", shape=values.shape, chunks=(size,), dtype="f8", compressors=None)
+        tree.setdefault("", {})
+        tree["forked"] = Array(values, (size,), {})
+        self.number += 1
+        message = f"forks {self.number}"
+        if dirty and size > 2:
+            root["forked"][:size] = 77
+        forks = [pickle.loads(pickle.dumps(session.fork())) for _ in range(parts)]
+        for number, fork in enumerate(forks):
+            here = slice(number * size, (number + 1) * size)
+            zarr.open_group(fork.store, mode="a")["forked"][here] = values[here]
+        session.merge(*(pickle.loads(pickle.dumps(fork)) for fork in forks))
+        self.check_tree(session, tree)
+        self.committed(branch, session.commit(message), tree, message, {})
+
+    # Refs and the repository
+
+    def named(self, ref: str) -> str:
+        """Spec version 1 has no slashes in names of refs."""
+        return ref if self.spec > 1 else ref.replace("/", "-")
+
+    @rule(is_ours=who, name=st.sampled_from(["dev", "b/c", "é", "a"]), pick=st.integers(0, 99))
+    def create_branch(self, is_ours: bool, name: str, pick: int) -> None:
+        self.count("branch")
+        name = self.named(name)
+        target = self.pick(list(self.model.versions), pick)
+        side = self.side(is_ours)
+        if name in self.model.branches:
+            with pytest.raises(side.package.AlreadyExistsError):
+                side.repo.create_branch(name, target)
+            return
+        side.repo.create_branch(name, target)
+        self.model.branches[name] = target
+        self.model.ops.append("BranchCreated")
+        self.check_state()
+
+    @precondition(lambda self: self.idle and len(self.model.branches) > 1)
+    @rule(is_ours=who, pick=st.integers(0, 9))
+    def delete_branch(self, is_ours: bool, pick: int) -> None:
+        self.count("delete branch")
+        name = self.pick(sorted(set(self.model.branches) - {"main"}), pick)
+        self.side(is_ours).repo.delete_branch(name)
+        del self.model.branches[name]
+        self.model.ops.append("BranchDeleted")
+        self.check_state()
+        self.next_turn()
+
+    @precondition(lambda self: self.idle)
+    @rule(is_ours=who, pick=st.integers(0, 9), aim=st.integers(0, 99), sure=st.booleans())
+    def reset_branch(self, is_ours: bool, pick: int, aim: int, sure: bool) -> None:
+        self.count("reset branch")
+        name = self.pick(sorted(self.model.branches), pick)
+        to = self.pick(list(self.model.versions), aim)
+        expected = self.model.branches[name] if sure else None
+        self.side(is_ours).repo.reset_branch(name, to, from_snapshot_id=expected)
+        self.model.branches[name] = to
+        self.model.ops.append("BranchReset")
+        self.check_state()
+        self.next_turn()
+
+    @rule(is_ours=who, name=st.sampled_from(["v1", "v2", "é/x", "0"]), pick=st.integers(0, 99))
+    def create_tag(self, is_ours: bool, name: str, pick: int) -> None:
+        self.count("tag")
+        name = self.named(name)
+        side, target = self.side(is_ours), self.pick(list(self.model.versions), pick)
+        if name in self.model.tags or name in self.model.deleted_tags:
+            with pytest.raises(side.package.AlreadyExistsError) as error:
+                side.repo.create_tag(name, target)
+            wanted = "tag-already-exists" if name in self.model.tags else "tag-previously-deleted"
+            assert error.value.kind == wanted
+            return
+        side.repo.create_tag(name, target)
+        self.model.tags[name] = target
+        self.model.ops.append("TagCreated")
+        self.check_state()
+
+    @precondition(lambda self: self.model.tags)
+    @rule(is_ours=who, pick=st.integers(0, 9))
+    def delete_tag(self, is_ours: bool, pick: int) -> None:
+        self.count("delete tag")
+        name = self.pick(sorted(self.model.tags), pick)
+        self.side(is_ours).repo.delete_tag(name)
+        del self.model.tags[name]
+        self.model.deleted_tags.add(name)
+        self.model.ops.append("TagDeleted")
+        self.check_state()
+
+    @precondition(lambda self: self.spec > 1)
+    @rule(is_ours=who, told=metadata, added=st.booleans())
+    def set_metadata(self, is_ours: bool, told: dict[str, Any], added: bool) -> None:
+        self.count("metadata")
+        repo = self.side(is_ours).repo
+        if added:
+            repo.update_metadata(told)
+            self.model.metadata = {**self.model.metadata, **told}
+        else:
+            repo.set_metadata(told)
+            self.model.metadata = told
+        self.model.ops.append("MetadataChanged")
+        self.check_state()
+
+    @rule(is_ours=who)
+    def save_config(self, is_ours: bool) -> None:
+        """And both start anew from what was saved."""
+        self.count("config")
+        self.side(is_ours).repo.save_config()
+        self.model.ops.append("ConfigChanged")
+        if self.idle:
+            self.ours.open()
+            self.theirs.open()
+            assert self.ours.repo.config.inline_chunk_threshold_bytes == 12
+            assert self.theirs.repo.config.inline_chunk_threshold_bytes == 12
+            self.next_turn()
+        self.check_state()
+
+    @precondition(lambda self: self.idle and self.quiet > 12)
+    @rule()
+    def collect_garbage(self) -> None:
+        """By the reference, which has to leave alone what is alive in files with many chunks."""
+        self.count("garbage")
+        self.quiet = 0
+        before = self.model.reachable()
+        self.theirs.repo.garbage_collect(datetime.now(UTC) + timedelta(seconds=5))
+        self.model.versions = {id_: v for id_, v in self.model.versions.items() if id_ in before}
+        self.model.ops.append("GCRan")
+        self.check_state()
+        self.check_all()
+        self.next_turn()
+
+    # What is read
+
+    @rule(is_ours=who, pick=st.integers(0, 99), how=st.sampled_from(["snapshot", "branch", "tag", "as_of"]))
+    def read(self, is_ours: bool, pick: int, how: str) -> None:
+        self.count(f"read {how}")
+        repo, model = self.side(is_ours).repo, self.model
+        if how == "tag" and model.tags:
+            name = self.pick(sorted(model.tags), pick)
+            session, wanted = repo.readonly_session(tag=name), model.tags[name]
+        elif how == "branch":
+            name = self.pick(sorted(model.branches), pick)
+            session, wanted = repo.readonly_session(name), model.branches[name]
+        elif how == "as_of":
+            name = self.pick(sorted(model.branches), pick)
+            wanted = self.pick(model.chain(model.branches[name]), pick // 7)
+            when = repo.lookup_snapshot(wanted).written_at
+            session = repo.readonly_session(name, as_of=when)
+        else:
+            wanted = self.pick(list(model.versions), pick)
+            session = repo.readonly_session(snapshot_id=wanted)
+        assert session.snapshot_id == wanted
+        assert session.read_only
+        self.check_tree(session, model.versions[wanted].tree)
+
+    def check_tree(self, session: Any, tree: Tree) -> None:
+        root = zarr.open_group(session.store, mode="r") if tree else None
+        found = {"": root} | dict(root.members(max_depth=None)) if root is not None else {}
+        assert set(found) == set(tree)
+        for path, node in tree.items():
+            if isinstance(node, Array):
+                values = np.asarray(found[path][...])
+                assert (values.dtype, values.shape) == (node.values.dtype, node.values.shape)
+                assert np.array_equal(values, node.values), path
+            attributes = node.attributes if isinstance(node, Array) else node
+            assert dict(found[path].attrs) == attributes
+
+    def check_state(self) -> None:
+        """Both agree on refs, history and operations, with each other and the model."""
+        model, state = self.model, state_of(self.ours.repo)
+        assert state == state_of(self.theirs.repo)
+        assert state["refs"] == {"branches": model.branches, "tags": model.tags}
+        if self.spec > 1:
+            assert [op["kind"].partition("(")[0] for op in state["ops"]] == model.ops[::-1]
+            assert state["metadata"] == model.metadata
+        assert self.ours.repo._info().deleted_tags == model.deleted_tags
+        for ref, chain in state["history"].items():
+            kind, _, name = ref.partition(":")
+            tip = (model.branches if kind == "branch" else model.tags)[name]
+            assert [entry["id"] for entry in chain] == model.chain(tip)
+            for entry in chain:
+                version = model.versions[entry["id"]]
+                assert (entry["parent_id"], entry["message"]) == (version.parent, version.message)
+                assert entry["metadata"] == version.metadata
+
+    def check_all(self) -> None:
+        """With handles that know nothing yet."""
+        ours, theirs = sides(self.ours.path, self.ours.virtual)
+        seen = check_same(ours.open(), theirs.open())
+        for id_ in seen["content"]:
+            self.check_tree(ours.repo.readonly_session(snapshot_id=id_), self.model.versions[id_].tree)

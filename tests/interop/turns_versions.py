@@ -1,0 +1,281 @@
+"""Turns that make versions in other ways than by a plain commit: amended, detached, moved, shifted, rebased,
+and a repository that is upgraded under both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from tests.interop.both import ROOT, state_of
+from tests.interop.turns import VIRTUAL, Array, Tree, Turns, Version, metadata, who
+
+PLACES = ("", "g", "g-b", "m")
+NAMES = ("m", "n-1", "é2")
+
+
+class VersionTurns(Turns):
+    def end(self, data: Any, told: dict[str, Any]) -> None:
+        match data.draw(st.sampled_from(["commit", "commit", "amend", "flush"])):
+            case "amend":
+                self.amend(told)
+            case "flush":
+                self.flush(told)
+            case _:
+                super().end(data, told)
+
+    # Amended and detached
+
+    @precondition(lambda self: self.work is not None)
+    @rule(told=metadata)
+    def amend(self, told: dict[str, Any]) -> None:
+        work, model = self.work, self.model
+        assert work is not None
+        package = self.package_of(work.session)
+        self.number += 1
+        message = f"amended {self.number}"
+        tip = model.branches.get(work.branch)
+        if self.spec < 2:
+            self.refused(package.FormatError, "unsupported-spec-version", work.session.amend, message)
+        elif not work.session.has_uncommitted_changes:
+            self.refused(package.SessionStateError, "no-changes-to-commit", work.session.amend, message)
+        elif work.base == ROOT:
+            kind = "no-amend-for-initial-commit"
+            self.refused(package.SessionStateError, kind, work.session.amend, message)
+        elif tip == work.base and model.versions[work.base].has_moves:
+            kind = "rearrange-session-only"
+            self.refused(package.SessionStateError, kind, work.session.amend, message)
+        elif tip == work.base:
+            self.count("amend")
+            id_ = work.session.amend(message, metadata=told)
+            self.amended(work.branch, id_, Version(None, dict(work.tree), message, told))
+            self.next_turn()
+
+    def amended(self, branch: str, id_: str, version: Version) -> None:
+        old = self.model.versions[self.model.branches[branch]]
+        self.model.versions[id_] = replace(version, parent=old.parent)
+        self.model.branches[branch] = id_
+        self.model.ops.append("CommitAmended")
+        self.made(id_)
+
+    @precondition(lambda self: self.work is not None)
+    @rule(told=metadata)
+    def flush(self, told: dict[str, Any]) -> None:
+        work = self.work
+        assert work is not None
+        self.count("flush")
+        self.number += 1
+        message = f"detached {self.number}"
+        id_ = work.session.flush(message, metadata=told)
+        assert work.session.read_only
+        assert work.session.branch is None
+        assert work.session.snapshot_id == id_
+        self.model.versions[id_] = Version(work.base, dict(work.tree), message, told)
+        self.model.ops.append("NewDetachedSnapshot")
+        self.made(id_)
+        self.next_turn()
+
+    # Moved and shifted
+
+    @rule(
+        is_ours=who,
+        pick=st.integers(0, 9),
+        steps=st.lists(
+            st.tuples(st.integers(0, 19), st.sampled_from(PLACES), st.sampled_from(NAMES)),
+            min_size=1,
+            max_size=3,
+        ),
+        amends=st.booleans(),
+    )
+    def move(self, is_ours: bool, pick: int, steps: list[tuple[int, str, str]], amends: bool) -> None:
+        side, model = self.side(is_ours), self.model
+        branch = self.pick(sorted(model.branches), pick)
+        if self.spec < 2:
+            self.refused(
+                side.package.FormatError, "unsupported-spec-version", side.repo.rearrange_session, branch
+            )
+            return
+        tip = model.branches[branch]
+        session, tree = side.repo.rearrange_session(branch), dict(model.versions[tip].tree)
+        moved = False
+        for number, place, name in steps:
+            source = self.pick(sorted(path for path in tree if path not in {"", VIRTUAL}) or [""], number)
+            target = f"{place}/{name}".lstrip("/")
+            if source and self.move_in(session, tree, source, target):
+                moved = True
+        self.check_tree(session, tree)
+        if not session.has_uncommitted_changes:
+            return
+        assert moved
+        self.number += 1
+        message = f"moved {self.number}"
+        if amends and tip != ROOT:
+            self.count("amend with moves")
+            id_ = session.amend(message)
+            self.amended(branch, id_, Version(None, tree, message, {}))
+        else:
+            self.count("moves")
+            id_ = session.commit(message)
+            self.committed(branch, id_, tree, message, {})
+        # Nodes may be back where they were.
+        log = icechunk.Repository.open(self.theirs.storage()).inspect_transaction_log(id_)
+        model.versions[id_] = replace(model.versions[id_], has_moves=bool(log["moved_nodes"]))
+        if self.idle:
+            self.next_turn()
+
+    def move_in(self, session: Any, tree: Tree, source: str, target: str) -> bool:
+        """Move if it can be done, else see it refused."""
+        package, parent = self.package_of(session), target.rpartition("/")[0]
+        refusal = None
+        if f"{target}/".startswith(f"{source}/"):
+            refusal = (package.SessionStateError, "move-into-self-or-descendant")
+        elif target in tree:
+            refusal = (package.AlreadyExistsError, "move-wont-overwrite")
+        elif parent not in tree:
+            refusal = (package.SessionStateError, "move-destination-parent-missing")
+        elif isinstance(tree[parent], Array):
+            refusal = (package.SessionStateError, "move-destination-parent-not-group")
+        if refusal is not None:
+            self.refused(*refusal, session.move, f"/{source}", f"/{target}")
+            return False
+        session.move(f"/{source}", f"/{target}")
+        for path in [path for path in tree if f"{path}/".startswith(f"{source}/")]:
+            tree[target + path[len(source) :]] = tree.pop(path)
+        return True
+
+    @precondition(lambda self: self.arrays())
+    @rule(pick=st.integers(0, 9), by=st.tuples(st.integers(-2, 2), st.integers(-2, 2)), steps=st.booleans())
+    def shift(self, pick: int, by: tuple[int, int], steps: bool) -> None:
+        """By whole chunks; or by a function of coordinates that does the same."""
+        work = self.work
+        assert work is not None
+        path, node = self.array(pick)
+        shape, offset = node.values.shape, by[: node.values.ndim]
+        if any(size % chunk for size, chunk in zip(shape, node.chunks, strict=True)) or 0 in shape:
+            return  # part of a chunk that nobody sees would come to light
+        self.count("shift")
+        if steps:
+            counts = [size // chunk for size, chunk in zip(shape, node.chunks, strict=True)]
+            work.session.reindex_array(f"/{path}", _step(offset, counts, 1), _step(offset, counts, -1))
+        else:
+            work.session.shift_array(f"/{path}", offset)
+        fill = self.root[path].fill_value
+        values = np.full(shape, fill, node.values.dtype)
+        by_cells = [step * chunk for step, chunk in zip(offset, node.chunks, strict=True)]
+        into = tuple(
+            slice(max(0, n), max(0, size + min(0, n))) for n, size in zip(by_cells, shape, strict=True)
+        )
+        out_of = tuple(
+            slice(max(0, -n), max(0, size - max(0, n))) for n, size in zip(by_cells, shape, strict=True)
+        )
+        values[into] = node.values[out_of]
+        work.tree[path] = replace(node, values=values)
+        work.is_dirty = work.is_dirty or work.session.has_uncommitted_changes
+
+    # Rebased and upgraded
+
+    def after_conflict(self, message: str, told: dict[str, Any]) -> None:
+        """What touched other nodes than the commits before goes on top of them."""
+        work, model = self.work, self.model
+        assert work is not None
+        tip = model.branches.get(work.branch)
+        tree = None if tip is None else self.rebased(work.base, tip, work.tree)
+        if tree is None or not work.session.has_uncommitted_changes:
+            super().after_conflict(message, told)
+            return
+        assert tip is not None
+        self.count("rebase")
+        package = self.package_of(work.session)
+        id_ = work.session.commit(message, told, rebase_with=package.ConflictDetector())
+        found = self.ours.repo.lookup_snapshot(id_).metadata
+        attempts = found.pop("__icechunk")
+        assert found == told
+        assert attempts == {"rebase_attempts": 1}
+        self.committed(work.branch, id_, tree, message, {**told, "__icechunk": attempts})
+
+    def rebased(self, base: str, tip: str, mine: Tree) -> Tree | None:
+        """The tree with the changes of both sides; None where that is a matter of opinion."""
+        versions = self.model.versions
+        chain = self.model.chain(tip)
+        if base not in chain:
+            return None
+        between = [versions[id_] for id_ in chain[: chain.index(base)]]
+        if any(version.has_moves for version in between):
+            return None
+        start, theirs = versions[base].tree, versions[tip].tree
+        out = dict(theirs)
+        # Values that come back to what they were leave a trace in the logs: all that somebody touched counts.
+        touched = {
+            path
+            for above, version in zip([*between[1:], versions[base]], between, strict=True)
+            for path in above.tree.keys() | version.tree.keys()
+            if not _same(above.tree.get(path), version.tree.get(path))
+        }
+        for path in start.keys() | mine.keys():
+            if _same(start.get(path), mine.get(path)):
+                continue
+            if path in touched:
+                return None
+            if path in mine:
+                out[path] = mine[path]
+            else:
+                del out[path]
+        parents = {path.rpartition("/")[0] for path in out if path}
+        if any(not isinstance(out.get(parent), dict) for parent in parents):
+            return None
+        return out
+
+    @precondition(lambda self: self.spec == 1 and self.idle and len(self.model.versions) > 3)
+    @rule(is_ours=who, keeps=st.booleans())
+    def upgrade(self, is_ours: bool, keeps: bool) -> None:
+        self.count("upgrade")
+        side = self.side(is_ours)
+        upgrade = side.package.upgrade_icechunk_repository
+        upgrade(side.repo, dry_run=True)
+        self.check_state()
+        upgraded = upgrade(side.repo, dry_run=False, delete_unused_v1_files=not keeps)
+        assert str(upgraded.spec_version).startswith("SpecVersion.v2")
+        self.ours.open()
+        self.theirs.open()
+        self.spec = 2
+        # Versions that no ref reaches are left behind.
+        live = self.model.reachable()
+        self.model.versions = {id_: v for id_, v in self.model.versions.items() if id_ in live}
+        ops = [op["kind"].partition("(")[0] for op in state_of(self.theirs.repo)["ops"]]
+        assert ops[0] == "RepoMigrated"
+        assert ops[-1] == "RepoInitialized"
+        assert ops.count("NewCommit") == len(live) - 1
+        self.model.ops = ops[::-1]
+        self.check_state()
+        self.check_all()
+        self.next_turn()
+
+    def package_of(self, session: Any) -> Any:
+        ours = isinstance(session, self.ours.package.Session)
+        return (self.ours if ours else self.theirs).package
+
+    @staticmethod
+    def refused(error: type[Exception], kind: str, act: Any, *arguments: Any) -> None:
+        with pytest.raises(error) as found:
+            act(*arguments)
+        assert found.value.kind == kind  # type: ignore[attr-defined]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Array) and isinstance(other, Array):
+        same = (one.chunks, one.attributes) == (other.chunks, other.attributes)
+        return same and one.values.dtype == other.values.dtype and np.array_equal(one.values, other.values)
+    return type(one) is type(other) and one == other
+
+
+def _step(offset: tuple[int, ...], counts: list[int], sign: int) -> Any:
+    def step(index: Any) -> list[int] | None:
+        moved = [at + sign * by for at, by in zip(index, offset, strict=True)]
+        return moved if all(0 <= at < n for at, n in zip(moved, counts, strict=True)) else None
+
+    return step
