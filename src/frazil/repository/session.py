@@ -20,7 +20,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
 from frazil.repository import present
-from frazil.repository.asynchronous import awaitable
+from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
@@ -375,7 +375,7 @@ class Session:
             raise InvalidInputError(
                 f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED
             )
-        table = self._state.workspace.table(absolute(array_path))
+        table = await on_thread(self._state.workspace.table, absolute(array_path))
         for start in range(0, len(table), batch_size):
             for coords in table.index[start : start + batch_size].tolist():
                 yield tuple(coords)

@@ -26,7 +26,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
-from frazil.repository.asynchronous import awaitable
+from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.virtual_values import VirtualChunkSpec
@@ -138,7 +138,7 @@ class IcechunkStore(Store):
         if workspace.context.storage.is_local or _is_at_hand(workspace, key):
             found = _find(workspace, key, byte_range)
         else:
-            found = await asyncio.to_thread(_find, workspace, key, byte_range)
+            found = await on_thread(_find, workspace, key, byte_range)
         data = await workspace.reader.read_async(*found) if isinstance(found, tuple) else found
         return None if data is None else _buffer(data, prototype)
 
@@ -327,7 +327,7 @@ class IcechunkStore(Store):
         """Call what may read manifests: at once if they are local, else on a thread."""
         if self._session.workspace.context.storage.is_local:
             return function(*args, **kwargs)
-        return await asyncio.to_thread(function, *args, **kwargs)
+        return await on_thread(function, *args, **kwargs)
 
     # Virtual chunks
 
