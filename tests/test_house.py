@@ -21,11 +21,12 @@ SOURCE = REPOSITORY / "src"
 ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "errors", "display", "logs"}
+COMMON = {"about", "arguments", "errors", "display", "logs"}
 
 # Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
+    "arguments": set(),
     "errors": set(),
     "logs": set(),
     "display": set(),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from frazil.arguments import checked
 from frazil.display import PACKAGE, Family, Numbered, quoted, unsigned
 
 if TYPE_CHECKING:
@@ -91,11 +92,13 @@ class ManifestPreloadCondition(_Printed):
         raise NotImplementedError
 
     @staticmethod
+    @checked
     def or_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
         """Any of these; false if there are none."""
         return PreloadOr(_expect(ManifestPreloadCondition, conditions))
 
     @staticmethod
+    @checked
     def and_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
         """All of these; true if there are none."""
         return PreloadAnd(_expect(ManifestPreloadCondition, conditions))
@@ -247,11 +250,13 @@ class ManifestSplitCondition(_Printed):
         raise NotImplementedError
 
     @staticmethod
+    @checked
     def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """Any of these; false if there are none."""
         return SplitOr(_expect(ManifestSplitCondition, conditions))
 
     @staticmethod
+    @checked
     def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """All of these; true if there are none."""
         return SplitAnd(_expect(ManifestSplitCondition, conditions))

@@ -10,6 +10,7 @@ from itertools import chain, filterfalse
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
+from frazil.arguments import checks_arguments
 from frazil.changes.change_set import ChangeSet
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.display import Lines, record_html
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 Authorized = Mapping[str, AnyCredential | None]
 
 
+@checks_arguments
 class Repository(Upkeep, Inspection, Integration):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
@@ -549,6 +551,12 @@ def _context(
         Container(container.name, container.url_prefix, container.store)
         for container in settings.virtual_chunk_containers.values()
     ]
+    authorized = {} if credentials is None else credentials
+    if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
+        raise TypeError(
+            "authorize_virtual_chunk_access: expected a dictionary of URL prefixes and credentials, "
+            f"found {credentials!r}"
+        )
     attribution = attribution or Attribution()
     connect = partial(open_foreign, user_agent=attribution.user_agent())
     virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)

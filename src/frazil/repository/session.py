@@ -6,10 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from frazil.arguments import checks_arguments
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
@@ -57,6 +59,7 @@ class State:
     merged: list[_Merged] = field(default_factory=list)
 
 
+@checks_arguments
 class Session:
     """One version of a repository, with the changes made to it and not yet committed.
 
@@ -365,7 +368,7 @@ class Session:
         workspace, path = self._state.workspace, absolute(array_path)
         if workspace.require(path).array is None:
             raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
-        return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
+        return present.chunk_type(workspace.ref(path, _coordinates(chunk_coordinates)))
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
@@ -432,6 +435,7 @@ def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
         )
 
 
+@checks_arguments
 class ForkSession(Session):
     """A part of a session's work, for another process: pickle it, change something, bring it back to
     ``merge``.
@@ -446,3 +450,10 @@ class ForkSession(Session):
         raise IcechunkError(
             "a fork cannot be flushed: merge it into the session it came from", ErrorKind.UNKNOWN
         )
+
+
+def _coordinates(given: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        raise TypeError(f"chunk_coordinates: expected integers, found {given!r}") from None
