@@ -64,6 +64,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
+    "yaml": {"repository"},
     "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
@@ -78,6 +79,12 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
+    **{
+        ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
+            "upkeep is public as methods of `Repository`, and is made of what is below it"
+        )
+        for module in ("expire", "garbage", "storage_stats", "sweep", "walk")
+    },
     (
         "frazil.storage.named",
         "frazil.storage.constructors",

@@ -14,6 +14,7 @@ from frazil.about import __version__, print_debug_info, user_agent
 from frazil.config import (
     Attribution,
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     FeatureFlag,
@@ -80,6 +81,7 @@ from frazil.errors import (
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
+from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
@@ -135,6 +137,7 @@ __all__ = [
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
+    "ChunksConfig",
     "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
@@ -227,5 +230,6 @@ __all__ = [
     "shutdown_telemetry",
     "spec_version",
     "tigris_storage",
+    "upgrade_icechunk_repository",
     "user_agent",
 ]

@@ -9,6 +9,7 @@ from frazil.repository.conditions import (
 )
 from frazil.repository.config import (
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     PackingConfig,
@@ -27,6 +28,7 @@ from frazil.storage.object_store_config import ObjectStoreConfig
 __all__ = [
     "Attribution",
     "CachingConfig",
+    "ChunksConfig",
     "CompressionAlgorithm",
     "CompressionConfig",
     "FeatureFlag",

@@ -10,7 +10,8 @@ write the same zarr chunk are noticed by the merge. The merges form a tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from itertools import batched
 from typing import Any
 
@@ -18,14 +19,24 @@ import numpy as np
 import zarr
 from dask.array.core import Array, slices_from_chunks
 from dask.base import compute
-from dask.delayed import delayed
+from dask.delayed import Delayed, delayed
 from zarr.core.array_spec import ArrayConfigParams
 
+from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.zarr_store import IcechunkStore
 
-__all__ = ["store_dask"]
+__all__ = [
+    "SimpleGraph",
+    "computing_meta",
+    "merge_sessions_array_kwargs",
+    "session_merge_reduction",
+    "store_dask",
+]
+
+#: A dask graph as plain tasks: key -> function and arguments.
+type SimpleGraph = Mapping[tuple[str, int], tuple[Any, ...]]
 
 _MERGED_AT_ONCE = 8
 
@@ -80,11 +91,63 @@ def store_dask(
         for source, target, region in zip(sources, targets, where_to, strict=True)
         for where, chunk in _chunks(source, target, region)
     ]
-    while len(written) > 1:
-        groups = batched(written, max(split_every or _MERGED_AT_ONCE, 2))
-        written = [delayed(_merge)(fork, group) for group in groups]
-    session.merge(*compute(*written, **store_kwargs))  # type: ignore[no-untyped-call]  # dask has no types
+    merged = _tree(written, lambda group: delayed(_merge)(fork, group), split_every)
+    session.merge(*compute(*merged, **store_kwargs))  # type: ignore[no-untyped-call]  # dask has no types
     return session
+
+
+def session_merge_reduction(
+    arrays: Array | list[Array], *, split_every: int | None, **store_kwargs: Any
+) -> Session:
+    """Compute dask arrays whose chunks are zarr arrays of forks, and merge the forks to one.
+
+    Such arrays come from ``dask.array.store(..., compute=False, return_stored=True, load_stored=False)``,
+    and from functions that write to a fork and return the zarr array. ``split_every`` is how many forks are
+    merged at a time (8 if None); ``store_kwargs`` go to ``dask.compute``.
+
+    Raises ``SessionStateError`` (``merge-failed``) if two of the forks changed the same chunk, ``TypeError``
+    for chunks that are no zarr arrays of forks, ``ValueError`` without arrays.
+    """
+    several = [arrays] if isinstance(arrays, Array) else arrays
+    # dask has no types
+    chunks = [chunk for array in several for chunk in array.to_delayed().ravel()]  # type: ignore[no-untyped-call]
+    sessions = _tree(
+        [delayed(extract_session)(chunk) for chunk in chunks], delayed(merge_sessions), split_every
+    )
+    return merge_sessions(compute(*sessions, **store_kwargs))  # type: ignore[no-untyped-call]
+
+
+def merge_sessions_array_kwargs(*sessions: Any, axis: Any = None, keepdims: Any = None) -> ForkSession:
+    """``frazil.distributed.merge_sessions`` as ``dask.array.reduction`` calls it; the other arguments mean
+    nothing here.
+    """
+    return merge_sessions(*sessions)
+
+
+def computing_meta[**P, R](func: Callable[P, R]) -> Callable[P, Any]:
+    """A function that gives something meaningless, an object in an array, when dask asks for what kind of
+    array it gives, with ``computing_meta=True``.
+
+    >>> computing_meta(abs)(-3), computing_meta(abs)(computing_meta=True).dtype
+    (3, dtype('O'))
+    """
+
+    @wraps(func)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if kwargs.get("computing_meta", False):
+            return np.array([object()], dtype=object)
+        return func(*args, **kwargs)
+
+    return wrapper
+
+
+def _tree(
+    parts: list[Delayed], merge: Callable[[tuple[Delayed, ...]], Delayed], split_every: int | None
+) -> list[Delayed]:
+    """Parts merged some at a time, until there is one, or none if there was none."""
+    while len(parts) > 1:
+        parts = list(map(merge, batched(parts, max(split_every or _MERGED_AT_ONCE, 2))))
+    return parts
 
 
 def _session(targets: Sequence[zarr.Array[Any]]) -> Session:

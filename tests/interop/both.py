@@ -40,6 +40,7 @@ class Side:
     path: Path
     virtual: Path | None = None
     repo: Any = None
+    spec: int = 2
 
     def storage(self) -> Any:
         return self.package.local_filesystem_storage(str(self.path))
@@ -62,9 +63,10 @@ class Side:
             made.set_virtual_chunk_container(container)
         return made
 
-    def create(self, config: Any = None, spec_version: int = 2) -> Side:
-        create = self.package.Repository.create
-        self.repo = create(self.storage(), config, self.access, spec_version=spec_version)
+    def create(self, config: Any = None) -> Side:
+        self.repo = self.package.Repository.create(
+            self.storage(), config, self.access, spec_version=self.spec
+        )
         return self
 
     def open(self) -> Side:
@@ -72,9 +74,12 @@ class Side:
         return self
 
 
-def sides(path: Path, virtual: Path | None = None) -> tuple[Side, Side]:
+def sides(path: Path, virtual: Path | None = None, spec: int = 2) -> tuple[Side, Side]:
     """Frazil and the published icechunk, nothing opened yet."""
-    return Side("frazil", frazil, path, virtual), Side("icechunk", icechunk, path, virtual)
+    return (
+        Side("frazil", frazil, path, virtual, spec=spec),
+        Side("icechunk", icechunk, path, virtual, spec=spec),
+    )
 
 
 def splitting(package: Any, size: int) -> Any:
@@ -86,11 +91,11 @@ def splitting(package: Any, size: int) -> Any:
 
 def state_of(repo: Any) -> Json:
     """All but the content of snapshots."""
-    if str(repo.spec_version).startswith("SpecVersion.v1"):
-        return {"refs": refs_of(repo), "history": history_of(repo)}
+    both = {"refs": refs_of(repo), "history": history_of(repo)}
+    if str(repo.spec_version).endswith("1"):
+        return both
     return {
-        "refs": refs_of(repo),
-        "history": history_of(repo),
+        **both,
         "ops": ops_of(repo),
         "metadata": repo.get_metadata(),
         "status": status_text(repo.get_status()),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ import zstandard
 from frazil.format.flexbuffer import dumps, loads
 from frazil.repository import attribution, conditions, config, manifest_config, values, virtual_values
 from frazil.repository.conditions import ManifestSplitCondition, ManifestSplitDimCondition
-from frazil.repository.config import PackingConfig, RepositoryConfig
+from frazil.repository.config import ChunksConfig, PackingConfig, RepositoryConfig
 from frazil.repository.config_document import decode_config, encode_config, from_document, to_document
 from frazil.repository.manifest_config import ManifestSplittingConfig, split_sizes_for
 from frazil.repository.virtual_values import VirtualChunkContainer
@@ -160,8 +161,15 @@ def meant(text: str) -> str:
 
 def without_own_settings(text: str) -> str:
     """Our text without the fields that only Frazil has, and without the moment of the test."""
-    text = re.sub(r"^    (packing|session_lifetime)=None,\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"^packing:\n(    .*\n)*session_lifetime: .*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^    (packing|chunks|fast_forward_timeout|session_lifetime)=None,\n", "", text, flags=re.MULTILINE
+    )
+    return re.sub(
+        r"^packing:\n((    |chunks:|fast_forward_timeout:).*\n)*session_lifetime: .*\n",
+        "",
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 def timeless(text: str) -> str:
@@ -273,6 +281,8 @@ def test_our_own_settings_are_ignored_and_kept_by_the_reference(tmp_path: Path) 
     file = created(tmp_path, icechunk.RepositoryConfig(inline_chunk_threshold_bytes=33))
     config = decode_config(file.config)
     config.packing = PackingConfig(True, 7)
+    config.chunks = ChunksConfig(deduplicate=True)
+    config.fast_forward_timeout = timedelta(seconds=9)
     file.config = encode_config(config)
 
     repo = opened(tmp_path)

@@ -1,9 +1,10 @@
-"""Every repository of version 2 among the fixtures holds what its ``expected.json`` says."""
+"""Every repository of versions 1 and 2 among the fixtures holds what its ``expected.json`` says."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,8 @@ MODIFIED = datetime(2026, 11, 21, 7, 2, 53, tzinfo=UTC).timestamp()
 LAST_GOOD = datetime(2026, 11, 21, 8, 2, 53, tzinfo=UTC).timestamp()
 VIRT = [[100, 101, 102, 103], [104, 105, 106, 107], [108, 109, 110, 111], [-1, -1, -1, -1]]
 
-REPOSITORIES = [path.parent for path in (f / "expected.json" for f in fixture_folders("v2-*/*"))]
+FOLDERS = fixture_folders("v1-*/*") + fixture_folders("v2-*/*")
+REPOSITORIES = [path.parent for path in (f / "expected.json" for f in FOLDERS)]
 OTHER_STATES = [path for folder in REPOSITORIES for path in sorted(folder.glob("repo_*"))]
 
 
@@ -57,6 +59,21 @@ def expected_of(folder: Path) -> dict[str, Any]:
     return expected
 
 
+def saved_by_hand(path: Path) -> dict[str, Any] | None:
+    """Of a ``config.yaml``, what lines of text tell."""
+    if not path.exists():
+        return None
+    text = path.read_text()
+    threshold = re.search(r"^inline_chunk_threshold_bytes: (.*)$", text, re.MULTILINE)
+    containers = re.search(r"^virtual_chunk_containers:\n((?: .*\n)*)", text, re.MULTILINE)
+    return {
+        "inline_chunk_threshold_bytes": json.loads(threshold[1]) if threshold else None,
+        "virtual_chunk_containers": re.findall(
+            r"^  (\S.*):$", containers[1] if containers else "", re.MULTILINE
+        ),
+    }
+
+
 def unread(path: str, node: dict[str, Any]) -> Any:
     """What the arrays hold that the wheels could not read."""
     return VIRT if path == "/virt" else None
@@ -64,8 +81,8 @@ def unread(path: str, node: dict[str, Any]) -> Any:
 
 def test_there_are_fixtures() -> None:
     fixture_path("v2-2.3.0", "basic", "repo")
-    assert len(REPOSITORIES) == 10
-    assert len(OTHER_STATES) == 3
+    assert len(REPOSITORIES) == 19
+    assert len(OTHER_STATES) == 6
 
 
 @pytest.mark.parametrize("folder", REPOSITORIES, ids=named)
@@ -74,7 +91,10 @@ def test_the_repository(folder: Path) -> None:
     repo = opened(folder / "repo")
     check_repository(repo, expected)
     saved = frazil.Repository.fetch_config(repo.storage)
-    wanted = expected["repo_info_raw"]["config"]
+    if repo.spec_version == frazil.SpecVersion.v1:
+        wanted = saved_by_hand(folder / "repo" / "config.yaml")
+    else:
+        wanted = expected["repo_info_raw"]["config"]
     assert (saved is None) == (wanted is None)
     if wanted is not None:
         assert saved is not None
@@ -111,19 +131,22 @@ def test_other_states_open(path: Path) -> None:
         for node in session.workspace.nodes_table().paths_list():
             if session.workspace.require(node).array is not None and not node.startswith("/virt"):
                 array_at(session, node)[...]
-    assert list(repo.ops_log())
+    assert repo.spec_version == frazil.SpecVersion.v1 or list(repo.ops_log())
 
 
-def test_directories_without_files_do_not_matter(tmp_path: Path) -> None:
-    path = shutil.copytree(fixture_path("v2-migrated-by-2.3.0", "expired-from-1.0.0", "repo"), tmp_path / "r")
+@pytest.mark.parametrize("parts", [("v2-migrated-by-2.3.0", "expired-from-1.0.0"), ("v1-1.0.0", "expired")])
+def test_directories_without_files_do_not_matter(parts: tuple[str, str], tmp_path: Path) -> None:
+    path = shutil.copytree(fixture_path(*parts, "repo"), tmp_path / "r")
     before = refs_of(opened(path))
-    for name in ("branch.main", "tag.t5"):
+    for name in ("branch.main", "branch.gone", "tag.t5", "tag.gone"):
         (path / "refs" / name).mkdir(parents=True, exist_ok=True)
     assert refs_of(opened(path)) == before
 
 
-def test_every_node_is_found_in_another_order() -> None:
-    folder = fixture_path("v2-2.3.0", "component-order-handpatched")
+@pytest.mark.parametrize("parts", [("v2-2.3.0", "component-order-handpatched"), ("v1-1.0.0", "order")])
+def test_every_node_is_found_in_another_order(parts: tuple[str, str]) -> None:
+    """The reference does not find some of them."""
+    folder = fixture_path(*parts)
     expected = expected_of(folder)
     session = opened(folder / "repo").readonly_session("main")
     nodes = expected["snapshots"][session.snapshot_id]["nodes"]
@@ -180,7 +203,10 @@ def test_locations_of_virtual_chunks() -> None:
 
 
 @pytest.mark.parametrize("etag", ['"abc-etag"', '"another"'])
-def test_virtual_chunks_of_a_bucket(etag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("generation", ["v2-2.3.0", "v1-0.2.0", "v1-1.0.0", "v1-by-2.3.0"])
+def test_virtual_chunks_of_a_bucket(
+    generation: str, etag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``/virt_s3`` reads where its bucket is served, and only with the etag that its first chunk knows."""
     monkeypatch.setattr(StoredObject, "etag", property(lambda self: etag))
     data = (virtual_copy(tmp_path) / "data.bin").read_bytes()
@@ -200,7 +226,7 @@ def test_virtual_chunks_of_a_bucket(etag: str, tmp_path: Path, monkeypatch: pyte
         prefix = "s3://fixture-bucket/"
         config = frazil.RepositoryConfig()
         config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, store))
-        storage = frazil.local_filesystem_storage(str(fixture_path("v2-2.3.0", "basic", "repo")))
+        storage = frazil.local_filesystem_storage(str(fixture_path(generation, "basic", "repo")))
         credentials = frazil.containers_credentials({prefix: frazil.s3_anonymous_credentials()})
         session = frazil.Repository.open(storage, config, credentials).readonly_session("main")
         array = array_at(session, "/virt_s3")
@@ -211,3 +237,14 @@ def test_virtual_chunks_of_a_bucket(etag: str, tmp_path: Path, monkeypatch: pyte
             with pytest.raises(frazil.StorageError) as error:
                 array[:4]
             assert error.value.kind == frazil.ErrorKind.VIRTUAL_CHUNK_MODIFIED
+
+
+def test_containers_of_the_first_version() -> None:
+    """0.2.0 saved containers by name, with a scheme as prefix."""
+    repo = opened(fixture_path("v1-0.2.0", "basic", "repo"))
+    containers = repo.config.virtual_chunk_containers or {}
+    assert {name: one.url_prefix for name, one in containers.items()} == {
+        "s3": "s3", "file": "file", "tigris": "tigris", "local": "file", "fixture-s3": "s3", "az": "az",
+        "gcs": "gcs",
+    }  # fmt: skip
+    assert containers["local"].store == frazil.local_filesystem_store("/srv/icechunk-fixtures/_virtual/")

@@ -265,6 +265,8 @@ def test_saved_configuration(turns: tuple[Side, Side]) -> None:
     )
     if writer.name == "frazil":
         config.packing = frazil.PackingConfig(threshold_bytes=5000)
+        config.chunks = frazil.ChunksConfig(deduplicate=True)
+        config.fast_forward_timeout = timedelta(seconds=9)
         config.session_lifetime = timedelta(hours=2)
     repo = writer.create(config).repo
     for number in range(2):
@@ -282,6 +284,8 @@ def test_saved_configuration(turns: tuple[Side, Side]) -> None:
         saved = frazil.Repository.fetch_config(writer.storage())
         assert saved is not None
         assert saved.packing == frazil.PackingConfig(threshold_bytes=5000)
+        assert saved.chunks == frazil.ChunksConfig(deduplicate=True)
+        assert saved.fast_forward_timeout == timedelta(seconds=9)
         assert saved.session_lifetime == timedelta(hours=2)
     reader.open().repo.save_config()
     again = writer.package.Repository.fetch_config(writer.storage())

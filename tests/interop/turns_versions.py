@@ -242,7 +242,7 @@ class VersionTurns(Turns):
         assert str(upgraded.spec_version).startswith("SpecVersion.v2")
         self.ours.open()
         self.theirs.open()
-        self.spec = 2
+        self.spec = self.ours.spec = self.theirs.spec = 2
         # Versions that no ref reaches are left behind.
         live = self.model.reachable()
         self.model.versions = {id_: v for id_, v in self.model.versions.items() if id_ in live}

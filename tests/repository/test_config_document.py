@@ -15,7 +15,7 @@ from tests.fixtures import fixture_folders
 from frazil.errors import FormatError
 from frazil.format.flexbuffer import dumps
 from frazil.repository.conditions import ManifestPreloadCondition
-from frazil.repository.config import PackingConfig, RepositoryConfig
+from frazil.repository.config import ChunksConfig, PackingConfig, RepositoryConfig
 from frazil.repository.config_document import decode_config, encode_config, from_document, to_document
 from frazil.repository.manifest_config import ManifestConfig, ManifestPreloadConfig
 
@@ -160,9 +160,12 @@ def test_documents_of_the_fixtures_round_trip(folder: Path) -> None:
 def test_settings_of_frazil_have_a_key_of_their_own_if_they_are_set() -> None:
     assert "frazil" not in NULL
     config = RepositoryConfig(packing=PackingConfig(True, 7, 8), session_lifetime=timedelta(hours=2))
+    config.chunks = ChunksConfig(True, False)
     document = to_document(config)
     assert document["frazil"] == {
         "packing": {"enabled": True, "pack_size_bytes": 8, "threshold_bytes": 7},
+        "chunks": {"compare": False, "deduplicate": True},
+        "fast_forward_timeout_seconds": None,
         "session_lifetime_seconds": 7200,
     }
     assert {key: value for key, value in document.items() if key != "frazil"} == NULL

@@ -11,6 +11,7 @@ from zarr.core.group import Group
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
+from frazil.format.manifest import ChunkTable
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -309,3 +310,62 @@ def test_forked_and_merged_is_equal_to_serial(writes, workers):
         for repo, before in zip((serial, parallel), last, strict=True)
     ]
     assert changed[0] == changed[1]
+
+
+def test_a_fork_may_come_back_again_with_more(repo):
+    session = with_array(repo).writable_session("main")
+    fork = session.fork()
+    write(fork, slice(0, 2), 1)
+    zarr.open_group(fork.store).create_group("made")
+    session.merge(fork, fork, travelled(fork))
+    write(fork, slice(2, 4), 2)
+    session.merge(travelled(fork))
+    session.merge(fork, session)
+    session.commit("thrice")
+    assert read(repo)[:, 0].tolist() == [1, 1, 2, 2, -1, -1, -1, -1]
+
+
+def test_a_fork_that_comes_back_again_takes_nothing_back(repo):
+    session = with_array(repo).writable_session("main")
+    fork = session.fork()
+    write(fork, slice(0, 2), 1)
+    session.merge(fork)
+    write(session, slice(0, 2), 2)
+    with pytest.raises(SessionStateError, match=r"1 chunk\(s\)|2 chunk\(s\)") as error:
+        session.merge(fork)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
+    session.commit("twice")
+    assert read(repo)[0, 0] == 2
+
+
+def test_each_fork_is_compared_with_what_it_has_not_seen(repo):
+    session = with_array(repo).writable_session("main")
+    early = session.fork()
+    write(early, slice(2, 4), 1)
+    write(session, slice(0, 2), 2)
+    late = session.fork()
+    write(late, slice(0, 2), 3)  # it has seen the 2
+    session.merge(early, late)
+    assert zarr.open_array(session.store, path="a")[:4, 0].tolist() == [3, 3, 1, 1]
+
+
+def test_merging_one_by_one_costs_what_each_fork_has(repo, monkeypatch):
+    """The rows that tables are made of, all together: n log n, where merging anew each time is n * n."""
+    rows = 0
+    original = ChunkTable.merge
+
+    def counted(tables):
+        nonlocal rows
+        rows += sum(map(len, tables))
+        return original(tables)
+
+    monkeypatch.setattr(ChunkTable, "merge", staticmethod(counted))
+    count = 256
+    with_array(repo, (count, 3), (1, 3))
+    session = repo.writable_session("main")
+    for n, fork in enumerate([session.fork() for _ in range(count)]):
+        write(fork, n, n)
+        session.merge(fork)
+    assert rows < 40 * count
+    session.commit("one by one")
+    assert read(repo)[:, 0].tolist() == list(range(count))

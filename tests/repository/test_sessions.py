@@ -147,15 +147,32 @@ def test_a_race_lost_at_the_last_moment():
     assert [commit.message for commit in repo.ancestry(branch="main")] == ["rival", "Repository initialized"]
 
 
-def test_a_session_ends(storage):
-    config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(microseconds=1))
+def test_a_session_ends(storage, monkeypatch):
+    config = frazil.RepositoryConfig(session_lifetime=dt.timedelta(days=7))
     repo = frazil.Repository.create(storage, config)
     session = repo.writable_session("main")
     fill(session.store)
-    with pytest.raises(SessionStateError) as error:
-        session.commit("late")
-    assert error.value.kind == ErrorKind.SESSION_EXPIRED
+    fork = session.fork()
+    fill(fork.store, value=9)
+    other = repo.writable_session("main")
+    assert session.session_id == fork.session_id != other.session_id
+    assert session.expires_at == fork.expires_at <= other.expires_at
+    end = round(session.expires_at.timestamp() * 1e6)
+    monkeypatch.setattr("frazil.repository.session.now_us", lambda: end - 1)
+    fill(session.store, value=2)
+    monkeypatch.setattr("frazil.repository.session.now_us", lambda: end)
+    for write in (
+        lambda: session.commit("late"),
+        lambda: fill(session.store),
+        lambda: fill(fork.store),
+        lambda: session.merge(fork),
+    ):
+        with pytest.raises(SessionStateError, match=r"this session ended at .* a new session") as error:
+            write()
+        assert error.value.kind == ErrorKind.SESSION_EXPIRED
     assert repo.lookup_branch("main") == session.snapshot_id
+    assert zarr.open_array(session.store, path="a", mode="r")[0] == 2  # reading goes on
+    session.discard_changes()
     usual = frazil.Repository.open(storage, frazil.RepositoryConfig(session_lifetime=dt.timedelta(hours=24)))
     left = usual.writable_session("main").expires_at - dt.datetime.now(dt.UTC)
     assert dt.timedelta(hours=23) < left <= dt.timedelta(hours=24)

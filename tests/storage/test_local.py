@@ -314,6 +314,32 @@ def test_every_write_is_flushed_before_and_after_it_gets_its_name(
     calls.clear()
     storage.put("chunks/a", b"2")
     assert calls == ["fsync directory", "fsync", "replace", "fsync directory"]
+    calls.clear()
+    storage.put_many([("chunks/b", b"3"), ("repo", b"4"), ("chunks/c", b"5")])
+    assert calls == ["fsync"] * 3 + ["replace"] * 3 + ["fsync directory"] * 2
+
+
+@pytest.mark.parametrize("failing", ["write", "fsync", "replace"])
+def test_of_many_that_fail_no_part_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    storage = LocalStorage(tmp_path)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    left = [1]
+    call = getattr(os, failing)
+
+    def fail_at_the_second(*args: object) -> object:
+        if left:
+            left.pop()
+            return call(*args)
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, failing, fail_at_the_second)
+        with pytest.raises(StorageError, match=r"could not write 'b': .*the disk is full"):
+            storage.put_many([("a", b"1"), ("b", b"2"), ("c", b"3")])
+    assert set(os.listdir(tmp_path)) == ({"a"} if failing == "replace" else set())
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_a_large_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

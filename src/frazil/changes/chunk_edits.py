@@ -53,6 +53,15 @@ class ChunkEdits:
         self._columns()
         self._tables.append(table)
 
+    def add(self, table: ChunkTable) -> None:
+        """``set_table``, for many tables one by one: they are joined with those of their size, so that there
+        are few.
+        """
+        self.set_table(table)
+        tables = self._tables
+        while len(tables) > 1 and len(tables[-2]) <= 2 * len(tables[-1]):
+            tables[-2:] = [ChunkTable.merge(tables[-2:])]
+
     def get(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
         """Whether there is an edit here, and the reference that it set."""
         if coords in self._single:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.moves import composed, steps
 from frazil.format.columns import U8, U32, row_keys
-from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
@@ -36,19 +38,29 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
     )
 
 
-def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
-    """The log of a commit that did what both did, one after the other; its id is that of ``then``.
+def union(logs: Sequence[TransactionLog]) -> TransactionLog:
+    """All that one of these logs, oldest first, has, under the id of the last; moves in the order of the
+    logs.
 
-    Ids are united: a node can be new as well as updated or deleted. Moves are composed.
+    A node can then be new as well as updated or deleted.
     """
-    ids = {name: np.concatenate([getattr(first, name), getattr(then, name)]) for name in ID_LISTS}
-    earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
+
+    def all_of(name: str) -> U8:
+        ids = np.concatenate([getattr(log, name) for log in logs])
+        return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
     return TransactionLog(
-        then.id,
-        **ids,
-        updated_chunks=united([first.updated_chunks, then.updated_chunks]),
-        moves=steps(composed(earlier, later)),
+        logs[-1].id,
+        **{name: all_of(name) for name in ID_LISTS},
+        updated_chunks=united([log.updated_chunks for log in logs]),
+        moves=tuple(chain.from_iterable(log.moves for log in logs)),
     )
+
+
+def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """The log of one commit that did what both did, one after the other: moves are composed."""
+    earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
+    return replace(union([first, then]), moves=steps(composed(earlier, later)))
 
 
 def united(parts: Sequence[Mapping[bytes, U32]]) -> dict[bytes, U32]:

@@ -42,6 +42,17 @@ def parse_node(document: bytes) -> ArrayData | None:
             raise _bad(f"expected node_type 'array' or 'group', found {other!r}")
 
 
+def chunk_lengths(document: bytes) -> list[int | list[int]]:
+    """For each dimension of an array the length of all its chunks, in elements, or the length of each.
+
+    >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [2, 3]}}'
+    >>> chunk_lengths(b'{"shape": [4, 4], "chunk_grid": ' + grid + b"}")
+    [2, 3]
+    """
+    parsed = json.loads(document)
+    return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
+
+
 def _array(parsed: dict[str, Any]) -> ArrayData:
     shape = _lengths(parsed.get("shape"), "shape", 0)
     if "data_type" not in parsed:

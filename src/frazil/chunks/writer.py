@@ -19,6 +19,9 @@ pack.
 
 Memory: at most ``max_in_flight`` sealed packs and the open one. A writer that would exceed it waits for
 the oldest.
+
+With deduplication (``content``), files are named by what they hold, and a chunk that the session has packed
+before is a second reference to the same range.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from frazil.chunks.content import ContentStore, digest_of
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
@@ -93,7 +97,8 @@ class _Pack:
 class ChunkWriter:
     """Writes chunks to a storage, packing the small ones. Every method may be called from many threads.
 
-    ``new_id`` makes the 12 random bytes of a chunk file's id.
+    ``new_id`` makes the 12 random bytes of a chunk file's id. ``content`` finds chunks that are stored
+    already.
 
     >>> import secrets
     >>> from frazil.storage.memory import MemoryStorage
@@ -111,11 +116,13 @@ class ChunkWriter:
         new_id: Callable[[], bytes],
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
+        content: ContentStore | None = None,
     ) -> None:
         self._storage = storage
         self._settings = settings
         self._new_id = new_id
         self._max_in_flight = max_in_flight
+        self._content = content
         self._pack_below = settings.threshold if settings.enabled else 0
         self._start()
 
@@ -129,11 +136,16 @@ class ChunkWriter:
     # Threads, locks and open packs do not travel; what was written has to be durable where it was written.
     def __getstate__(self) -> tuple[Any, ...]:
         self.flush()
-        return (self._storage, self._settings, self._new_id, self._max_in_flight)
+        return (self._storage, self._settings, self._new_id, self._max_in_flight, self._content)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        storage, settings, new_id, max_in_flight = state
-        ChunkWriter.__init__(self, storage, settings, new_id, max_in_flight=max_in_flight)
+        storage, settings, new_id, max_in_flight, content = state
+        ChunkWriter.__init__(self, storage, settings, new_id, max_in_flight=max_in_flight, content=content)
+
+    @property
+    def keep_until(self) -> int | None:
+        """See ``ContentStore.keep_until``."""
+        return None if self._content is None else self._content.keep_until
 
     def write(self, data: Buffer) -> NativeRef:
         """Take one chunk; its bytes are copied or stored on return.
@@ -143,10 +155,9 @@ class ChunkWriter:
         """
         view = _bytes_of(data)
         if view.nbytes >= self._pack_below:
-            id_ = self._next_id()
-            _stored(self._storage, id_, view)
-            return NativeRef(id_, 0, view.nbytes)
-        while not isinstance(answer := self._append(view), NativeRef):
+            return NativeRef(self._put_file(view), 0, view.nbytes)
+        digest = self._digest(view)
+        while not isinstance(answer := self._append(view, digest), NativeRef):
             wait([answer])
         return answer
 
@@ -154,18 +165,16 @@ class ChunkWriter:
         """``write`` for an event loop: waits for the storage without holding up the loop."""
         view = _bytes_of(data)
         if view.nbytes >= self._pack_below:
-            id_ = self._next_id()
-            if self._storage.is_local:
-                self._enter()
-                with self._lock:
-                    threads = self._threads()
+            if self._storage.is_local or self._content is not None:
                 # Other chunks are encoded and written while the disk is busy with this one.
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(threads, _stored, self._storage, id_, view)
+                id_ = await loop.run_in_executor(self._file_threads(), self._put_file, view)
             else:
+                id_ = self._new_id()
                 await self._storage.put_async(chunk_key(id_), view)
             return NativeRef(id_, 0, view.nbytes)
-        while not isinstance(answer := self._append(view), NativeRef):
+        digest = self._digest(view)
+        while not isinstance(answer := self._append(view, digest), NativeRef):
             await _done(answer)
         return answer
 
@@ -206,18 +215,32 @@ class ChunkWriter:
                     pack.put.cancel()
             self._sealed.clear()
             self._open = None
+            if self._content is not None:
+                self._content.forget_packed()
 
     # ------------------------------------------------------------------------------------- inside
 
-    def _next_id(self) -> bytes:
-        """The one place where the id of a chunk file is chosen."""
-        return self._new_id()
+    def _put_file(self, view: memoryview) -> bytes:
+        """The id of a file that holds this chunk alone."""
+        if self._content is not None:
+            self._enter()
+            return self._content.put(view)
+        id_ = self._new_id()
+        _stored(self._storage, id_, view)
+        return id_
 
-    def _append(self, view: memoryview) -> NativeRef | Future[None]:
+    def _digest(self, view: memoryview) -> bytes | None:
+        return None if self._content is None else digest_of(view)
+
+    def _append(self, view: memoryview, digest: bytes | None) -> NativeRef | Future[None]:
         """The reference of a chunk copied into the open pack, or the put to wait for until there is room."""
         self._enter()
         size = view.nbytes
         with self._lock:
+            if self._content is not None and digest is not None:
+                before = self._content.packed(digest)
+                if before is not None:
+                    return before
             pack = self._open
             if pack is None or pack.size + size > self._settings.pack_size:
                 if pack is not None:
@@ -225,8 +248,11 @@ class ChunkWriter:
                     if busy is not None:
                         return busy
                     self._seal(pack)
-                pack = self._open = _Pack(self._next_id(), self._settings.pack_size)
-            return NativeRef(pack.id, pack.append(view), size)
+                pack = self._open = _Pack(self._new_id(), self._settings.pack_size)
+            ref = NativeRef(pack.id, pack.append(view), size)
+            if self._content is not None and digest is not None:
+                self._content.remember_packed(digest, ref)
+            return ref
 
     def _no_room(self) -> Future[None] | None:
         """The oldest put, if as many packs as allowed are in flight. Raises what a failed one raised."""
@@ -246,6 +272,13 @@ class ChunkWriter:
 
     def _submit(self, pack: _Pack) -> None:
         pack.put = self._threads().submit(self._put, pack)
+
+    def _file_threads(self) -> ThreadPoolExecutor:
+        self._enter()
+        if self._content is not None:
+            return self._content.threads
+        with self._lock:
+            return self._threads()
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -267,11 +300,16 @@ class ChunkWriter:
                     f"process {os.getpid()}: flush before forking, or pickle the session",
                     ErrorKind.FORKED_PROCESS,
                 )
-            self._start()
+            self._restart()
 
     def _enter_or_restart(self) -> None:
         if self._process != os.getpid():
-            self._start()
+            self._restart()
+
+    def _restart(self) -> None:
+        self._start()
+        if self._content is not None:
+            self._content.start()
 
 
 def _bytes_of(data: Buffer) -> memoryview:

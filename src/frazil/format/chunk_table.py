@@ -16,10 +16,11 @@ largest coordinates, or where that number has no room in 63 bits the row's bytes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -287,6 +288,30 @@ class ChunkTable:
         hit = known[found] == wanted
         rows[inside[hit]] = found[hit]
         return rows
+
+    def same(self, rows: I64, other: ChunkTable, others: I64) -> NDArray[np.bool_]:
+        """Whether ``rows`` are the same references as the rows ``others`` of another table, one by one."""
+        one, two = self.take(rows), other.take(others)
+        equal: NDArray[np.bool_] = (
+            (one.kind == two.kind) & (one.offset == two.offset) & (one.length == two.length)
+        )
+        for kind in ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE:
+            at = np.flatnonzero(equal & (one.kind == kind))
+            if len(at):
+                mine, theirs = (table.sources(kind, table.source[at]) for table in (one, two))
+                equal[at] = list(map(eq, mine, theirs))
+        return equal
+
+    def sources(self, kind: ChunkKind, rows: NDArray[Any]) -> Iterable[Any]:
+        """What some sources of one kind are, as values to compare."""
+        if kind == ChunkKind.NATIVE:
+            return Ragged.from_lengths(
+                self.chunk_ids[rows].reshape(-1), np.full(len(rows), self.chunk_ids.shape[1])
+            ).blobs()
+        if kind == ChunkKind.INLINE:
+            return self.inline.take(rows).blobs()
+        foreign = self.foreign.take(rows)
+        return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
     def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
         """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""

@@ -8,6 +8,8 @@ the right (specification, "Common Types").
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +26,9 @@ _CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_CROCKFORD: Final = bytes.maketrans(_RFC, _CROCKFORD)
 _TO_RFC: Final = bytes.maketrans(_CROCKFORD, _RFC)
 _DIGITS: Final = np.frombuffer(_CROCKFORD, np.uint8)
+_NO_DIGIT: Final = 32
+_VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
+_VALUES[_DIGITS] = np.arange(32, dtype=np.uint8)
 _DIGIT_BITS: Final = np.array([16, 8, 4, 2, 1], np.uint8)
 
 
@@ -55,6 +60,15 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
     )
 
 
+def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
+    """Whether ``id_from_text`` takes it: files with other names are somebody else's."""
+    try:
+        id_from_text(text, size)
+    except InvalidInputError:
+        return False
+    return True
+
+
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     """Text forms of a matrix of ids of shape (n, size)."""
     count, size = ids.shape
@@ -64,6 +78,26 @@ def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:
     digits = bits.reshape(count, length, 5) @ _DIGIT_BITS
     text: list[str] = _DIGITS[digits].view(f"S{length}").astype(f"U{length}").reshape(count).tolist()
     return text
+
+
+def ids_from_text(
+    texts: Sequence[str], size: int = OBJECT_ID_BYTES
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """The ids behind many texts, shape (k, size), and which of the n texts are ids: bool (n,).
+
+    >>> ids, good = ids_from_text(["1CECHNKREP0F1RSTCMT0", "README.md"])
+    >>> ids_to_text(ids), good.tolist()
+    (['1CECHNKREP0F1RSTCMT0'], [True, False])
+    """
+    length = _TEXT_LENGTH[size]
+    good = np.fromiter(map(len, texts), np.int64, len(texts)) == length
+    good &= np.fromiter(map(str.isascii, texts), bool, len(texts))
+    chosen = "".join(compress(texts, good.tolist())).encode()
+    values = _VALUES[np.frombuffer(chosen, np.uint8)].reshape(-1, length)
+    bits = np.unpackbits(values[:, :, None], axis=2)[:, :, 3:].reshape(len(values), -1)
+    clean = (values < _NO_DIGIT).all(axis=1) & ~bits[:, size * 8 :].any(axis=1)
+    good[np.flatnonzero(good)[~clean]] = False
+    return np.packbits(bits[clean, : size * 8], axis=1), good
 
 
 def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8]:

@@ -3,6 +3,13 @@
 repo                                    repo info, the only file that changes
 overwritten/repo.30729294865234.S0CH…   earlier versions of it
 snapshots/1CECHNKREP0F1RSTCMT0          also manifests/, transactions/, chunks/
+
+Spec version 1 has no ``repo``, but
+
+refs/branch.main/ref.json               a branch; changes
+refs/tag.v1.0/ref.json                  a tag
+refs/tag.v1.0/ref.json.deleted          says that the tag was deleted
+config.yaml                             the configuration, if it was saved; changes
 """
 
 from __future__ import annotations
@@ -17,6 +24,8 @@ MANIFESTS: Final = "manifests"
 TRANSACTIONS: Final = "transactions"
 CHUNKS: Final = "chunks"
 OVERWRITTEN: Final = "overwritten"
+REFS: Final = "refs"
+CONFIG: Final = "config.yaml"
 
 #: 3000-01-01T00:00:00Z in milliseconds: backups count down from it, so that a listing is newest first.
 _YEAR_3000_MS: Final = 32_503_680_000_000
@@ -38,13 +47,13 @@ def chunk_key(id_: bytes) -> str:
     return f"{CHUNKS}/{id_to_text(id_)}"
 
 
-def backup_name(now_ms: int, random: bytes) -> str:
-    """File name of a backup of ``repo``, without the ``overwritten/`` before it.
+def backup_name(now_ms: int, random: bytes, of: str = REPO) -> str:
+    """File name of a backup of a file that changes, without the ``overwritten/`` before it.
 
     >>> backup_name(1774385134766, bytes(12))
     'repo.30729294865234.00000000000000000000'
     """
-    return f"repo.{_YEAR_3000_MS - now_ms:014d}.{id_to_text(random)}"
+    return f"{of}.{_YEAR_3000_MS - now_ms:014d}.{id_to_text(random)}"
 
 
 def backup_key(name: str) -> str:

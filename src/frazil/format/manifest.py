@@ -57,6 +57,7 @@ __all__ = [
     "VirtualRef",
     "decode_manifest",
     "encode_manifest",
+    "stored_locations",
 ]
 
 #: Readers refuse a location that decompresses to more than this.
@@ -115,19 +116,25 @@ def _layout(shape: int, ndim: int, compressed: bool) -> Layout:
 
 
 def encode_manifest(
-    manifest: Manifest, *, level: int = 3, locations: LocationCompression | None = None
+    manifest: Manifest,
+    *,
+    level: int = 3,
+    locations: LocationCompression | None = None,
+    spec_version: int = 2,
 ) -> bytes:
     """The bytes of a manifest's file.
 
     Deletions have no form in a manifest: they are left out, as are arrays without references. Locations
-    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller.
+    are compressed with a dictionary where ``locations`` allows it and it makes the file smaller (and never
+    in spec version 1).
 
     Raises ``FormatError`` (``serialization``) where the payload would have more than 2 GiB, counted as
     readers do: what references share counts once for each of them.
     """
     tables = {node: table.stored() for node, table in sorted(manifest.arrays.items())}
     tables = {node: table for node, table in tables.items() if len(table)}
-    return seal(_layout_manifest(manifest.id, tables, locations), FileType.MANIFEST, level=level)
+    payload = _layout_manifest(manifest.id, tables, locations if spec_version > 1 else None)
+    return seal(payload, FileType.MANIFEST, spec_version=spec_version, level=level)
 
 
 def _layout_manifest(
@@ -381,6 +388,21 @@ def decode_manifest(data: Any, name: str) -> Manifest:
             inline,
         )
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
+
+
+def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:
+    """How a manifest's file stores locations: whether it says that they are compressed (which old files do
+    without having any), bytes of its dictionary if it has one, references whose location is compressed.
+    """
+    with reading(name):
+        root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
+        refs, _ = root.children(_ARRAYS)[0].children(_REFS)
+        has = bool(root.present(_DICTIONARY)[0])
+        return (
+            int(root.scalars(_ALGORITHM, "u1", _ZSTD_DICTIONARY)[0]) == _ZSTD_DICTIONARY,
+            len(root.vectors(_DICTIONARY).bytes(0)) if has else None,
+            int(np.count_nonzero(refs.present(_COMPRESSED))),
+        )
 
 
 def _read_sources(root: Tables, refs: Tables) -> tuple[U8, U32, U8, ForeignObjects, Ragged]:

@@ -29,6 +29,7 @@ from frazil.format.rows import (
 
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _LOADERS: Final = {1: msgpack.loads, 2: flexbuffer.loads}
+_DUMPERS: Final = {1: msgpack.dumps, 2: flexbuffer.dumps}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,15 +53,16 @@ class MetadataColumn:
         return len(self.rows)
 
     @classmethod
-    def of(cls, rows: list[Mapping[str, Any]]) -> MetadataColumn:
+    def of(cls, rows: list[Mapping[str, Any]], spec_version: int = 2) -> MetadataColumn:
         """Encoded values, items sorted by name."""
         if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
             wrong = next(name for row in rows for name in row if not isinstance(name, str))
             raise TypeError(f"metadata: expected names that are text, found {wrong!r}")
+        dumps = _DUMPERS[spec_version]
         items = [item for row in rows for item in sorted(row.items())]
         names = Ragged.of_text([name for name, _ in items])
-        values = Ragged.of_bytes([flexbuffer.dumps(value) for _, value in items])
-        return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values)
+        values = Ragged.of_bytes([dumps(value) for _, value in items])
+        return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
 
     def load(self, row: int) -> dict[str, Any]:
         """The decoded metadata of one row; ``FormatError`` if a value is not what it should be."""

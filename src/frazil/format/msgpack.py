@@ -1,4 +1,4 @@
-"""MessagePack, reading only: metadata values of snapshots of spec version 1.
+"""MessagePack: metadata values of snapshots of spec version 1.
 
 One value fills the whole buffer. Extension types do not occur in JSON-like values and are refused. Map
 keys are text.
@@ -7,10 +7,10 @@ keys are text.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from frazil.errors import FormatError
+from frazil.errors import ErrorKind, FormatError
 
 _MAX_DEPTH: Final = 128
 
@@ -40,6 +40,90 @@ def loads(data: bytes) -> Any:
     if end != len(data):
         raise FormatError(f"{len(data) - end} bytes behind a MessagePack value")
     return value
+
+
+def dumps(value: Any) -> bytes:
+    """The bytes of a JSON-like value, in the shortest form; ``FormatError`` (``serialization``) for others.
+
+    >>> dumps([1, "x", {"k": -7}]).hex()
+    '9301a17881a16bf9'
+    """
+    out = bytearray()
+    _write(out, value, 0)
+    return bytes(out)
+
+
+def _write(out: bytearray, value: Any, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise FormatError(f"metadata nested deeper than {_MAX_DEPTH}", ErrorKind.SERIALIZATION)
+    if value is None or isinstance(value, bool):
+        out.append({None: 0xC0, False: 0xC2, True: 0xC3}[value])
+    elif isinstance(value, int):
+        _write_int(out, value)
+    elif isinstance(value, float):
+        out += struct.pack(">Bd", 0xCB, value)
+    elif isinstance(value, str):
+        data = value.encode()
+        _write_size(out, len(data), 0xA0, 0x20, _TEXT_SIZES)
+        out += data
+    elif isinstance(value, list | tuple):
+        _write_size(out, len(value), 0x90, 0x10, _ARRAY_SIZES)
+        for item in value:
+            _write(out, item, depth + 1)
+    elif isinstance(value, Mapping):
+        _write_size(out, len(value), 0x80, 0x10, _MAP_SIZES)
+        for key in sorted(value):
+            _write(out, _text_key(key), depth + 1)
+            _write(out, value[key], depth + 1)
+    else:
+        raise FormatError(
+            f"metadata is JSON-like: expected None, bool, int, float, str, list or dict, "
+            f"found {type(value).__name__}",
+            ErrorKind.SERIALIZATION,
+        )
+
+
+def _text_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise FormatError(f"a key of metadata: expected text, found {key!r}", ErrorKind.SERIALIZATION)
+    return key
+
+
+def _write_int(out: bytearray, value: int) -> None:
+    if -0x20 <= value < 0x80:
+        out.append(value & 0xFF)
+        return
+    for limits, code, format_ in _POSITIVE if value >= 0 else _NEGATIVE:
+        if limits <= value if value < 0 else value < limits:
+            out += struct.pack(f">B{format_}", code, value)
+            return
+    raise FormatError(f"metadata: an integer of more than 64 bits, {value}", ErrorKind.SERIALIZATION)
+
+
+def _write_size(
+    out: bytearray, size: int, small: int, small_end: int, sizes: tuple[tuple[int, int, str], ...]
+) -> None:
+    if size < small_end:
+        out.append(small | size)
+        return
+    for end, code, format_ in sizes:
+        if size < end:
+            out += struct.pack(f">B{format_}", code, size)
+            return
+    raise FormatError(f"metadata: {size} bytes or items in one value", ErrorKind.SERIALIZATION)
+
+
+# (end, first byte, format) of the forms that hold a number or a size, shortest first.
+_POSITIVE: Final = ((1 << 8, 0xCC, "B"), (1 << 16, 0xCD, "H"), (1 << 32, 0xCE, "I"), (1 << 64, 0xCF, "Q"))
+_NEGATIVE: Final = (
+    (-(1 << 7), 0xD0, "b"),
+    (-(1 << 15), 0xD1, "h"),
+    (-(1 << 31), 0xD2, "i"),
+    (-(1 << 63), 0xD3, "q"),
+)
+_TEXT_SIZES: Final = ((1 << 8, 0xD9, "B"), (1 << 16, 0xDA, "H"), (1 << 32, 0xDB, "I"))
+_ARRAY_SIZES: Final = ((1 << 16, 0xDC, "H"), (1 << 32, 0xDD, "I"))
+_MAP_SIZES: Final = ((1 << 16, 0xDE, "H"), (1 << 32, 0xDF, "I"))
 
 
 def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:

@@ -27,9 +27,16 @@ _MAX_CHUNKS: Final = (1 << 32) - 1
 
 _NODE_LAYOUT: Final = Layout({0: f"V{NODE_ID_BYTES}", 1: "u4", 2: "u4", 3: "u1", 4: "u4"}, slots=5)
 _GROUP_LAYOUT: Final = Layout({}, slots=0)
+#: Spec version -> whether dimensions have names -> layout.
 _ARRAY_LAYOUTS: Final = {
-    False: Layout({0: "u4", 2: "u4", 3: "u4"}, slots=4),
-    True: Layout({0: "u4", 1: "u4", 2: "u4", 3: "u4"}, slots=4),
+    1: {
+        False: Layout({0: "u4", 2: "u4"}, slots=3),
+        True: Layout({0: "u4", 1: "u4", 2: "u4"}, slots=3),
+    },
+    2: {
+        False: Layout({0: "u4", 2: "u4", 3: "u4"}, slots=4),
+        True: Layout({0: "u4", 1: "u4", 2: "u4", 3: "u4"}, slots=4),
+    },
 }
 _DIM_LAYOUT: Final = Layout({0: "u8", 1: "u4"}, slots=2)
 _NAME_LAYOUT: Final = Layout({0: "u4"}, slots=1)
@@ -116,8 +123,8 @@ def _shapes_v2(arrays: Tables) -> tuple[Ragged, Ragged]:
     return lengths, Ragged(dims.scalars(1, "<u4"), lengths.starts, lengths.lengths)
 
 
-def write_nodes(writer: Writer, table: NodeTable) -> int:
-    """Lay out the nodes as spec version 2 wants them; the position of their vector."""
+def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
+    """Lay out the nodes; the position of their vector."""
     table = table.exact()
     vector = OffsetVectors.single(writer, len(table))
     records, positions = writer.tables(_NODE_LAYOUT, len(table))
@@ -128,7 +135,7 @@ def write_nodes(writer: Writer, table: NodeTable) -> int:
     shapes = (table.is_array & ~table.named, table.is_array & table.named)
     written = [
         _reserve_arrays(writer, contents, table, np.flatnonzero(rows), layout)
-        for rows, layout in zip(shapes, _ARRAY_LAYOUTS.values(), strict=True)
+        for rows, layout in zip(shapes, _ARRAY_LAYOUTS[spec_version].values(), strict=True)
     ]
     # All groups are one empty table, all empty vectors one vector: offsets may share a target.
     _, group = writer.table(_GROUP_LAYOUT)
@@ -137,7 +144,11 @@ def write_nodes(writer: Writer, table: NodeTable) -> int:
     none = OffsetVectors.single(writer, 0).positions
     for layout, arrays, places, rows in written:
         if len(rows):
-            link(arrays, layout, 0, places, none)
+            if spec_version == 1:
+                link(arrays, layout, 0, places, _write_shapes_v1(writer, table, rows))
+            else:
+                link(arrays, layout, 0, places, none)
+                _write_shapes(writer, table, layout, arrays, places, rows)
             _write_arrays(writer, table, layout, arrays, places, rows)
     link(records, _NODE_LAYOUT, 1, positions, writer.strings(writable(table.paths)))
     link(records, _NODE_LAYOUT, 2, positions, writer.vectors(writable(table.user_data)))
@@ -152,7 +163,30 @@ def _reserve_arrays(
     return layout, records, places, rows
 
 
-def _write_arrays(
+def _write_shapes_v1(writer: Writer, table: NodeTable, rows: I64) -> I64:
+    """Vectors of pairs of array length and chunk length; their positions.
+
+    Only the number of chunks is known. The smallest chunks that give it are written, as the reference does;
+    the true ones are in the Zarr metadata.
+    """
+    lengths = table.array_length.take(rows).compact()
+    counts = np.maximum(table.num_chunks.take(rows).compact().values, 1).astype(np.uint64)
+    chunks = lengths.values // counts + (lengths.values % counts > 0)
+    # In words of 8 bytes: one of padding and the count, then two a dimension, which so are aligned.
+    ranks = lengths.lengths
+    words = np.zeros(len(ranks) + 2 * len(chunks), "<u8")
+    heads = np.arange(len(ranks)) + 2 * (np.cumsum(ranks) - ranks)
+    is_head = np.zeros(len(words), bool)
+    is_head[heads] = True
+    words[heads] = ranks.astype(np.uint64) << np.uint64(32)
+    words[~is_head] = np.stack([lengths.values, chunks], axis=1).reshape(-1)
+    part, start = writer.reserve(words.nbytes, 8)
+    part[:] = words.view(np.uint8)
+    positions: I64 = start + 8 * heads + 4
+    return positions
+
+
+def _write_shapes(
     writer: Writer, table: NodeTable, layout: Layout, records: Any, places: I64, rows: I64
 ) -> None:
     lengths = table.array_length.take(rows).compact()
@@ -163,6 +197,11 @@ def _write_arrays(
     dims["f1"] = table.num_chunks.take(rows).compact().values
     shapes.fill(dim_places)
 
+
+def _write_arrays(
+    writer: Writer, table: NodeTable, layout: Layout, records: Any, places: I64, rows: I64
+) -> None:
+    lengths = table.array_length.take(rows)
     ids = table.manifests.take(rows).compact()
     refs = OffsetVectors(writer, ids.lengths)
     link(records, layout, 2, places, refs.positions)

@@ -38,7 +38,13 @@ from frazil.format.ops_log import (
 )
 from frazil.format.rows import OffsetVectors, require, unshared
 from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
-from frazil.format.snapshot_table import SnapshotEntry, SnapshotTable, read_snapshots, write_snapshots
+from frazil.format.snapshot_table import (
+    SnapshotEntry,
+    Snapshots,
+    SnapshotTable,
+    read_snapshots,
+    write_snapshots,
+)
 
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
@@ -48,7 +54,7 @@ _BEFORE, _CONFIG, _ENABLED, _DISABLED = 8, 9, 10, 11
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepoInfo:
-    """A repo info file (spec version 2).
+    """A repo info file (spec version 2), or what stands for it in a repository of version 1.
 
     branches, tags     name -> snapshot id
     deleted_tags       names that are never used again
@@ -65,10 +71,10 @@ class RepoInfo:
     """
 
     spec_version: int
-    branches: dict[str, bytes]
-    tags: dict[str, bytes]
-    deleted_tags: frozenset[str]
-    snapshots: SnapshotTable
+    branches: Mapping[str, bytes]
+    tags: Mapping[str, bytes]
+    deleted_tags: Set[str]
+    snapshots: Snapshots
     status: Status
     metadata: dict[str, Any]
     ops: OpsLog
@@ -124,6 +130,9 @@ def new_repo_info(
 
 def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     """The file. ``InternalError`` if a branch or tag names a snapshot that is not listed."""
+    snapshots = info.snapshots
+    if not isinstance(snapshots, SnapshotTable):
+        raise InternalError("only a repository of spec version 2 has a repo info file")
     optional = {
         _BEFORE: info.repo_before_updates is not None,
         _CONFIG: info.config is not None,
@@ -135,12 +144,12 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     writer = Writer()
     root, at = writer.table(layout)
     root["f0"] = _SPEC_VERSION
-    link(root, layout, 1, at, _write_refs(writer, info.tags, info.snapshots))
-    link(root, layout, 2, at, _write_refs(writer, info.branches, info.snapshots))
+    link(root, layout, 1, at, _write_refs(writer, info.tags, snapshots))
+    link(root, layout, 2, at, _write_refs(writer, info.branches, snapshots))
     deleted = OffsetVectors.single(writer, len(info.deleted_tags))
     deleted.fill(writer.strings(Ragged.of_text(sorted(info.deleted_tags))))
     link(root, layout, 3, at, deleted.positions)
-    link(root, layout, 4, at, write_snapshots(writer, info.snapshots))
+    link(root, layout, 4, at, write_snapshots(writer, snapshots))
     link(root, layout, 5, at, write_statuses(writer, Statuses.of([info.status])))
     write_metadata(writer, root, layout, 6, at, MetadataColumn.of([info.metadata]))
     link(root, layout, 7, at, write_ops(writer, info.ops))
@@ -234,6 +243,7 @@ __all__ = [
     "RepoInfo",
     "SnapshotEntry",
     "SnapshotTable",
+    "Snapshots",
     "Status",
     "UpdateKind",
     "decode_repo_info",

@@ -1,9 +1,8 @@
 """Snapshots: every array and group of one version of a repository.
 
 The nodes are columns (``NodeTable``), sorted by the raw bytes of their paths, as readers search for
-them. Old writers sorted by path component; so when reading no order is trusted. Files are written as spec
-version 2; those of version 1 are read, also inside migrated repositories: each file's header says which
-it is.
+them. Old writers sorted by path component; so when reading no order is trusted. Files of spec version
+1 also lie in repositories that were upgraded: each file's header says which it is.
 
     Snapshot   0 id  1 parent_id  2 nodes  3 flushed_at  4 message  5 metadata  6 manifest_files
                7 manifest_files_v2  8 extra
@@ -26,10 +25,21 @@ from frazil.format.metadata_items import MetadataColumn, read_metadata, write_me
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.nodes_codec import read_nodes, write_nodes
 from frazil.format.rows import OffsetVectors, require, structs
+from frazil.format.snapshot_table import SnapshotEntry
 
 _LAYOUT: Final = Layout(
     {0: f"V{OBJECT_ID_BYTES}", 2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}, slots=8
 )
+#: Version 1, of the root and of all others.
+_LAYOUTS_V1: Final = {
+    has_parent: Layout(
+        {0: f"V{OBJECT_ID_BYTES}"}
+        | ({1: f"V{OBJECT_ID_BYTES}"} if has_parent else {})
+        | {2: "u4", 3: "u8", 4: "u4", 5: "u4", 6: "u4"},
+        slots=7,
+    )
+    for has_parent in (False, True)
+}
 _FILE_LAYOUT: Final = Layout({0: f"V{OBJECT_ID_BYTES}", 1: "u8", 2: "u4"}, slots=3)
 #: ManifestFileInfo of version 1, a struct.
 _FILE_STRUCT: Final = np.dtype(
@@ -81,9 +91,12 @@ class ManifestFiles:
             )
         return int(self.size_bytes[row])
 
+    def take(self, rows: NDArray[Any]) -> ManifestFiles:
+        return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
+
     def sorted(self) -> ManifestFiles:
         order = np.argsort(id_keys(self.ids), kind="stable")
-        return ManifestFiles(self.ids[order], self.size_bytes[order], self.num_chunk_refs[order])
+        return self.take(order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +105,8 @@ class Snapshot:
 
     ``flushed_at`` is microseconds since 1970; ``metadata`` maps names to JSON-like values.
 
-    ``parent_id`` is only in files of spec version 1; in version 2 the repo info knows the parents.
+    ``parent_id`` is only in files of spec version 1 (None for the root); in version 2 the repo info knows
+    the parents.
     """
 
     id: bytes
@@ -106,29 +120,44 @@ class Snapshot:
 
 
 def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
-    """The file of a snapshot, as spec version 2 (``parent_id`` and ``spec_version`` are not looked at).
+    """The file of a snapshot, as its ``spec_version`` says; version 2 has no place for ``parent_id``.
 
     >>> file = encode_snapshot(initial_snapshot(1_700_000_000_000_000))
     >>> decode_snapshot(file, "snapshots/1CECHNKREP0F1RSTCMT0").message
     'Repository initialized'
     """
+    version = snapshot.spec_version
+    layout = _LAYOUT if version == 2 else _LAYOUTS_V1[snapshot.parent_id is not None]
     writer = Writer()
-    root, position = writer.table(_LAYOUT)
+    root, position = writer.table(layout)
     root["f0"] = np.void(snapshot.id)
+    if version == 1 and snapshot.parent_id is not None:
+        root["f1"] = np.void(snapshot.parent_id)
     root["f3"] = snapshot.flushed_at
-    link(root, _LAYOUT, 4, position, writer.string(snapshot.message))
-    write_metadata(writer, root, _LAYOUT, 5, position, MetadataColumn.of([snapshot.metadata]))
-    link(root, _LAYOUT, 6, position, OffsetVectors.single(writer, 0).positions)
-    files = snapshot.manifests.sorted()
+    link(root, layout, 4, position, writer.string(snapshot.message))
+    write_metadata(writer, root, layout, 5, position, MetadataColumn.of([snapshot.metadata], version))
+    (_write_files_v1 if version == 1 else _write_files_v2)(writer, root, layout, position, snapshot.manifests)
+    link(root, layout, 2, position, write_nodes(writer, snapshot.nodes, version))
+    return seal(writer.finish(position), FileType.SNAPSHOT, spec_version=version, level=level)
+
+
+def _write_files_v1(writer: Writer, root: Any, layout: Layout, position: Any, found: ManifestFiles) -> None:
+    files = found.sorted()
+    rows = np.zeros(len(files), _FILE_STRUCT)
+    rows["id"], rows["size"], rows["refs"] = structs(files.ids), files.size_bytes, files.num_chunk_refs
+    link(root, layout, 6, position, writer.vector(rows, alignment=8))
+
+
+def _write_files_v2(writer: Writer, root: Any, layout: Layout, position: Any, found: ManifestFiles) -> None:
+    files = found.sorted()
+    link(root, layout, 6, position, OffsetVectors.single(writer, 0).positions)
     vector = OffsetVectors.single(writer, len(files))
-    link(root, _LAYOUT, 7, position, vector.positions)
+    link(root, layout, 7, position, vector.positions)
     records, places = writer.tables(_FILE_LAYOUT, len(files))
     vector.fill(places)
     records["f0"] = structs(files.ids)
     records["f1"] = files.size_bytes
     records["f2"] = files.num_chunk_refs
-    link(root, _LAYOUT, 2, position, write_nodes(writer, snapshot.nodes))
-    return seal(writer.finish(position), FileType.SNAPSHOT, level=level)
 
 
 def decode_snapshot(data: Any, name: str) -> Snapshot:
@@ -166,7 +195,22 @@ def _read_files_v2(root: Tables) -> ManifestFiles:
     ).sorted()
 
 
-def initial_snapshot(flushed_at: int) -> Snapshot:
+def decode_entry(data: Any, name: str) -> SnapshotEntry:
+    """What a repo info would say of a snapshot of spec version 1: all but nodes and manifests."""
+    with reading(name):
+        _, payload = open_envelope(data, FileType.SNAPSHOT)
+        root = Buffer(payload).root()
+        require(root, "snapshot", 0, 4, 5)
+        return SnapshotEntry(
+            root.structs(0, OBJECT_ID_BYTES).tobytes(),
+            root.structs(1, OBJECT_ID_BYTES).tobytes() if root.present(1)[0] else None,
+            int(root.scalars(3, "<u8")[0]),
+            root.vectors(4).text(0),
+            read_metadata(root, 5, name, spec_version=1).load(0),
+        )
+
+
+def initial_snapshot(flushed_at: int, spec_version: int = 2) -> Snapshot:
     """What a new repository starts from.
 
     No nodes, the well-known id, metadata ``{"__icechunk": {"is_root": True}}``.
@@ -178,6 +222,7 @@ def initial_snapshot(flushed_at: int) -> Snapshot:
         dict(INITIAL_METADATA),
         NodeTable.from_nodes([]),
         ManifestFiles.empty(),
+        spec_version=spec_version,
     )
 
 
@@ -193,6 +238,7 @@ __all__ = [
     "Node",
     "NodeTable",
     "Snapshot",
+    "decode_entry",
     "decode_snapshot",
     "encode_snapshot",
     "initial_snapshot",

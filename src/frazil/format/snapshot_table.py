@@ -8,9 +8,9 @@ decoded when asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,57 @@ class SnapshotEntry:
     message: str
     metadata: dict[str, Any]
     pruned_ancestor_tx_logs: tuple[bytes, ...] = ()
+
+
+class Snapshots(Protocol):
+    """The snapshots of a repository, by row. A row number means something only to the object that gave it.
+
+    ``SnapshotTable`` has all of them. In a repository of spec version 1 nobody has: there the rows are those
+    that were looked for until now (``repository.snapshots_v1``).
+    """
+
+    def find(self, id_: bytes) -> int:
+        """Row of a snapshot, -1 if there is none."""
+
+    def find_many(self, ids: U8) -> I64:
+        """``find`` for ids of shape (k, 12)."""
+
+    def entry(self, row: int) -> SnapshotEntry:
+        """One row as a value."""
+
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        """``entry`` for many rows."""
+
+    def id_of(self, row: int) -> bytes:
+        """Id of a row's snapshot."""
+
+    def ids(self) -> U8:
+        """(n, 12)"""
+
+    def parents(self) -> NDArray[np.int32]:
+        """Row of each one's parent, -1 where there is none."""
+
+    def flushed_at(self) -> NDArray[np.uint64]:
+        """Microseconds since 1970, (n,)."""
+
+    def chain(self, row: int) -> I64:
+        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle."""
+
+    def parts(self, row: int) -> Iterator[I64]:
+        """``chain`` in parts that grow: most who ask want the newest few, some all."""
+
+    def added(self, entry: SnapshotEntry) -> Snapshots:
+        """With one more."""
+
+    def kept(
+        self,
+        keep: NDArray[np.bool_],
+        new_parents: Mapping[bytes, bytes | None],
+        pruned: Mapping[bytes, tuple[bytes, ...]],
+    ) -> Snapshots:
+        """Only some, with new parents and pruned lists for those named."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,23 +204,53 @@ class SnapshotTable:
         """Microseconds since 1970, (n,)."""
         return self._flushed
 
+    def pruned(self) -> Ragged:
+        """'V12' rows: ids of transaction logs that stand for expired ancestors, oldest first."""
+        return self._pruned
+
     def chain(self, row: int) -> NDArray[np.int64]:
-        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle.
+        """Rows from this snapshot to the root, itself first. ``FormatError`` on a cycle."""
+        return next(self.chains([row]))
+
+    def chains(self, rows: Iterable[int]) -> Iterator[NDArray[np.int64]]:
+        """``chain`` for each of many rows.
 
         Pointer jumping: when the first k rows are known, and the k-th ancestor of every row is, the next k
-        rows are one gather away. So a walk costs as many gathers as its length has binary digits.
+        rows are one gather away. So a walk costs as many gathers as its length has binary digits, and all
+        walks share the ancestors.
         """
         count = len(self)
         # The parent of the root, and its parent, is a row behind the table.
+        jumps = [np.append(np.where(self._parents < 0, count, self._parents), count)]
+        for row in rows:
+            walk = np.array([row], np.int64)
+            step = 0
+            while walk[-1] != count:
+                if len(walk) > count:
+                    id_ = id_to_text(self.id_of(row))
+                    raise FormatError(f"{self._source}: the ancestors of snapshot {id_} form a cycle")
+                if step == len(jumps):
+                    jumps.append(jumps[-1][jumps[-1]])
+                walk = np.concatenate([walk, jumps[step][walk]])
+                step += 1
+            yield walk[: int(np.argmax(walk == count))]
+
+    def reachable(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which snapshots are among these rows or their ancestors; bool (n,). Pointer jumping, as above."""
+        count = len(self)
         ancestors = np.append(np.where(self._parents < 0, count, self._parents), count)
-        rows = np.array([row], np.int64)
-        while rows[-1] != count:
-            if len(rows) > count:
-                id_ = id_to_text(self.id_of(row))
-                raise FormatError(f"{self._source}: the ancestors of snapshot {id_} form a cycle")
-            rows = np.concatenate([rows, ancestors[rows]])
+        reached = np.zeros(count + 1, bool)
+        reached[rows] = True
+        for _ in range(count.bit_length()):
+            reached[ancestors[reached]] = True
             ancestors = ancestors[ancestors]
-        return rows[: int(np.argmax(rows == count))]
+        return reached[:count]
+
+    def parts(self, row: int) -> Iterator[I64]:
+        """``chain`` in parts that grow: most who ask want the newest few, some all."""
+        rows = self.chain(row)
+        ends = np.minimum(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
+        return iter(np.split(rows, np.unique(ends)))
 
     def added(self, entry: SnapshotEntry) -> SnapshotTable:
         """With one more; parents' rows are renumbered.
@@ -228,6 +309,10 @@ class SnapshotTable:
             lists.take(keep),
             self._source,
         )
+
+    def relinked(self, parents: NDArray[np.int32], pruned: Ragged) -> SnapshotTable:
+        """With other parents (rows) and pruned lists for all."""
+        return replace(self, _parents=parents, _pruned=pruned)
 
     def _row(self, id_: bytes) -> int:
         row = self.find(id_)
@@ -290,4 +375,4 @@ def write_snapshots(writer: Writer, table: SnapshotTable) -> int:
     return int(vector.positions[0])
 
 
-__all__ = ["SnapshotEntry", "SnapshotTable", "read_snapshots", "write_snapshots"]
+__all__ = ["SnapshotEntry", "SnapshotTable", "Snapshots", "read_snapshots", "write_snapshots"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.errors import FormatError
+from frazil.errors import ErrorKind, FormatError
 from frazil.format.columns import U8, U32, Ragged
 from frazil.format.coordinates import (
     by_rank,
@@ -81,8 +81,10 @@ _ARRAY: Final = Layout({_NODE_ID: "V8", _CHUNKS: "u4"}, 2)
 _MOVE: Final = Layout({_FROM: "u4", _TO: "u4", _MOVED_ID: "V8", _MOVED_TYPE: "u1"}, 4)
 
 
-def encode_transaction_log(log: TransactionLog, *, level: int = 3) -> bytes:
+def encode_transaction_log(log: TransactionLog, *, level: int = 3, spec_version: int = 2) -> bytes:
     """The bytes of a log's file. Ids, arrays, coordinates and moves are sorted here if they are not."""
+    if spec_version == 1 and log.moves:
+        raise FormatError("spec version 1 has no moved nodes", ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION)
     writer = Writer()
     root, root_at = writer.table(_LOG)
     root[f"f{_ID}"] = np.void(log.id)
@@ -92,7 +94,7 @@ def encode_transaction_log(log: TransactionLog, *, level: int = 3) -> bytes:
     link(root, _LOG, _UPDATED_CHUNKS, root_at, _write_chunks(writer, log.updated_chunks))
     moves = sorted(log.moves, key=lambda move: move.target.split("/"))
     link(root, _LOG, _MOVES, root_at, _write_moves(writer, moves))
-    return seal(writer.finish(root_at), FileType.TRANSACTION_LOG, level=level)
+    return seal(writer.finish(root_at), FileType.TRANSACTION_LOG, spec_version=spec_version, level=level)
 
 
 def _sorted_ids(ids: U8) -> U8:

@@ -11,12 +11,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import Manifest, decode_manifest
+from frazil.format.metadata_items import MetadataColumn
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.format.transaction_log import TransactionLog, decode_transaction_log
 from frazil.repository.update import LastSeen
@@ -111,6 +112,11 @@ class Assets:
             return manifest, _weight(manifest)
 
         return self._manifests.get(id_, fetch)
+
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """One that was just written."""
+        metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
+        self._snapshots.keep(snapshot.id, replace(snapshot, metadata=metadata), len(snapshot.nodes) + 1)
 
     def keep_manifest(self, manifest: Manifest) -> None:
         """One that was just written: whoever goes on from there need not read it."""

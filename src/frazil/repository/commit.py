@@ -116,6 +116,7 @@ def end_session(
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
     context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
+    context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
     return snapshot.id
@@ -168,7 +169,7 @@ def write_version(
     id_ = new_object_id()
     nodes, written = write_manifests(context, puts, parent, changes)
     # Later than the parent, whatever this machine's clock says.
-    before = int(info.snapshots.flushed_at()[require_snapshot(info, parent.id)])
+    before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
         id=id_,
         flushed_at=max(now_us(), before + 1),
@@ -176,13 +177,18 @@ def write_version(
         metadata=metadata,
         nodes=nodes,
         manifests=manifest_files(parent.manifests, nodes, written),
+        parent_id=parent.id,
+        spec_version=context.spec_version,
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
     if amended is not None:
         log = joined(amended, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
-    puts.put(transaction_key(id_), lambda: encode_transaction_log(log, level=level))
+    puts.put(
+        transaction_key(id_),
+        lambda: encode_transaction_log(log, level=level, spec_version=context.spec_version),
+    )
     return snapshot, written
 
 
@@ -264,7 +270,9 @@ def _put_manifests(
     manifests = [Manifest(new_object_id(), arrays) for arrays in share(updates)]
 
     def encoder(manifest: Manifest) -> Callable[[], bytes]:
-        return lambda: encode_manifest(manifest, level=level, locations=locations)
+        return lambda: encode_manifest(
+            manifest, level=level, locations=locations, spec_version=context.spec_version
+        )
 
     sizes = [puts.put(manifest_key(each.id), encoder(each)) for each in manifests]
     return [

@@ -4,8 +4,9 @@ Three layers are merged when a repository opens: what the caller says, over what
 repository, over what its kind of storage does by default (``opened_with``). Persisting is in
 ``config_document``; what finally holds, with no None left, is in ``effective``.
 
-Frazil adds two settings of its own, ``packing`` and ``session_lifetime``. They are persisted beside the
-others, where the reference neither reads nor disturbs them (but its ``save_config`` drops them).
+Frazil adds settings of its own: ``packing``, ``chunks``, ``session_lifetime`` and ``fast_forward_timeout``.
+They are persisted beside the others, where the reference neither reads nor disturbs them (but its
+``save_config`` drops them).
 """
 
 from __future__ import annotations
@@ -141,6 +142,33 @@ class PackingConfig(Settings):
     }
 
 
+@dataclass(slots=True, repr=False)
+class ChunksConfig(Settings):
+    """How chunks are stored (Frazil only; every reader of the format reads them).
+
+    With ``deduplicate``, chunk files are named by the SHA-256 of their bytes, and bytes that are stored
+    already are not stored again: whoever wrote them, in whatever session. Chunks that are packed
+    (``PackingConfig``) are recognised within one session. ``compare`` (on unless turned off) reads what was
+    found before trusting it: leave it on where others choose the bytes that you write.
+    """
+
+    deduplicate: bool | None = None
+    compare: bool | None = None
+
+    shown_as: ClassVar[str] = "config.ChunksConfig"
+    _fields: ClassVar[dict[str, Default | None]] = {"deduplicate": Default(False), "compare": Default(True)}
+    _checks: ClassVar[dict[str, Check]] = {"deduplicate": instance(bool), "compare": instance(bool)}
+
+
+def _timeout(name: str, value: Any) -> None:
+    instance(timedelta)(name, value)
+    if value is not None and not timedelta(0) <= value <= MAX_SESSION_LIFETIME:
+        raise InvalidInputError(
+            f"{name}: expected nothing to {MAX_SESSION_LIFETIME}, found {value}",
+            ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        )
+
+
 def _lifetime(name: str, value: Any) -> None:
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
@@ -169,7 +197,9 @@ class RepositoryConfig(Settings):
     """Configuration of a repository. Every field is optional and can be assigned.
 
     ``virtual_chunk_containers`` are keyed by their ``url_prefix``. ``session_lifetime`` is at most 7 days;
-    a commit of an older session is refused.
+    a commit of an older session is refused. ``fast_forward_timeout``: for so long a commit that meets others
+    goes on top of them if there is no conflict, and tries again (nothing: it raises ``ConflictError`` at
+    once).
 
     >>> config = RepositoryConfig(inline_chunk_threshold_bytes=0)
     >>> config.compression = CompressionConfig(level=9)
@@ -189,6 +219,8 @@ class RepositoryConfig(Settings):
     num_updates_per_repo_info_file: int | None
     max_concurrent_decodes: int | None
     packing: PackingConfig | None
+    chunks: ChunksConfig | None
+    fast_forward_timeout: timedelta | None
     session_lifetime: timedelta | None
     previous_file: str | None
 
@@ -206,6 +238,8 @@ class RepositoryConfig(Settings):
         "repo_update_retries": Default(RepoUpdateRetryConfig()),
         "virtual_chunk_containers": None,
         "packing": Default(PackingConfig()),
+        "chunks": Default(ChunksConfig()),
+        "fast_forward_timeout": Default(str(timedelta(0))),
         "session_lifetime": Default(str(DEFAULT_SESSION_LIFETIME)),
     }
     _checks: ClassVar[dict[str, Check]] = {
@@ -221,6 +255,8 @@ class RepositoryConfig(Settings):
         "repo_update_retries": instance(RepoUpdateRetryConfig),
         "virtual_chunk_containers": _containers,
         "packing": instance(PackingConfig),
+        "chunks": instance(ChunksConfig),
+        "fast_forward_timeout": _timeout,
         "session_lifetime": _lifetime,
     }
 
@@ -239,6 +275,8 @@ class RepositoryConfig(Settings):
         max_concurrent_decodes: int | None = None,
         *,
         packing: PackingConfig | None = None,
+        chunks: ChunksConfig | None = None,
+        fast_forward_timeout: timedelta | None = None,
         session_lifetime: timedelta | None = None,
     ) -> None:
         self.inline_chunk_threshold_bytes = inline_chunk_threshold_bytes
@@ -253,6 +291,8 @@ class RepositoryConfig(Settings):
         self.num_updates_per_repo_info_file = num_updates_per_repo_info_file
         self.max_concurrent_decodes = max_concurrent_decodes
         self.packing = packing
+        self.chunks = chunks
+        self.fast_forward_timeout = fast_forward_timeout
         self.session_lifetime = session_lifetime
         self.previous_file = None
 

@@ -34,6 +34,7 @@ from frazil.repository.conditions import (
 )
 from frazil.repository.config import (
     CachingConfig,
+    ChunksConfig,
     CompressionAlgorithm,
     CompressionConfig,
     PackingConfig,
@@ -65,6 +66,12 @@ class Form:
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
+
+
+class Variant(dict[str, Any]):
+    """A map of one key, the tag of a variant. In YAML, where tags have a form of their own, it has to be told
+    from other maps.
+    """
 
 
 class _Unexpected(Exception):
@@ -138,7 +145,7 @@ def _variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
     def write(value: Any) -> Any:
         tag = tags[type(value)]
         form = table[tag][1]
-        return tag if form is None else {tag: form.write(value)}
+        return tag if form is None else Variant({tag: form.write(value)})
 
     def read(value: Any) -> Any:
         if isinstance(value, str):
@@ -196,8 +203,8 @@ def _bound(side: Any, tag: str) -> int | None:
 
 NUM_REFS: Final = Form(
     lambda value: {
-        "from": "Unbounded" if value.from_refs is None else {"Included": value.from_refs},
-        "to": "Unbounded" if value.to_refs is None else {"Excluded": value.to_refs},
+        "from": "Unbounded" if value.from_refs is None else Variant(Included=value.from_refs),
+        "to": "Unbounded" if value.to_refs is None else Variant(Excluded=value.to_refs),
     },
     lambda value: ManifestPreloadCondition.num_refs(
         _bound(_as_map(value).get("from"), "Included"), _bound(value.get("to"), "Excluded")
@@ -413,16 +420,22 @@ CONFIG: Final = _plain(
     virtual_chunk_containers=CONTAINERS,
 )
 
-PACKING: Final = _plain(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")
-
 
 def _seconds(value: Any) -> timedelta:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise _Unexpected(f"expected a number of seconds, found {value!r:.80}")
     return timedelta(seconds=value)
 
 
 SECONDS: Final = Form(lambda value: value.total_seconds(), _seconds)
+
+#: Field of the configuration -> key below ``frazil``, and its form.
+OWN: Final[dict[str, tuple[str, Form]]] = {
+    "packing": ("packing", _plain(PackingConfig, "enabled", "pack_size_bytes", "threshold_bytes")),
+    "chunks": ("chunks", _plain(ChunksConfig, "compare", "deduplicate")),
+    "fast_forward_timeout": ("fast_forward_timeout_seconds", SECONDS),
+    "session_lifetime": ("session_lifetime_seconds", SECONDS),
+}
 
 
 def to_document(config: RepositoryConfig) -> dict[str, Any]:
@@ -433,11 +446,9 @@ def to_document(config: RepositoryConfig) -> dict[str, Any]:
     """
     document: dict[str, Any] = CONFIG.write(config)
     document["previous_file"] = config.previous_file
-    if config.packing is not None or config.session_lifetime is not None:
-        document["frazil"] = {
-            "packing": _write(PACKING, config.packing),
-            "session_lifetime_seconds": _write(SECONDS, config.session_lifetime),
-        }
+    own = {key: _write(form, getattr(config, name)) for name, (key, form) in OWN.items()}
+    if any(value is not None for value in own.values()):
+        document["frazil"] = own
     return document
 
 
@@ -452,9 +463,8 @@ def from_document(document: Any) -> RepositoryConfig:
         config.previous_file = None if previous_file is None else _as_text(previous_file)
         own = document.get("frazil")
         if own is not None:
-            config.packing = _read(PACKING, "frazil.packing", _as_map(own).get("packing"))
-            lifetime = own.get("session_lifetime_seconds")
-            config.session_lifetime = _read(SECONDS, "frazil.session_lifetime_seconds", lifetime)
+            for name, (key, form) in OWN.items():
+                setattr(config, name, _read(form, f"frazil.{key}", _as_map(own).get(key)))
     except (_Unexpected, InvalidInputError, TypeError) as error:
         raise FormatError(
             f"configuration of the repository: {error}", ErrorKind.CONFIG_DESERIALIZATION

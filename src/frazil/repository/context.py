@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
 
+from frazil.chunks.content import ContentSettings, ContentStore
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
 from frazil.repository.attribution import Attribution
-from frazil.repository.clock import new_object_id
+from frazil.repository.catalog import Begun, Catalog, needs_version_2
+from frazil.repository.clock import new_object_id, now_us
+from frazil.repository.collecting import CollectionWatch
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.effective import Effective
-from frazil.repository.update import Attempt, Change, RetryPolicy, begin, read_repo_info, update_repo_info
+from frazil.repository.update import Change
 from frazil.storage.base import Storage
+
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,31 +32,46 @@ class Context:
     settings: Effective
     assets: Assets
     virtual: VirtualSources
+    catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
 
-    def update(self, change: Change, begun: Attempt | None = None) -> RepoInfo:
-        """Change the repository; see ``repository.update``."""
-        settings, retries = self.settings, self.settings.repo_update_retries
-        return update_repo_info(
-            self.storage,
-            change,
-            policy=RetryPolicy(retries.max_tries, retries.initial_backoff_ms, retries.max_backoff_ms),
-            keep=settings.num_updates_per_repo_info_file,
-            level=settings.compression_level,
-            last_seen=self.assets.last_seen,
-            begun=begun,
-        )
+    @property
+    def spec_version(self) -> int:
+        """Of the repository, and of the files that are written to it."""
+        return self.catalog.spec_version
 
-    def begin(self) -> Attempt:
+    def require_version_2(self) -> None:
+        """``FormatError`` (``unsupported-spec-version``) in a repository of version 1."""
+        if self.spec_version < 2:
+            raise needs_version_2()
+
+    def update(self, change: Change, begun: Begun | None = None) -> RepoInfo:
+        """Change the repository; see ``repository.update``."""
+        return self.catalog.update(change, self.settings, begun)
+
+    def begin(self) -> Begun:
         """The first attempt of an update."""
-        return begin(self.storage, self.assets.last_seen)
+        return self.catalog.begin()
 
     def repo_info(self) -> RepoInfo:
         """The repo info as it is now."""
-        return read_repo_info(self.storage, self.assets.last_seen)[0]
+        return self.catalog.repo_info()
 
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""
         settings = self.settings
         packs = PackSettings(settings.packing, settings.pack_threshold_bytes, settings.pack_size_bytes)
-        return ChunkWriter(self.storage, packs, new_object_id)
+        return ChunkWriter(self.storage, packs, new_object_id, content=self._content())
+
+    def _content(self) -> ContentStore | None:
+        settings = self.settings
+        if not settings.deduplicate:
+            return None
+        lifetime = settings.session_lifetime // _MICROSECOND
+        return ContentStore(
+            self.storage,
+            ContentSettings(lifetime, settings.compare_found_chunks),
+            new_object_id,
+            now_us,
+            CollectionWatch(self.catalog.repo_info),
+        )

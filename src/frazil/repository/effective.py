@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from frazil.repository.conditions import ManifestPreloadCondition
@@ -10,6 +11,7 @@ from frazil.repository.config import (
     DEFAULT_SESSION_LIFETIME,
     REPO_UPDATE_RETRIES,
     CachingConfig,
+    ChunksConfig,
     CompressionConfig,
     PackingConfig,
     RepositoryConfig,
@@ -28,7 +30,6 @@ from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import timedelta
 
     from frazil.repository.virtual_values import VirtualChunkContainer
 
@@ -102,6 +103,9 @@ class Effective:
     packing: bool
     pack_threshold_bytes: int
     pack_size_bytes: int
+    deduplicate: bool
+    compare_found_chunks: bool
+    fast_forward_timeout: timedelta
     session_lifetime: timedelta
     storage: StorageSettings
     virtual_chunk_containers: Mapping[str, VirtualChunkContainer]
@@ -118,6 +122,7 @@ class Effective:
             manifest.virtual_chunk_location_compression, ManifestVirtualChunkLocationCompressionConfig()
         )
         packing = _or(config.packing, PackingConfig())
+        chunks = _or(config.chunks, ChunksConfig())
         return Effective(
             inline_chunk_threshold_bytes=_or(config.inline_chunk_threshold_bytes, 512),
             get_partial_values_concurrency=_or(config.get_partial_values_concurrency, 10) or 1,
@@ -144,6 +149,9 @@ class Effective:
             packing=_or(packing.enabled, True),
             pack_threshold_bytes=_or(packing.threshold_bytes, 1024 * 1024),
             pack_size_bytes=_or(packing.pack_size_bytes, 16 * 1024 * 1024),
+            deduplicate=_or(chunks.deduplicate, False),
+            compare_found_chunks=_or(chunks.compare, True),
+            fast_forward_timeout=_or(config.fast_forward_timeout, timedelta(0)),
             session_lifetime=_or(config.session_lifetime, DEFAULT_SESSION_LIFETIME),
             storage=_or(config.storage, StorageSettings()),
             virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),

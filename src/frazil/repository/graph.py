@@ -101,7 +101,6 @@ def _colour(lane: int) -> str:
 def ancestry_graph(info: RepoInfo, tips: Iterable[bytes], *, plain: bool = False) -> AncestryGraph:
     """Draw the snapshots that ``tips`` reach, each with its branches and tags."""
     table = info.snapshots
-    parents, times = table.parents().tolist(), table.flushed_at().tolist()
     names: dict[bytes, list[str]] = {}
     for refs in (info.branches, info.tags):
         for name in sorted(refs):
@@ -109,6 +108,8 @@ def ancestry_graph(info: RepoInfo, tips: Iterable[bytes], *, plain: bool = False
     reached: set[int] = set()
     for id_ in tips:
         reached.update(table.chain(require_snapshot(info, id_)).tolist())
+    # Behind the walk: a table that is read on demand has no rows before.
+    parents, times = table.parents().tolist(), table.flushed_at().tolist()
     lanes: list[int] = []  # the snapshot that each lane leads to
     dots: list[Dot] = []
     for row in sorted(reached, key=times.__getitem__, reverse=True):

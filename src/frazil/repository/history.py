@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-import numpy as np
-
 from frazil.changes.diff import Changes, compose
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError, StorageError
 from frazil.format.ids import id_to_text
@@ -20,26 +18,24 @@ from frazil.storage.base import Storage
 
 
 def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
-    """The snapshot and all before it, newest first, in parts. Most who ask want the newest few, some all:
-    the parts grow.
-    """
-    rows = info.snapshots.chain(require_snapshot(info, id_))
-    ends = np.minimum(8 * 2 ** np.arange(len(rows).bit_length()), len(rows))
-    parts = np.split(rows, np.unique(ends))
+    """The snapshot and all before it, newest first, in parts."""
+    parts = info.snapshots.parts(require_snapshot(info, id_))
     return map(list, map(info.snapshots.entries, parts))
 
 
 def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
     """The newest snapshot of a branch's history that is not younger than ``when_us``."""
-    rows = info.snapshots.chain(require_snapshot(info, tip))
-    times = info.snapshots.flushed_at()[rows]
-    old_enough = rows[times <= when_us]
-    if not len(old_enough):
-        raise SnapshotNotFoundError(
-            f"no snapshot at or before {when_us} us: the first one is of {int(times[-1])} us",
-            ErrorKind.NO_SNAPSHOT_AT_TIME,
-        )
-    return info.snapshots.id_of(int(old_enough[0]))
+    oldest = 0
+    for rows in info.snapshots.parts(require_snapshot(info, tip)):
+        times = info.snapshots.flushed_at()[rows]
+        old_enough = rows[times <= when_us]
+        if len(old_enough):
+            return info.snapshots.id_of(int(old_enough[0]))
+        oldest = int(times[-1]) if len(times) else oldest
+    raise SnapshotNotFoundError(
+        f"no snapshot at or before {when_us} us: the first one is of {oldest} us",
+        ErrorKind.NO_SNAPSHOT_AT_TIME,
+    )
 
 
 def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:

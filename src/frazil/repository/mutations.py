@@ -30,6 +30,7 @@ from frazil.format.repo_info import (
     UpdateKind,
 )
 from frazil.repository.feature_flags import CREATE_TAG, DELETE_TAG, Flag, is_enabled
+from frazil.repository.refs_v1 import with_ref
 from frazil.repository.update import Change, Changed
 
 MAIN = "main"
@@ -101,8 +102,11 @@ def create_branch(name: str, snapshot: bytes) -> Change:
         _require_name(name)
         require_snapshot(info, snapshot)
         if name in info.branches:
+            if info.spec_version == 1:  # where the reference calls it so
+                found = id_to_text(info.branches[name])
+                raise ConflictError(None, found, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
             raise AlreadyExistsError(f"branch `{name}` already exists", ErrorKind.BRANCH_ALREADY_EXISTS)
-        return replace(info, branches={**info.branches, name: snapshot})
+        return replace(info, branches=with_ref(info.branches, name, snapshot))
 
     return _change(UpdateKind.BRANCH_CREATED, make, name=name)
 
@@ -116,7 +120,7 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
         require_snapshot(info, snapshot)
         if expected is not None and tip != expected:
             raise ConflictError(id_to_text(expected), id_to_text(tip), kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
-        after = replace(info, branches={**info.branches, name: snapshot})
+        after = replace(info, branches=with_ref(info.branches, name, snapshot))
         return Changed(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
     return change
@@ -128,7 +132,7 @@ def delete_branch(name: str) -> Change:
         if name == MAIN:
             raise SessionStateError("the branch `main` cannot be deleted", ErrorKind.CANNOT_DELETE_MAIN)
         tip = branch_tip(info, name)
-        branches = {known: id_ for known, id_ in info.branches.items() if known != name}
+        branches = with_ref(info.branches, name, None)
         entry = OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip)
         return Changed(replace(info, branches=branches), entry)
 
@@ -148,9 +152,9 @@ def create_tag(name: str, snapshot: bytes) -> Change:
         if name in info.deleted_tags:
             raise AlreadyExistsError(
                 f"tag `{name}` was deleted, and a tag's name is never used again",
-                ErrorKind.TAG_PREVIOUSLY_DELETED,
+                ErrorKind.TAG_ALREADY_EXISTS if info.spec_version == 1 else ErrorKind.TAG_PREVIOUSLY_DELETED,
             )
-        return replace(info, tags={**info.tags, name: snapshot})
+        return replace(info, tags=with_ref(info.tags, name, snapshot))
 
     return _change(UpdateKind.TAG_CREATED, make, name=name)
 
@@ -160,7 +164,7 @@ def delete_tag(name: str) -> Change:
         require_online(info)
         require_flag(info, DELETE_TAG)
         target = tag_target(info, name)
-        tags = {known: id_ for known, id_ in info.tags.items() if known != name}
+        tags = with_ref(info.tags, name, None)
         after = replace(info, tags=tags, deleted_tags=info.deleted_tags | {name})
         return Changed(after, OpsEntry(UpdateKind.TAG_DELETED, now, name=name, previous_snapshot=target))
 
@@ -225,7 +229,7 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
         if branch is None:
             return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
         require_tip(info, branch, base)
-        after = replace(after, branches={**info.branches, branch: entry.id})
+        after = replace(after, branches=with_ref(info.branches, branch, entry.id))
         told = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
         if entry.parent != base:
             told = replace(told, kind=UpdateKind.COMMIT_AMENDED, previous_snapshot=base)
@@ -237,6 +241,8 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     """``ConflictError`` unless ``parent`` is the branch's tip."""
     tip = info.branches.get(branch)
+    if tip is None and info.spec_version == 1:
+        raise ConflictError(id_to_text(parent))
     if tip is None:
         raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:

@@ -1,8 +1,11 @@
-"""Files of a commit on their way to storage, side by side.
+"""Files of a commit on their way to storage, together.
 
 A file costs a round trip on an object store and a flush of the disk on a local one, whatever its size. The
 files of a commit refer to each other by ids and sizes, which are known before anything is stored, so all of
 them can be on their way at once; only the one conditional write comes after them.
+
+On an object store each is sent by a thread. On a local disk threads cost more than they save: the files are
+made first and flushed last (``Storage.put_many``), and only many of them are encoded side by side.
 """
 
 from __future__ import annotations
@@ -10,26 +13,54 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Protocol
 
 from frazil.storage.base import Storage
 
 _WRITERS = 8
+#: Encoded files that wait to be stored together, in bytes.
+_TOGETHER = 32 << 20
+#: So few files are encoded one after the other: a snapshot and a transaction log, or one manifest.
+_ALONE = 2
 
 
-class Puts:
+class Puts(Protocol):
     """What goes on in the block of ``putting``."""
-
-    def __init__(self, storage: Storage, pool: ThreadPoolExecutor) -> None:
-        self._storage = storage
-        self._pool = pool
-        self._running: list[Future[None]] = []
 
     def run(self, action: Callable[[], None]) -> None:
         """Something else that has to be done by the end of the block."""
-        self._running.append(self._pool.submit(action))
 
     def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
         """Encode a file and store it; its size, as soon as that is known."""
+
+
+@contextmanager
+def putting(storage: Storage) -> Iterator[Puts]:
+    """A block at whose end all that was put is durable; raises the first error there."""
+    with _Local(storage) if storage.is_local else _Remote(storage) as puts:
+        yield puts
+        puts.wait()
+
+
+class _Remote:
+    """Each file and action in a thread."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._pool = ThreadPoolExecutor(_WRITERS, "frazil-commit")
+        self._running: list[Future[None]] = []
+
+    def __enter__(self) -> _Remote:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # After an error nobody needs the files that have not begun.
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, action: Callable[[], None]) -> None:
+        self._running.append(self._pool.submit(action))
+
+    def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
         size: Future[int] = Future()
 
         def work() -> None:
@@ -49,14 +80,66 @@ class Puts:
             running.result()
 
 
-@contextmanager
-def putting(storage: Storage) -> Iterator[Puts]:
-    """A block at whose end all that was put is durable; raises the first error there."""
-    pool = ThreadPoolExecutor(_WRITERS, "frazil-commit")
-    try:
-        puts = Puts(storage, pool)
-        yield puts
-        puts.wait()
-    finally:
-        # After an error nobody needs the files that have not begun.
-        pool.shutdown(cancel_futures=True)
+class _Local:
+    """Files are encoded when a size is asked for, and stored at the end."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._actions: list[Callable[[], None]] = []
+        self._plain: list[tuple[str, Callable[[], bytes], _Size]] = []
+        self._encoded: list[tuple[str, bytes]] = []
+        self._waiting = 0
+
+    def __enter__(self) -> _Local:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def run(self, action: Callable[[], None]) -> None:
+        self._actions.append(action)
+
+    def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
+        size = _Size(self._encode)
+        self._plain.append((key, encode, size))
+        return size
+
+    def wait(self) -> None:
+        self._encode()
+        for action in self._actions:
+            action()
+        self._store()
+
+    def _encode(self) -> None:
+        plain, self._plain = self._plain, []
+        encoders = [encode for _, encode, _ in plain]
+        if len(encoders) <= _ALONE:
+            self._keep(plain, (encode() for encode in encoders))
+            return
+        with ThreadPoolExecutor(_WRITERS, "frazil-commit") as pool:
+            self._keep(plain, pool.map(lambda encode: encode(), encoders))
+
+    def _keep(self, plain: list[tuple[str, Callable[[], bytes], _Size]], encoded: Iterator[bytes]) -> None:
+        for (key, _, size), data in zip(plain, encoded, strict=True):
+            size.set_result(len(data))
+            self._encoded.append((key, data))
+            self._waiting += len(data)
+            if self._waiting > _TOGETHER:
+                self._store()
+
+    def _store(self) -> None:
+        files, self._encoded, self._waiting = self._encoded, [], 0
+        self._storage.put_many(files)
+
+
+class _Size(Future[int]):
+    """The size of a file that is encoded when it is asked for."""
+
+    def __init__(self, encode: Callable[[], None]) -> None:
+        super().__init__()
+        self._encode = encode
+
+    def result(self, timeout: float | None = None) -> int:
+        if not self.done():
+            self._encode()
+        return super().result(timeout)

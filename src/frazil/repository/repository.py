@@ -16,7 +16,6 @@ from frazil.chunks.virtual import Container, VirtualSources
 from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
-    FormatError,
     InvalidInputError,
     ReadOnlyError,
     RepositoryNotFoundError,
@@ -31,6 +30,8 @@ from frazil.repository import mutations, present
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
+from frazil.repository.catalog import Catalog, CatalogV2
+from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
@@ -55,7 +56,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, ObjectInfo, Refused, Storage
+from frazil.storage.base import IfAbsent, ObjectInfo, Refused, Storage, Version
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import open_foreign
 from frazil.storage.probe import PROBES, probe_conditions
@@ -119,7 +120,7 @@ class Repository(Upkeep, Inspection, Integration):
         bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
         if the storage does not keep the conditions that make commits safe.
         """
-        _require_version_2(spec_version)
+        version = _version_to_create(spec_version)
         storage = _attributed(storage, attribution)
         _require_writable(storage)
         if storage.is_whole_bucket:
@@ -133,10 +134,15 @@ class Repository(Upkeep, Inspection, Integration):
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         document = None if config is None or config == RepositoryConfig() else to_document(config)
-        context = _context(storage, config, None, authorize_virtual_chunk_access, attribution)
+        context = _context(
+            storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
+        )
         storage = context.storage
         if not storage.is_local:
             probe_conditions(storage)
+        if isinstance(context.catalog, CatalogV1):
+            context.catalog.create(document, context.settings.compression_level)
+            return cls(context)
         level = context.settings.compression_level
         now = now_us()
         storage.put(snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level))
@@ -173,10 +179,24 @@ class Repository(Upkeep, Inspection, Integration):
         try:
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
-            _refuse_old_versions(storage)
-            raise
-        saved = None if info.config is None else from_document(info.config)
-        return cls(_context(storage, config, saved, authorize_virtual_chunk_access, attribution))
+            if storage.head(V1_MAIN) is None:
+                raise
+            saved, version = read_config_v1(storage)
+            context = _context(
+                storage,
+                config,
+                saved,
+                authorize_virtual_chunk_access,
+                1,
+                version,
+                attribution,
+            )
+        else:
+            saved = None if info.config is None else from_document(info.config)
+            context = _context(
+                storage, config, saved, authorize_virtual_chunk_access, attribution=attribution
+            )
+        return cls(context)
 
     @classmethod
     def open_or_create(
@@ -209,12 +229,17 @@ class Repository(Upkeep, Inspection, Integration):
         """Whether there is a repository in ``storage``."""
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        return storage.head(REPO) is not None or storage.head(_V1_MAIN) is not None
+        return storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
         """The configuration that the repository has saved; None if it has none."""
-        info, _, _ = read_repo_info(storage)
+        try:
+            info, _, _ = read_repo_info(storage)
+        except RepositoryNotFoundError:
+            if storage.head(V1_MAIN) is None:
+                raise
+            return read_config_v1(storage)[0]
         return None if info.config is None else from_document(info.config)
 
     @staticmethod
@@ -226,7 +251,7 @@ class Repository(Upkeep, Inspection, Integration):
             storage = storage.with_settings(storage_settings)
         if storage.head(REPO) is not None:
             return SpecVersion.v2
-        return SpecVersion.v1 if storage.head(_V1_MAIN) is not None else None
+        return SpecVersion.v1 if storage.head(V1_MAIN) is not None else None
 
     def reopen(
         self,
@@ -234,6 +259,15 @@ class Repository(Upkeep, Inspection, Integration):
         authorize_virtual_chunk_access: Authorized | None = None,
     ) -> Self:
         """Another handle on this repository, with another configuration."""
+        return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
+
+    def _at_version(
+        self,
+        spec_version: int,
+        config: RepositoryConfig | None = None,
+        authorize_virtual_chunk_access: Authorized | None = None,
+    ) -> Self:
+        """Another handle on this repository, which has this spec version now."""
         context = self._context
         credentials = (
             context.virtual.credentials
@@ -241,7 +275,15 @@ class Repository(Upkeep, Inspection, Integration):
             else authorize_virtual_chunk_access
         )
         return type(self)(
-            _context(context.storage, config, context.config, credentials, context.attribution),
+            _context(
+                context.storage,
+                config,
+                context.config,
+                credentials,
+                spec_version,
+                context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
+                context.attribution,
+            ),
             self._default_metadata,
         )
 
@@ -262,7 +304,8 @@ class Repository(Upkeep, Inspection, Integration):
 
     @property
     def spec_version(self) -> SpecVersion:
-        return SpecVersion.v2
+        """The version of the format that the repository has."""
+        return SpecVersion(self._context.spec_version)
 
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
@@ -274,7 +317,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def get_metadata(self) -> dict[str, Any]:
         """Metadata of the repository as a whole."""
-        return dict(self._info().metadata)
+        return dict(self._info_v2().metadata)
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Replace the repository's metadata."""
@@ -291,7 +334,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def get_status(self) -> RepoStatus:
         """Whether the repository takes changes."""
-        return present.repo_status(self._info().status)
+        return present.repo_status(self._info_v2().status)
 
     @property
     def status(self) -> RepoStatus:
@@ -307,7 +350,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def feature_flags(self) -> list[FeatureFlag]:
         """All features that can be turned off."""
-        info = self._info()
+        info = self._info_v2()
         return [
             FeatureFlag(flag.id, flag.name, flag.default_enabled, setting_of(info, flag)) for flag in FLAGS
         ]
@@ -320,6 +363,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
         """Turn a feature on or off; None: as by default."""
+        self._context.require_version_2()
         self._context.update(mutations.set_flag(flag_named(name), setting))
 
     def default_commit_metadata(self) -> dict[str, Any]:
@@ -403,7 +447,7 @@ class Repository(Upkeep, Inspection, Integration):
 
     def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
-        return BothWays(map(present.update, ops_log(self.storage, self._info())))
+        return BothWays(map(present.update, ops_log(self.storage, self._info_v2())))
 
     def diff(
         self,
@@ -460,6 +504,7 @@ class Repository(Upkeep, Inspection, Integration):
 
         Raises ``SessionStateError`` (``feature-flag-disabled``) where the feature ``move_node`` is off.
         """
+        self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
 
     def _session(self, branch: str, mode: SessionMode) -> Session:
@@ -483,6 +528,11 @@ class Repository(Upkeep, Inspection, Integration):
         session.commit(message, metadata)
 
     def _info(self) -> RepoInfo:
+        return self._context.repo_info()
+
+    def _info_v2(self) -> RepoInfo:
+        """For what a repository of spec version 1 does not have."""
+        self._context.require_version_2()
         return self._context.repo_info()
 
     def async_ancestry(
@@ -532,7 +582,6 @@ class Repository(Upkeep, Inspection, Integration):
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_FILES = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
-_V1_MAIN = "refs/branch.main/ref.json"
 
 
 def _context(
@@ -540,6 +589,8 @@ def _context(
     user: RepositoryConfig | None,
     saved: RepositoryConfig | None,
     credentials: Authorized | None,
+    spec_version: int = 2,
+    config_version: Version | None = None,
     attribution: Attribution | None = None,
 ) -> Context:
     if user is not None:
@@ -561,22 +612,24 @@ def _context(
     connect = partial(open_foreign, user_agent=attribution.user_agent())
     virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
-    return Context(storage, config, settings, Assets(storage, limits), virtual, attribution)
+    assets = Assets(storage, limits)
+    catalog: Catalog = CatalogV2(storage, assets)
+    if spec_version == 1:
+        catalog = CatalogV1(storage, assets, config_version)
+    return Context(storage, config, settings, assets, virtual, catalog, attribution)
 
 
 def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
     return storage if attribution is None else storage.with_user_agent(attribution.user_agent())
 
 
-def _require_version_2(version: SpecVersion | int | None) -> None:
-    if version is None or version == 2 or version is SpecVersion.v2:
-        return
-    if version == 1 or version is SpecVersion.v1:
-        raise FormatError(
-            "repositories of spec version 1 cannot be written yet: create one of version 2",
-            ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        )
-    raise ValueError(f"expected spec version 2, found {version!r}")
+def _version_to_create(version: SpecVersion | int | None) -> int:
+    if version is None:
+        return 2
+    number = version.value if isinstance(version, SpecVersion) else version
+    if number not in (1, 2):
+        raise ValueError(f"expected spec version 1 or 2, found {version!r}")
+    return number
 
 
 def _is_of_creation(found: ObjectInfo) -> bool:
@@ -587,14 +640,6 @@ def _is_of_creation(found: ObjectInfo) -> bool:
 def _require_writable(storage: Storage) -> None:
     if storage.is_read_only:
         raise ReadOnlyError(f"{storage!r} is read only", ErrorKind.READ_ONLY_STORAGE)
-
-
-def _refuse_old_versions(storage: Storage) -> None:
-    if storage.head(_V1_MAIN) is not None:
-        raise FormatError(
-            f"{storage!r} holds a repository of spec version 1, which this version does not open yet",
-            ErrorKind.UNSUPPORTED_SPEC_VERSION,
-        )
 
 
 def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:

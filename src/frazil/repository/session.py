@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import index
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frazil.arguments import checks_arguments
-from frazil.changes.change_set import ChangeSet
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import check_forks, merge_forks
+from frazil.changes.merge import check_forks
+from frazil.changes.seen import Seen
+from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
 from frazil.format.ids import id_to_text
@@ -23,7 +24,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable, on_thread
-from frazil.repository.clock import now_us, to_datetime
+from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.paths import absolute
@@ -37,14 +38,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """What was changed or merged; forks made up to ``generation`` have not seen it."""
-
-    generation: int
-    changes: ChangeSet
-
-
 @dataclass(slots=True)
 class State:
     """What of a session moves on when it commits."""
@@ -56,7 +49,15 @@ class State:
     default_metadata: dict[str, Any] = field(default_factory=dict)
     generation: int = 0
     discarded_before: int = 0
-    merged: list[_Merged] = field(default_factory=list)
+    merged: Seen = field(default_factory=Seen)
+    session_id: bytes = field(default_factory=new_object_id)
+
+    def ends(self) -> int:
+        """When it can no longer commit. Chunks that were found again may bring that forward."""
+        found = self.workspace.writer.keep_until
+        if found is not None:
+            self.expires_at = min(self.expires_at, found)
+        return self.expires_at
 
 
 @checks_arguments
@@ -141,9 +142,16 @@ class Session:
         return self._state.workspace.has_changes
 
     @property
+    def session_id(self) -> str:
+        """Unique for each session; its forks have the same."""
+        return id_to_text(self._state.session_id)
+
+    @property
     def expires_at(self) -> datetime:
-        """When this session can no longer commit."""
-        return to_datetime(self._state.expires_at)
+        """When this session can no longer commit. With deduplication, a chunk that was found in storage may
+        bring it forward, to no less than a third of the lifetime after it was found.
+        """
+        return to_datetime(self._state.ends())
 
     @property
     def store(self) -> IcechunkStore:
@@ -156,7 +164,7 @@ class Session:
 
     def require_writable(self) -> None:
         """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
-        (``rearrange-session-only``) if it can only move nodes.
+        (``rearrange-session-only``) if it can only move nodes, and (``session-expired``) after its end.
         """
         self._require_changeable()
         if self.mode is SessionMode.rearrange:
@@ -164,6 +172,17 @@ class Session:
                 "this session only moves nodes: commit or abandon it, and open one with "
                 "Repository.writable_session to write",
                 ErrorKind.REARRANGE_SESSION_ONLY,
+            )
+        self._require_not_ended()
+
+    def _require_not_ended(self) -> None:
+        ends = self._state.ends()
+        if now_us() >= ends:
+            raise SessionStateError(
+                f"this session ended at {to_datetime(ends).isoformat()} and writes nothing any more: garbage "
+                "collection may have removed its chunks. Write them in a new session, or configure a longer "
+                "session_lifetime",
+                ErrorKind.SESSION_EXPIRED,
             )
 
     def _require_changeable(self) -> None:
@@ -197,18 +216,85 @@ class Session:
         >>> session.status().moved_nodes
         [('/data/raw', '/data/v1')]
         """
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session only reads: open one with Repository.rearrange_session to move nodes",
-                ErrorKind.READ_ONLY_SESSION,
-            )
+        self._state.workspace.context.require_version_2()
+        self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
                 "this session does not move nodes: commit or abandon it, and open one with "
                 "Repository.rearrange_session",
                 ErrorKind.NON_REARRANGE_SESSION,
             )
+        self._require_not_ended()
         self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
+
+    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
+        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
+
+        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
+        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
+        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
+        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
+        fit); as a write does in a session that cannot.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.shift_array("/t", [1])
+        >>> array[:].tolist()
+        [0, 0, 0, 1, 2, 3]
+        """
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        with workspace.committing():
+            node = workspace.require_array(path)
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+
+    def reindex_array(
+        self,
+        array_path: str,
+        forward: Callable[[list[int]], Iterable[int] | None],
+        backward: Callable[[list[int]], Iterable[int] | None] | None = None,
+    ) -> None:
+        """Put every chunk of an array where ``forward`` says; no bytes are copied.
+
+        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
+        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
+        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
+        place the last counts.
+
+        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
+        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
+
+        >>> import frazil, zarr
+        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
+        >>> array[:] = range(6)
+        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
+        >>> array[:].tolist()
+        [4, 5, 2, 3, 0, 1]
+        """
+        for function in (forward, backward):
+            if function is not None and not callable(function):
+                raise TypeError(f"expected a function, found {type(function).__name__}")
+        path = self._to_change(array_path)
+        workspace = self._state.workspace
+        node = workspace.require_array(path)
+        edits = reindexed(node, workspace.table(path), forward, backward)
+        workspace.set_refs(path, edits)
+
+    def _to_change(self, path: str) -> str:
+        self._require_not_reading()
+        self.require_writable()
+        return _from_root(path)
+
+    def _require_not_reading(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError(
+                "this session only reads: open another one with Repository.writable_session, or "
+                "rearrange_session, to change something",
+                ErrorKind.READ_ONLY_SESSION,
+            )
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
@@ -245,8 +331,10 @@ class Session:
         The commit that it replaces stays where a tag or another branch leads to it. Its message and metadata
         are not taken over. Raises as ``commit`` does; ``SessionStateError`` for the first commit of a
         repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
-        (``rearrange-session-only``).
+        (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
+        self._state.workspace.context.require_version_2()
+        self._state.workspace.context.require_version_2()
         return self._end(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
@@ -287,12 +375,8 @@ class Session:
                 "this session cannot commit: it only reads, is a fork, or has committed before",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
-        if not self.read_only and now_us() >= state.expires_at:
-            raise SessionStateError(
-                f"this session ended at {self.expires_at.isoformat()}: garbage collection may have removed "
-                "its chunks. Open a new session, or configure a longer session_lifetime",
-                ErrorKind.SESSION_EXPIRED,
-            )
+        if not self.read_only:
+            self._require_not_ended()
         if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
             raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
 
@@ -312,19 +396,35 @@ class Session:
         workspace.writer.flush()
         self._seal()
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
-        return ForkSession(State(forked, None, state.mode, state.expires_at, generation=state.generation))
+        return ForkSession(
+            State(
+                forked,
+                None,
+                state.mode,
+                state.ends(),
+                generation=state.generation,
+                session_id=state.session_id,
+            )
+        )
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
 
         Raises ``SessionStateError`` (``merge-failed``) if two forks changed the same chunk or node: then
-        nothing is merged.
+        nothing is merged. A fork may come back again, with more or without: what was merged already is the
+        same reference, and no conflict.
         """
-        state = self._state
-        self._require_changeable()
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
+        with self._state.workspace.committing():  # and other threads wait, each with its forks
+            self._merge(others)
+
+    def _merge(self, others: Sequence[ForkSession]) -> None:
+        state = self._state
+        self._require_changeable()
+        self._require_not_ended()
+        for other in others:
             _require_same_mode(state.mode, other.mode)
             if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
                 raise SessionStateError(
@@ -336,25 +436,27 @@ class Session:
                     "the session has discarded the changes that this fork was made with",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
-        forks = [other._state.workspace for other in others if other._state.workspace.has_changes]
+        # One that is there twice, or the session itself, brings nothing more.
+        forks = list({id(other._state.workspace): other._state for other in others}.values())
+        forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
         if not forks:
             return
-        for workspace in forks:
-            workspace.writer.flush()
-        changes = [workspace.own() for workspace in forks]
-        oldest = min(other._state.generation for other in others)
+        for fork in forks:
+            fork.workspace.writer.flush()
+        changes = [fork.workspace.own() for fork in forks]
         self._seal()
-        check_forks(changes, [merged.changes for merged in state.merged if merged.generation >= oldest])
-        own = state.workspace
-        own.seal(merge_forks(own.base, ChangeSet(), changes))
-        state.merged += [_Merged(state.generation, each) for each in changes]
+        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
+        state.workspace.merge(changes, twins)
+        state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        for each in changes:
+            state.merged.add(state.generation, each)
         state.generation += 1
 
     def _seal(self) -> None:
         """What was changed since the last fork or merge is something that earlier forks have not seen."""
         state = self._state
         if state.workspace.changes:
-            state.merged.append(_Merged(state.generation, state.workspace.changes))
+            state.merged.add(state.generation, state.workspace.changes)
             state.generation += 1
             state.workspace.seal()
 
@@ -366,8 +468,7 @@ class Session:
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
-        if workspace.require(path).array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        workspace.require_array(path)
         return present.chunk_type(workspace.ref(path, _coordinates(chunk_coordinates)))
 
     async def chunk_coordinates(
@@ -444,6 +545,7 @@ class ForkSession(Session):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._state.ends()  # the writer, which knows of chunks that were found, does not travel
         return (type(self), (self._state,))
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:

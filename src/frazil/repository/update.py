@@ -77,6 +77,10 @@ class LastSeen:
     def __init__(self) -> None:
         self._seen: tuple[bytes, RepoInfo] | None = None
 
+    def keep(self, raw: bytes, info: RepoInfo) -> None:
+        """What was written is what will be read, until somebody else writes."""
+        self._seen = (raw, info)
+
     def decoded(self, raw: bytes) -> RepoInfo:
         seen = self._seen
         if seen is None or seen[0] != raw:
@@ -154,8 +158,12 @@ def update_repo_info(
         try:
             if at is not begun:
                 at.save(storage)
-            answer = storage.put(REPO, encode_repo_info(after, level=level), IfVersion(at.version))
+            encoded = encode_repo_info(after, level=level)
+            answer = storage.put(REPO, encoded, IfVersion(at.version))
             if isinstance(answer, Stored):
+                # What a caller gave is not what is read back: tuples become lists, and he may change it.
+                if last_seen is not None and after.metadata is info.metadata and after.config is info.config:
+                    last_seen.keep(encoded, after)
                 return after
             refused.append(at.backup)
             _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)

@@ -2,10 +2,156 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import asdict
+from datetime import datetime
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import ids_to_text
+from frazil.repository.asynchronous import awaitable
+from frazil.repository.clock import from_datetime
 from frazil.repository.context import Context
+from frazil.repository.values import ChunkStorageStats, GCSummary
 
 
 class Upkeep:
     """Methods of ``Repository``."""
 
     _context: Context
+
+    def expire_snapshots(
+        self,
+        older_than: datetime,
+        *,
+        delete_expired_branches: bool = False,
+        delete_expired_tags: bool = False,
+    ) -> set[str]:
+        """Take snapshots older than a time out of the history; the ids of those that went.
+
+        The first snapshot and the tip of ``main`` stay, and so do the tips of other branches and of tags,
+        unless ``delete_expired_branches`` or ``delete_expired_tags`` says that refs to old snapshots go with
+        them. A snapshot written exactly at ``older_than`` is not older. The files of what went are there
+        until ``garbage_collect``.
+
+        >>> import frazil
+        >>> from datetime import UTC, datetime
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.expire_snapshots(datetime.now(UTC))
+        set()
+        """
+        from frazil.maintenance.expire import Expiring, Expiry
+
+        limit = from_datetime(older_than, "older_than")
+        change = Expiring(Expiry(limit, delete_expired_branches, delete_expired_tags))
+        return set(ids_to_text(change.ids(self._context.update(change))))
+
+    def garbage_collect(
+        self,
+        delete_object_older_than: datetime,
+        *,
+        dry_run: bool = False,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+        max_concurrent_deletes: int = 10,
+        max_consecutive_delete_failures: int = 50,
+        max_concurrent_listings: int | None = None,
+    ) -> GCSummary:
+        """Delete files that no branch, tag or young snapshot leads to; what was deleted.
+
+        Only files modified before ``delete_object_older_than``, by the storage's clock, are looked at.
+        ``dry_run`` deletes nothing, and tells what would be. The other arguments bound memory and requests.
+
+        Files that could not be deleted are counted in the summary, and then the kinds of files that they
+        refer to are left for the next time (``skipped_phases``). Raises ``ConflictError``
+        (``gc-deletes-failing``) after ``max_consecutive_delete_failures`` in a row, and ``FormatError`` or
+        ``StorageError`` where a version that lives cannot be read: then nothing was deleted.
+
+        >>> import frazil
+        >>> from datetime import UTC, datetime
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
+        0
+        """
+        from frazil.maintenance.garbage import Collection, collect
+        from frazil.maintenance.sweep import Patience
+        from frazil.maintenance.walk import Bounds
+
+        listings = 32 if max_concurrent_listings is None else max_concurrent_listings
+        _require_positive(
+            max_concurrent_deletes=max_concurrent_deletes,
+            max_consecutive_delete_failures=max_consecutive_delete_failures,
+            max_concurrent_listings=listings,
+        )
+        limit = from_datetime(delete_object_older_than, "delete_object_older_than")
+        bounds = Bounds(
+            snapshots=max_snapshots_in_memory,
+            compressed_bytes=max_compressed_manifest_mem_bytes,
+            decoded_bytes=max_decoded_manifest_mem_bytes,
+            fetches=max_concurrent_manifest_fetches,
+        )
+        _require_positive(**asdict(bounds))
+        patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
+        return collect(self._context, Collection(limit, bounds, patience, listings), dry_run)
+
+    def chunk_storage_stats(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> ChunkStorageStats:
+        """Bytes of all chunks that a branch or tag leads to, by where they are.
+
+        A range of a chunk file or of a foreign object counts once, an inline chunk once for each manifest
+        that holds it. The arguments bound memory and requests.
+
+        >>> import frazil
+        >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
+        0
+        """
+        from frazil.maintenance.storage_stats import storage_stats
+        from frazil.maintenance.walk import Bounds
+
+        bounds = Bounds(
+            snapshots=max_snapshots_in_memory,
+            compressed_bytes=max_compressed_manifest_mem_bytes,
+            decoded_bytes=max_decoded_manifest_mem_bytes,
+            fetches=max_concurrent_manifest_fetches,
+        )
+        _require_positive(**asdict(bounds))
+        return storage_stats(self._context.storage, self._context.repo_info(), bounds)
+
+    def total_chunks_storage(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """``native_bytes`` of ``chunk_storage_stats``, which tells more: use that."""
+        warnings.warn(
+            "total_chunks_storage is deprecated: use chunk_storage_stats, whose native_bytes this is",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.chunk_storage_stats(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        ).native_bytes
+
+    expire_snapshots_async = awaitable(expire_snapshots)
+    garbage_collect_async = awaitable(garbage_collect)
+    chunk_storage_stats_async = awaitable(chunk_storage_stats)
+    total_chunks_storage_async = awaitable(total_chunks_storage)
+
+
+def _require_positive(**limits: int) -> None:
+    for name, limit in limits.items():
+        if limit < 1:
+            raise InvalidInputError(f"{name}: expected at least 1, found {limit}", ErrorKind.NOT_ALLOWED)

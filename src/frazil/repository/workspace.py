@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest_covers
 from frazil.changes.chunk_edits import ChunkEdits, Coords
-from frazil.changes.merge import merge_forks
+from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
 from frazil.chunks.reader import ChunkReader
-from frazil.errors import ErrorKind, NodeNotFoundError, ReadOnlyError
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
@@ -118,10 +118,16 @@ class Workspace:
         with self._turn, self._lock:
             if more:
                 self._require_uncommitted()
-            sealed = self.own()
-            self.sealed = merge_forks(self.start, sealed, [more]) if more else sealed
-            self.changes = ChangeSet()
-            self._forget("base", "here", "_tree")
+            for changes in (self.changes, more or ChangeSet()):
+                absorb(self.start, self.sealed, changes)
+                self.changes = ChangeSet()
+                self._forget("here", "_tree", *(["base"] if changes.nodes or changes.moves else []))
+
+    def merge(self, forks: list[ChangeSet], twins: set[bytes]) -> None:
+        """Take over the changes of forks that ``check_forks`` had nothing against."""
+        # Where nothing is gone or moved nobody asks what the base is, and it need not be made for each merge.
+        asked = any(fork.moves or None in fork.nodes.values() for fork in forks)
+        self.seal(merge_forks(self.base if asked else self.start, ChangeSet(), forks, twins))
 
     def moved_to(self, snapshot_id: bytes) -> Workspace:
         """A workspace on the snapshot that the changes became, which takes none itself."""
@@ -160,6 +166,13 @@ class Workspace:
         node = self.node(path)
         if node is None:
             raise NodeNotFoundError(f"node not found at `{path}`")
+        return node
+
+    def require_array(self, path: str) -> Node:
+        """``require``; ``InvalidInputError`` (``not-an-array``) for a group."""
+        node = self.require(path)
+        if node.array is None:
+            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
         return node
 
     def is_array(self, path: str) -> bool:

@@ -122,6 +122,15 @@ class Storage(Named, ABC):
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         """Write a whole object; durable on return."""
 
+    def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
+        """Write whole objects without condition; all of them durable on return.
+
+        For keys that nobody looks at yet: until it returns, and after an error, any of them may be there or
+        not. A storage may do this faster than one by one.
+        """
+        for key, data in objects:
+            self.put(key, data)
+
     @abstractmethod
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """Make ``to`` an object with the bytes ``data``, which were read from ``key`` as ``version``.

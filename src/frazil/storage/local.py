@@ -30,8 +30,9 @@ import re
 import secrets
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import batched
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, Final
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 _CALL_BYTES: Final = 1 << 30
 #: Hashing runs at 2 GB/s: for a pack of chunks, which nobody conditions on, that would be wasted.
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
+#: Files that are written before the first of them is flushed.
+_OPEN_FILES: Final = 64
 #: Longer than any update takes; a lock held this long belongs to a stopped process.
 _LOCK_SECONDS: Final = 60.0
 
@@ -199,6 +202,24 @@ class LocalStorage(Storage):
                 case IfVersion(version):
                     return _update(path, view, version)
 
+    def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
+        """All files are written before the first is flushed: then that one flush takes most of the work off
+        the others.
+        """
+        for batch in batched(objects, _OPEN_FILES, strict=False):
+            self._put_batch(batch)
+
+    def _put_batch(self, objects: Iterable[tuple[str, Buffer]]) -> None:
+        with ExitStack() as opened:
+            files = [opened.enter_context(_Unnamed(self._path(key), key, data)) for key, data in objects]
+            for file in files:
+                file.flush()
+            for file in files:
+                file.take_name()
+            for directory in {os.path.dirname(file.path): None for file in files}:
+                with _errors(directory, "write"):
+                    _sync_directory(directory)
+
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """See ``Storage.backup``: a second name for the same file, if that holds ``data``; else a copy."""
         target = self._path(to)
@@ -292,9 +313,7 @@ def _write_and_name(path: str, data: memoryview, take_name: Callable[[str, str],
     try:
         descriptor = _create_file(temporary)
         try:
-            rest = data
-            while rest:
-                rest = rest[os.write(descriptor, rest[:_CALL_BYTES]) :]
+            _write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -304,6 +323,46 @@ def _write_and_name(path: str, data: memoryview, take_name: Callable[[str, str],
             os.unlink(temporary)
         raise
     _sync_directory(os.path.dirname(path))
+
+
+class _Unnamed:
+    """A file that is written, and waits for its name."""
+
+    def __init__(self, path: str, key: str, data: Buffer) -> None:
+        self.path = path
+        self._key = key
+        self._temporary = _temporary_name(path)
+        self._is_named = False
+        with _errors(key, "write"):
+            self._descriptor = _create_file(self._temporary)
+            try:
+                _write_all(self._descriptor, memoryview(data).cast("B"))
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __enter__(self) -> _Unnamed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._descriptor)
+        if not self._is_named:
+            with suppress(OSError):
+                os.unlink(self._temporary)
+
+    def flush(self) -> None:
+        with _errors(self._key, "write"):
+            os.fsync(self._descriptor)
+
+    def take_name(self) -> None:
+        with _errors(self._key, "write"):
+            os.replace(self._temporary, self.path)
+            self._is_named = True
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data[:_CALL_BYTES]) :]
 
 
 def _create(path: str, data: memoryview) -> bool:

@@ -304,6 +304,15 @@ class StorageSuite:
 
         assert asyncio.run(work()) == [key.encode() for key in keys]
 
+    @pytest.mark.parametrize("count", [0, 1, 3, 200])
+    def test_put_many(self, storage: Storage, count: int) -> None:
+        storage.put("chunks/0", b"before")
+        objects = {f"{'chunks' if n % 2 == 0 else f'deep/{n % 7}'}/{n}": b"%d" % n for n in range(count)}
+        storage.put_many(objects.items())
+        for key, data in ({"chunks/0": b"before"} | objects).items():
+            assert bytes(storage.get(key)) == data
+        assert {found.key for found in storage.list("")} == {"chunks/0", *objects}
+
     def test_default_settings(self, storage: Storage) -> None:
         assert isinstance(storage.default_settings(), StorageSettings)
 

@@ -1,0 +1,81 @@
+"""What a session has changed and merged so far, and when: what forks made earlier have not seen.
+
+Time is counted in *generations*, the number of forks and merges of the session until then. Many forks may
+come back one by one, so looking one up, and adding it, costs what the fork is large, not what was merged
+before: references of an array are kept in few layers, each at least twice as long as the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.moves import Moves
+from frazil.format.columns import I64, U32
+from frazil.format.manifest import ChunkTable
+from frazil.format.snapshot import Node
+
+
+@dataclass(slots=True)
+class Layers:
+    """References of one array, deletions included, and the generation in which each was set last."""
+
+    parts: list[tuple[ChunkTable, I64]] = field(default_factory=list)
+
+    def add(self, table: ChunkTable, generation: int) -> None:
+        self.parts.append((table, np.full(len(table), generation, np.int64)))
+        while len(self.parts) > 1 and len(self.parts[-2][0]) <= 2 * len(self.parts[-1][0]):
+            (late, late_at), (early, early_at) = self.parts.pop(), self.parts.pop()
+            both = ChunkTable.merge([early, late])
+            at = np.empty(len(both), np.int64)
+            for part, generations in ((early, early_at), (late, late_at)):
+                rows = part.find_many(both.index)
+                known = rows >= 0
+                at[known] = generations[rows[known]]
+            self.parts.append((both, at))
+
+    def differing(self, table: ChunkTable, since: int) -> U32:
+        """Coordinates (k, ndim) at which another reference than the table's was set in ``since`` or later."""
+        wrong = np.zeros(len(table), np.bool_)
+        open_ = np.ones(len(table), np.bool_)
+        for part, generations in reversed(self.parts):
+            rows = part.find_many(table.index)
+            here = np.flatnonzero(open_ & (rows >= 0))
+            open_[here] = False
+            here = here[generations[rows[here]] >= since]
+            wrong[here] = ~table.same(here, part, rows[here])
+        return table.index[wrong]
+
+
+@dataclass(slots=True)
+class Seen:
+    """See the module."""
+
+    nodes: dict[str, tuple[int, Node | None]] = field(default_factory=dict)
+    touched: dict[bytes, int] = field(default_factory=dict)
+    deleted: dict[bytes, int] = field(default_factory=dict)
+    moves: list[tuple[int, Moves]] = field(default_factory=list)
+    chunks: dict[bytes, Layers] = field(default_factory=dict)
+
+    def add(self, generation: int, changes: ChangeSet) -> None:
+        """``changes`` were made in this generation, the latest so far."""
+        self.nodes.update((path, (generation, node)) for path, node in changes.nodes.items())
+        self.touched.update(dict.fromkeys(chain(changes.chunks, changes.updated), generation))
+        self.deleted.update(dict.fromkeys(changes.deleted, generation))
+        if changes.moves:
+            self.moves.append((generation, changes.moves))
+        for id_, edits in changes.chunks.items():
+            if edits:
+                self.chunks.setdefault(id_, Layers()).add(edits.table(), generation)
+
+    def clear(self) -> None:
+        """Nothing was changed."""
+        for part in (self.nodes, self.touched, self.deleted, self.moves, self.chunks):
+            part.clear()
+
+    def moves_since(self, since: int) -> Iterator[Moves]:
+        return (moves for generation, moves in self.moves if generation >= since)

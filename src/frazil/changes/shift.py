@@ -1,0 +1,123 @@
+"""Moving the chunks of an array within its grid: references change their coordinates, bytes stay where they
+are.
+
+Both functions get all references of an array and give the edits that do it. A chunk of a regular grid fits
+anywhere; one of a rectilinear grid only where chunks have its lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import compress
+from operator import index as as_int
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.zarr_metadata import chunk_lengths
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.format.manifest import ChunkTable
+from frazil.format.snapshot import Node
+
+#: From the coordinates of a chunk to others, or None.
+Rule = Callable[[list[int]], Iterable[int] | None]
+
+_FAR: Final = 1 << 33  # out of every grid, and no overflow when it is added to a coordinate
+
+
+def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
+    """Every chunk of the array ``node`` ``offset`` chunks further; what leaves the grid is deleted.
+
+    Raises ``InvalidInputError``: another number of offsets than of dimensions (``invalid-chunk-index``), a
+    chunk that does not fit where it would go (``invalid-array-metadata``).
+    """
+    array = node.array
+    assert array is not None
+    steps = list(map(as_int, offset))
+    if len(steps) != len(array.num_chunks):
+        raise InvalidInputError(
+            f"`{node.path}` has {len(array.num_chunks)} dimensions: expected as many offsets, found {steps}",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    near = np.array([min(max(step, -_FAR), _FAR) for step in steps], np.int64)
+    targets = table.index.astype(np.int64) + near
+    stays = ((targets >= 0) & (targets < np.array(array.num_chunks, np.int64))).all(axis=1)
+    moved = _moved(node, table.take(stays), targets[stays])
+    return ChunkTable.merge([ChunkTable.from_absent(table.index), moved])
+
+
+def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
+    """Every chunk where ``forward`` says, or where it was as well, for None.
+
+    The last of several chunks for one place counts. A place that gets none keeps what it has; with
+    ``backward`` it does so only if there is a chunk at the coordinates that this gives for it.
+
+    Raises ``InvalidInputError`` as ``shifted`` does, ``invalid-chunk-index`` also for coordinates outside of
+    the grid; ``IcechunkError`` (``unknown``) when a rule raises, with that as its cause.
+    """
+    array = node.array
+    assert array is not None
+    goes, targets = _applied(forward, "forward", table.index, len(array.num_chunks))
+    outside = np.flatnonzero((targets >= np.array(array.num_chunks, np.uint64)).any(axis=1))
+    if len(outside):
+        raise InvalidInputError(
+            f"forward gave {tuple(targets[outside[0]].tolist())} for a chunk of `{node.path}`: its grid has "
+            f"{array.num_chunks} chunks",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    moved = _moved(node, table.take(goes), targets)
+    if backward is None:
+        return moved
+    rest = table.index[moved.find_many(table.index) < 0]
+    comes, sources = _applied(backward, "backward", rest, len(array.num_chunks))
+    kept = comes.copy()
+    near = (sources < _FAR >> 1).all(axis=1)
+    kept[comes] = near & (table.find_many(np.minimum(sources, 0xFFFF_FFFF).astype(np.uint32)) >= 0)
+    return ChunkTable.merge([moved, ChunkTable.from_absent(rest[~kept])])
+
+
+def _applied(
+    rule: Rule, name: str, coords: NDArray[Any], ndim: int
+) -> tuple[NDArray[np.bool_], NDArray[np.uint64]]:
+    """For which rows the rule gave coordinates, and those."""
+    try:
+        given = list(map(rule, coords.tolist()))
+    except Exception as error:
+        raise IcechunkError(
+            f"{name} raised {type(error).__name__}: {error}. Nothing was changed", ErrorKind.UNKNOWN
+        ) from error
+    some = np.fromiter((each is not None for each in given), bool, len(given))
+    return some, _coordinates(list(compress(given, some.tolist())), name, ndim)
+
+
+def _coordinates(given: Sequence[Any], name: str, ndim: int) -> NDArray[np.uint64]:
+    try:
+        rows = np.array(list(map(tuple, given)))
+    except (TypeError, ValueError):
+        rows = np.zeros(0)
+    fits = rows.shape == (len(given), ndim) and (rows.dtype.kind in "iub" or not rows.size)
+    if given and not (fits and (not rows.size or rows.min() >= 0)):
+        raise InvalidInputError(
+            f"expected None or {ndim} non-negative integers from {name}, found for example {given[0]!r}",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    return rows.reshape(len(given), ndim).astype(np.uint64)
+
+
+def _moved(node: Node, table: ChunkTable, targets: NDArray[Any]) -> ChunkTable:
+    """The references at new coordinates, which lie in the grid."""
+    for axis, lengths in enumerate(chunk_lengths(node.user_data)):
+        if isinstance(lengths, int):
+            continue
+        each = np.array(lengths, np.uint64)
+        misfit = np.flatnonzero(each[table.index[:, axis]] != each[targets[:, axis]])
+        if len(misfit):
+            row = misfit[0]
+            raise InvalidInputError(
+                f"chunk {tuple(table.index[row].tolist())} of `{node.path}` does not fit at "
+                f"{tuple(targets[row].tolist())}: chunks of its rectilinear grid have other lengths there",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+    return replace(table, index=targets.astype(np.uint32)).sorted()

@@ -1,0 +1,85 @@
+"""Expiration: old snapshots leave the history.
+
+    stays    the first snapshot, the tip of ``main``, everything not older than the limit, and the tips of
+             other branches and of tags unless those are to be deleted
+    goes     everything else, whether a ref leads to it or not
+
+A snapshot that stays, but whose parent goes, gets the first snapshot as its parent. Nothing but the repo info
+changes; the files of what went are garbage, and collected as such.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from frazil.format.columns import U8
+from frazil.format.ids import id_matrix
+from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
+from frazil.maintenance.collapse import Onto, collapse
+from frazil.repository.mutations import MAIN, require_online
+from frazil.repository.update import Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What to expire: snapshots flushed before ``older_than`` (microseconds since 1970), and with them
+    branches or tags that end in one.
+    """
+
+    older_than: int
+    branches: bool = False
+    tags: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expired:
+    """The repo info without them, and their ids, uint8 (k, 12)."""
+
+    info: RepoInfo
+    ids: U8
+
+
+def expire(info: RepoInfo, what: Expiry) -> Expired:
+    """Pure: the repo info after an expiration."""
+    table = info.snapshots
+    old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
+    branches = _left(info.branches, info, old) if what.branches else info.branches
+    if MAIN in info.branches:
+        branches = {**branches, MAIN: info.branches[MAIN]}
+    tags = _left(info.tags, info, old) if what.tags else info.tags
+    keep = ~old
+    keep[table.find_many(id_matrix([*branches.values(), *tags.values()]))] = True
+    left = replace(
+        info,
+        branches=branches,
+        tags=tags,
+        deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
+        snapshots=collapse(table, keep, Onto.ROOT),
+    )
+    return Expired(left, table.ids()[~keep])
+
+
+def _left(refs: dict[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
+    """The refs that do not end in an old snapshot."""
+    rows = info.snapshots.find_many(id_matrix(list(refs.values())))
+    return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
+
+
+class Expiring:
+    """The change for the retry loop; remembers what each attempt expired."""
+
+    def __init__(self, what: Expiry) -> None:
+        self._what = what
+        self._made: list[Expired] = []
+
+    def __call__(self, info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        done = expire(info, self._what)
+        self._made.append(done)
+        return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
+
+    def ids(self, after: RepoInfo) -> U8:
+        """What went in the attempt that led to ``after``."""
+        return next(done.ids for done in reversed(self._made) if done.info.snapshots is after.snapshots)

@@ -1,0 +1,197 @@
+"""Garbage collection: deleting what no version of the repository needs.
+
+    plan     1. list what is older than the limit: only that can go
+             2. read the repo info: versions that a ref leads to live, and those whose file is not that old
+             3. read their manifests: the chunk files in there live
+    finish   4. the one conditional write takes dead versions out of the repo info; it goes through only if
+                no version lives that the plan has not seen, else the plan is made complete first
+             5. delete snapshots, then transaction logs, manifests, chunks
+
+Killed at any point it leaves a whole repository and some garbage, since nothing is deleted that the repo info
+still leads to, and each kind of file goes before those that it refers to. A file that cannot be read stops
+the collection in 3., before anything is gone.
+
+A pack is one file with many chunks: it lives while one of them does. Virtual and inline chunks are no files.
+Ages are by the storage's clock: that of a file's last modification.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import IcechunkError
+from frazil.format.columns import U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
+from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
+from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.listing import Listed, among, distinct, listed
+from frazil.maintenance.sweep import Patience, Sweeper, Swept
+from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
+from frazil.repository.context import Context
+from frazil.repository.mutations import require_online
+from frazil.repository.update import Changed
+from frazil.repository.values import GCSummary
+from frazil.storage.base import Storage
+
+
+def _no_ids() -> U8:
+    return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What to collect: files modified before ``older_than`` (microseconds since 1970), and how."""
+
+    older_than: int
+    bounds: Bounds = field(default_factory=Bounds)
+    patience: Patience = field(default_factory=Patience)
+    listings: int = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Old:
+    """All files older than the limit, by folder."""
+
+    snapshots: Listed
+    logs: Listed
+    manifests: Listed
+    chunks: Listed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Live:
+    """What is needed: ids, (k, 12) each. A file that came later is not in here, and not old either."""
+
+    snapshots: U8 = field(default_factory=_no_ids)
+    manifests: U8 = field(default_factory=_no_ids)
+    chunks: U8 = field(default_factory=_no_ids)
+
+
+def old_files(storage: Storage, what: Collection) -> Old:
+    """Step 1."""
+    folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
+    with ThreadPoolExecutor(min(len(folders), what.listings), "frazil-list") as pool:
+        return Old(*pool.map(lambda folder: listed(storage, folder, what.older_than), folders))
+
+
+def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
+    """The repo info without the versions that no ref leads to and whose files are in ``old``."""
+    return replace(info, snapshots=collapse(info.snapshots, _living(info, old), Onto.NEXT))
+
+
+def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
+    table = info.snapshots
+    return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
+
+
+def referred(info: RepoInfo) -> NDArray[np.bool_]:
+    """Which snapshots a branch or tag leads to."""
+    tips = id_matrix([*info.branches.values(), *info.tags.values()])
+    return info.snapshots.reachable(info.snapshots.find_many(tips))
+
+
+def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
+    """Steps 2 and 3: what the versions of ``info`` need, ``known`` included. Of two kinds of files only as
+    much is read as is needed to tell which of the old ones live.
+    """
+    living, led_to = _living(info, old.snapshots.ids), referred(info)
+    ids = info.snapshots.ids()
+    new = ~among(ids, known.snapshots)
+    files = ManifestFiles.empty()
+    if len(old.manifests) or len(old.chunks):
+        # A version that no ref leads to may have lost its file.
+        files = all_manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new], bounds)
+    fresh = files.take(~among(files.ids, known.manifests))
+    chunks = all_chunks(storage, fresh, bounds) if len(old.chunks) else _no_ids()
+    return Live(
+        distinct([known.snapshots, ids[living]]),
+        distinct([known.manifests, fresh.ids]),
+        distinct([known.chunks, chunks]),
+    )
+
+
+class _Outdated(IcechunkError):
+    """A version lives that the plan has not seen."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collecting:
+    """Step 4, the change for the retry loop."""
+
+    old: Old
+    live: Live
+
+    def __call__(self, info: RepoInfo, now: int) -> Changed:
+        require_online(info)
+        after = without_dead(info, self.old.snapshots.ids)
+        if not among(after.snapshots.ids(), self.live.snapshots).all():
+            raise _Outdated("commits came while garbage was looked for")
+        return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
+
+
+def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
+    """All steps."""
+    storage = context.storage
+    require_online(context.repo_info())
+    old = old_files(storage, what)
+    live = Live()
+    while True:
+        live = needed(storage, context.repo_info(), old, live, what.bounds)
+        try:
+            if dry_run:
+                after = without_dead(context.repo_info(), old.snapshots.ids)
+            else:
+                after = context.update(Collecting(old, live))
+            break
+        except _Outdated:
+            continue
+    phases = garbage(after, old, live)
+    return _summary(phases, dict(_planned(phases)) if dry_run else _swept(storage, phases, what.patience))
+
+
+def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
+    """What to delete, kind by kind, in this order."""
+    table = after.snapshots
+    logs = distinct(
+        [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
+    )
+    alive = {
+        "snapshots": (old.snapshots, live.snapshots),
+        "transaction_logs": (old.logs, logs),
+        "manifests": (old.manifests, live.manifests),
+        "chunks": (old.chunks, live.chunks),
+    }
+    return {name: files.take(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
+
+
+def _planned(phases: dict[str, Listed]) -> list[tuple[str, Swept]]:
+    return [(name, Swept(len(files), int(files.sizes.sum()))) for name, files in phases.items()]
+
+
+def _swept(storage: Storage, phases: dict[str, Listed], patience: Patience) -> dict[str, Swept]:
+    """Step 5: as far as the first kind of which not all could be deleted."""
+    sweeper = Sweeper(storage, patience)
+    done: dict[str, Swept] = {}
+    for name, files in phases.items():
+        done[name] = sweeper.sweep(files)
+        if done[name].failed:
+            break
+    return done
+
+
+def _summary(phases: dict[str, Listed], done: dict[str, Swept]) -> GCSummary:
+    counts = {f"{name}_deleted": swept.objects for name, swept in done.items()}
+    return GCSummary(
+        bytes_deleted=sum(swept.size for swept in done.values()),
+        **counts,
+        objects_failed_to_delete=sum(swept.failed for swept in done.values()),
+        throttled_batches=sum(swept.throttled for swept in done.values()),
+        delete_errors=[error for swept in done.values() for error in swept.errors],
+        skipped_phases=[name for name in phases if name not in done],
+    )

@@ -1,0 +1,87 @@
+"""What lies in a folder of the repository, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import batched
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.columns import I64, U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_from_text, ids_to_text
+from frazil.storage.base import ObjectInfo, Storage
+
+_BATCH: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """Objects named by ids in one folder, n rows, sorted by id.
+
+    ids       uint8 (n, 12)
+    sizes     int64 (n,)  bytes
+    modified  int64 (n,)  microseconds since 1970, by the storage's clock
+    """
+
+    folder: str
+    ids: U8
+    sizes: I64
+    modified: I64
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, rows: NDArray[np.bool_]) -> Listed:
+        return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
+
+    def keys(self) -> list[str]:
+        """Where the objects are."""
+        return [f"{self.folder}/{name}" for name in ids_to_text(self.ids)]
+
+
+def listed(storage: Storage, folder: str, before: int | None = None) -> Listed:
+    """The objects in ``folder``, only those modified before a time if one is given.
+
+    What is not named by an id is none of ours, and left out.
+    """
+    parts = [_columns(folder, part, before) for part in batched(storage.list(folder), _BATCH, strict=False)]
+    whole = Listed(
+        folder,
+        np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(part.ids for part in parts)]),
+        np.concatenate([np.zeros(0, np.int64), *(part.sizes for part in parts)]),
+        np.concatenate([np.zeros(0, np.int64), *(part.modified for part in parts)]),
+    )
+    order = np.argsort(id_keys(whole.ids), kind="stable")
+    return Listed(folder, whole.ids[order], whole.sizes[order], whole.modified[order])
+
+
+def _columns(folder: str, found: tuple[ObjectInfo, ...], before: int | None) -> Listed:
+    count, start = len(found), len(folder) + 1
+    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), found)])
+    sizes = np.fromiter(map(attrgetter("size"), found), np.int64, count)
+    modified = microseconds(map(attrgetter("modified"), found), count)
+    part = Listed(folder, ids, sizes[named], modified[named])
+    return part if before is None else part.take(part.modified < before)
+
+
+def microseconds(times: Iterable[datetime], count: int = -1) -> I64:
+    """Times as microseconds since 1970."""
+    seconds = np.fromiter(map(datetime.timestamp, times), np.float64, count)
+    return np.rint(seconds * 1e6).astype(np.int64)
+
+
+def among(ids: U8, others: U8) -> NDArray[np.bool_]:
+    """Which of the ids, (n, 12), are among the others; bool (n,)."""
+    return np.isin(id_keys(ids), id_keys(others))
+
+
+def distinct(parts: list[U8]) -> U8:
+    """Each id once, sorted."""
+    every = np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *parts])
+    keys = np.unique(id_keys(every))
+    return keys.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)

@@ -1,0 +1,171 @@
+"""Deleting many objects: in batches, several at a time, with as much patience as the storage asks for.
+
+A batch that fails is tried again object by object, so that one bad object does not hide a thousand good ones.
+A storage that is overwhelmed gets fewer requests at a time and longer pauses; one that only ever fails is
+left alone after a number of failures in a row.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import batched
+from threading import BoundedSemaphore, Lock
+from typing import Final
+
+from frazil.errors import ConflictError, ErrorKind, StorageError
+from frazil.maintenance.listing import Listed
+from frazil.storage.base import Storage
+
+_BATCH: Final = 1000
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 20.0
+_ERRORS_TOLD: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Requests at a time, and failures in a row before giving up."""
+
+    concurrent: int = 10
+    failures_in_a_row: int = 50
+
+
+@dataclass(slots=True)
+class Swept:
+    """What became of a sweep."""
+
+    objects: int = 0
+    size: int = 0
+    failed: int = 0
+    throttled: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class Sweeper:
+    """Deletes; counts failures in a row over all that it deletes. ``sleep`` waits so many seconds."""
+
+    def __init__(
+        self, storage: Storage, patience: Patience, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._storage = storage
+        self._patience = patience
+        self._sleep = sleep
+        self._lock = Lock()
+        self._in_a_row = 0
+        self._last: StorageError | None = None
+
+    def sweep(self, garbage: Listed) -> Swept:
+        """Delete all that is listed.
+
+        Raises ``ConflictError`` (``gc-deletes-failing``) when too many requests failed in a row.
+        """
+        done = Swept()
+        # Starts with one request at a time; each that goes well lets one more in.
+        gate = _Gate(self._patience.concurrent)
+        keys, sizes = garbage.keys(), garbage.sizes.tolist()
+        batches = batched(zip(keys, sizes, strict=True), _BATCH, strict=False)
+        with ThreadPoolExecutor(max(1, self._patience.concurrent), "frazil-delete") as pool:
+            for _ in pool.map(lambda batch: self._batch(batch, done, gate), batches):
+                pass
+        return done
+
+    def _batch(self, batch: Sequence[tuple[str, int]], done: Swept, gate: _Gate) -> None:
+        self._give_up_if_hopeless()
+        with gate:
+            error = self._patiently([key for key, _ in batch], done, gate)
+        if error is None:
+            self._count(done, batch, [])
+            return
+        if len(batch) == 1:
+            self._count(done, [], [(batch[0], error)])
+            return
+        for one in batch:
+            self._give_up_if_hopeless()
+            error = self._patiently([one[0]], done, gate)
+            self._count(done, [one] if error is None else [], [] if error is None else [(one, error)])
+
+    def _patiently(self, keys: list[str], done: Swept, gate: _Gate) -> StorageError | None:
+        """Delete; waits as long as the storage is overwhelmed. What went wrong otherwise."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                self._storage.delete(keys)
+            except StorageError as error:
+                if error.kind != ErrorKind.THROTTLED:
+                    return error
+                gate.narrow()
+                with self._lock:
+                    done.throttled += 1
+                if pause >= _LONGEST_PAUSE_S:
+                    self._failed(error)
+                    self._give_up_if_hopeless()
+                self._sleep(random.uniform(0.5, 1.0) * pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+            else:
+                gate.widen()
+                return None
+
+    def _count(
+        self,
+        done: Swept,
+        deleted: Sequence[tuple[str, int]],
+        failed: Sequence[tuple[tuple[str, int], StorageError]],
+    ) -> None:
+        with self._lock:
+            done.objects += len(deleted)
+            done.size += sum(size for _, size in deleted)
+            done.failed += len(failed)
+            room = _ERRORS_TOLD - len(done.errors)
+            done.errors += [f"{key}: {error.message}" for (key, _), error in failed[:room]]
+            if deleted:
+                self._in_a_row = 0
+        for _, error in failed:
+            self._failed(error)
+
+    def _failed(self, error: StorageError) -> None:
+        with self._lock:
+            self._in_a_row += 1
+            self._last = error
+
+    def _give_up_if_hopeless(self) -> None:
+        if self._in_a_row >= max(1, self._patience.failures_in_a_row):
+            raise ConflictError(
+                message=f"{self._in_a_row} requests to delete failed in a row, at last with: {self._last}. "
+                "What was deleted so far is gone, and the repository is whole: run it again when the storage "
+                "answers",
+                kind=ErrorKind.GC_DELETES_FAILING,
+            ) from self._last
+
+
+class _Gate:
+    """Lets a number of threads in, from one up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = max(1, limit)
+        self._inside = BoundedSemaphore(self._limit)
+        self._closed = 0
+        self._lock = Lock()
+        for _ in range(self._limit - 1):
+            self._inside.acquire()
+            self._closed += 1
+
+    def __enter__(self) -> None:
+        self._inside.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._inside.release()
+
+    def widen(self) -> None:
+        with self._lock:
+            if self._closed:
+                self._closed -= 1
+                self._inside.release()
+
+    def narrow(self) -> None:
+        with self._lock:
+            if self._closed < self._limit - 1 and self._inside.acquire(blocking=False):
+                self._closed += 1

@@ -1,0 +1,165 @@
+"""Reading the metadata of many versions: each file once, several at a time, in bounded memory.
+
+``manifests_of`` and ``chunks_of`` are pieces of work: a worker anywhere can do one with a storage and an id,
+and answers with columns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.format.columns import U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
+from frazil.format.keys import manifest_key, snapshot_key
+from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, decode_manifest
+from frazil.format.snapshot import ManifestFiles, decode_snapshot
+from frazil.maintenance.listing import distinct
+from frazil.storage.base import Storage
+
+#: Bytes of a decoded reference, for bounds on memory.
+_REFERENCE_BYTES: Final = 64
+_THREADS: Final = 32
+#: So many ids are gathered before those that repeat are dropped.
+_GATHERED: Final = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is read at once: snapshots, bytes of manifests compressed and decoded, requests."""
+
+    snapshots: int = 50
+    compressed_bytes: int = 512 << 20
+    decoded_bytes: int = 4 << 30
+    fetches: int = 500
+
+
+def side_by_side[T, R](
+    items: Iterable[T],
+    work: Callable[[T], R],
+    threads: int,
+    weight: Callable[[T], float] = lambda item: 0.0,
+) -> Iterator[R]:
+    """``map`` on threads, in order, with at most ``threads`` items at work or waiting, whose weights sum up
+    to no more than 1. One that is heavier alone is done alone.
+    """
+    with ThreadPoolExecutor(max(1, min(threads, _THREADS)), "frazil-maintenance") as pool:
+        running: deque[tuple[Future[R], float]] = deque()
+        load = 0.0
+        try:
+            for item in items:
+                heavy = weight(item)
+                while running and (len(running) >= threads or load + heavy > 1):
+                    done, lighter = running.popleft()
+                    load -= lighter
+                    yield done.result()
+                running.append((pool.submit(work, item), heavy))
+                load += heavy
+            while running:
+                yield running.popleft()[0].result()
+        finally:
+            for waiting, _ in running:
+                waiting.cancel()
+
+
+def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
+    """The manifests of one snapshot, listed or used by a node.
+
+    ``StorageError`` (``object-not-found``) without the file, ``FormatError`` where it is damaged.
+    """
+    key = snapshot_key(snapshot)
+    decoded = decode_snapshot(storage.get(key), key)
+    files = decoded.manifests
+    unlisted = distinct([decoded.nodes.manifest_ids()])
+    unlisted = unlisted[~np.isin(id_keys(unlisted), id_keys(files.ids))]
+    if not len(unlisted):
+        return files
+    nothing = np.zeros(len(unlisted), np.int64)
+    return ManifestFiles(
+        np.concatenate([files.ids, unlisted]),
+        np.concatenate([files.size_bytes, nothing.astype(np.uint64)]),
+        np.concatenate([files.num_chunk_refs, nothing.astype(np.uint32)]),
+    )
+
+
+def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds) -> ManifestFiles:
+    """Each manifest of many snapshots once. Files of ``optional`` snapshots may be missing."""
+
+    def read(id_: bytes) -> ManifestFiles:
+        return manifests_of(storage, id_)
+
+    def read_if_there(id_: bytes) -> ManifestFiles:
+        try:
+            return read(id_)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return ManifestFiles.empty()
+
+    known = ManifestFiles.empty()
+    parts: list[ManifestFiles] = []
+    for ids, work in ((snapshots, read), (optional, read_if_there)):
+        for files in side_by_side(id_list(ids), work, bounds.snapshots):
+            parts.append(files)
+            if sum(map(len, parts)) > max(len(known), 100_000):
+                known, parts = _joined([known, *parts]), []
+    return _joined([known, *parts])
+
+
+def _joined(parts: list[ManifestFiles]) -> ManifestFiles:
+    ids = np.concatenate([part.ids for part in parts])
+    _, first = np.unique(id_keys(ids), return_index=True)
+    return ManifestFiles(
+        ids[first],
+        np.concatenate([part.size_bytes for part in parts])[first],
+        np.concatenate([part.num_chunk_refs for part in parts])[first],
+    )
+
+
+def read_manifest(storage: Storage, id_: bytes) -> Manifest:
+    """A manifest, read past every cache. ``FormatError`` if it is another one than its name says."""
+    key = manifest_key(id_)
+    manifest = decode_manifest(storage.get(key), key)
+    if manifest.id != id_:
+        raise FormatError(f"{key}: the file is that of manifest {id_to_text(manifest.id)}")
+    return manifest
+
+
+def chunks_of(storage: Storage, manifest: bytes) -> U8:
+    """The chunk files that one manifest refers to, (k, 12).
+
+    Raises what makes a manifest unreadable: whoever skipped one would take its chunks for garbage.
+    """
+    return distinct(list(map(_files_of, read_manifest(storage, manifest).arrays.values())))
+
+
+def _files_of(table: ChunkTable) -> U8:
+    native = table.source[table.kind == ChunkKind.NATIVE]
+    used = np.zeros(len(table.chunk_ids), bool)
+    used[native] = True
+    return table.chunk_ids[used]
+
+
+def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:
+    """``work`` on every manifest, as many at a time as the bounds allow."""
+    compressed = manifests.size_bytes / bounds.compressed_bytes
+    decoded = (manifests.num_chunk_refs * float(_REFERENCE_BYTES)) / bounds.decoded_bytes
+    weights = dict(zip(id_list(manifests.ids), np.maximum(compressed, decoded).tolist(), strict=True))
+    return side_by_side(weights, work, bounds.fetches, weights.__getitem__)
+
+
+def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8:
+    """Each chunk file of many manifests once, sorted, (k, 12): 12 bytes a file."""
+    known, parts, gathered = np.zeros((0, OBJECT_ID_BYTES), np.uint8), list[U8](), 0
+    for ids in over_manifests(manifests, lambda id_: chunks_of(storage, id_), bounds):
+        parts.append(ids)
+        gathered += len(ids)
+        if gathered > max(len(known), _GATHERED):
+            known, parts, gathered = distinct([known, *parts]), [], 0
+    return distinct([known, *parts])

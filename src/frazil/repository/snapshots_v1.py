@@ -1,0 +1,190 @@
+"""The snapshots of a repository of spec version 1, which nobody lists: each file names its parent.
+
+Rows are numbered as they are found. To look at one snapshot reads its file; only to ask for a history walks
+it. A walk is one request after the other, so it looks ahead: the files are listed, and the youngest that
+are older than the place where the walk is are fetched side by side, each time twice as many. Ids are
+random, but a history is in the order of time.
+
+What was found is kept as long as the handle. Files are not changed but by an expiration, which gives the
+oldest snapshot that stays another parent: other handles see a longer history until they are opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import RLock
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError, InternalError, StorageError
+from frazil.format.columns import I64, U8
+from frazil.format.ids import id_from_text, id_list, id_matrix, id_to_text, is_id_text
+from frazil.format.keys import SNAPSHOTS, snapshot_key
+from frazil.format.snapshot import decode_entry
+from frazil.format.snapshot_table import SnapshotEntry
+from frazil.repository.assets import Assets
+from frazil.storage.base import Storage
+
+#: So many steps a walk takes before it looks ahead.
+_STEPS: Final = 8
+#: At most so many files are fetched at once.
+_AHEAD: Final = 4096
+
+
+def listed_snapshots(storage: Storage) -> list[bytes]:
+    """Ids of all that have a file, oldest first."""
+    listed = sorted(storage.list(SNAPSHOTS), key=lambda found: found.modified)
+    names = (found.key.removeprefix(f"{SNAPSHOTS}/") for found in listed)
+    return [id_from_text(name) for name in names if is_id_text(name)]
+
+
+class SnapshotsV1:
+    """See ``format.snapshot_table.Snapshots`` and the module. Threads may share it.
+
+    Methods raise ``StorageError`` (``object-not-found``) for a snapshot that has no file.
+    """
+
+    def __init__(self, assets: Assets, readers: int = 32) -> None:
+        self._assets = assets
+        self._readers = readers
+        self._lock = RLock()
+        self._rows: dict[bytes, int] = {}
+        self._entries: list[SnapshotEntry] = []
+        self._ahead: list[bytes] | None = None
+        self._batch = 2 * _STEPS
+
+    def __len__(self) -> int:
+        """How many were found until now."""
+        return len(self._entries)
+
+    # One
+
+    def find(self, id_: bytes) -> int:
+        """Row of a snapshot, whose file is read if it was not yet."""
+        row = self._rows.get(id_)
+        if row is None:
+            snapshot = self._assets.snapshot(id_)
+            row = self._add(
+                SnapshotEntry(
+                    id_, snapshot.parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata
+                )
+            )
+        return row
+
+    def find_many(self, ids: U8) -> I64:
+        return np.fromiter(map(self.find, id_list(ids)), np.int64, len(ids))
+
+    def _add(self, entry: SnapshotEntry) -> int:
+        with self._lock:
+            row = self._rows.setdefault(entry.id, len(self._entries))
+            if row == len(self._entries):
+                self._entries.append(entry)
+            return row
+
+    def entry(self, row: int) -> SnapshotEntry:
+        return self._entries[row]
+
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        return map(self._entries.__getitem__, rows.tolist())
+
+    def id_of(self, row: int) -> bytes:
+        return self._entries[row].id
+
+    # All that were found
+
+    def ids(self) -> U8:
+        return id_matrix([entry.id for entry in self._entries])
+
+    def flushed_at(self) -> NDArray[np.uint64]:
+        return np.array([entry.flushed_at for entry in self._entries], np.uint64)
+
+    def parents(self) -> NDArray[np.int32]:
+        """Walks to the roots of all that were found."""
+        found = 0
+        while found < len(self._entries):
+            entry = self._entries[found]
+            if entry.parent is not None:
+                self._step(entry.parent)
+            found += 1
+        rows = self._rows
+        return np.array(
+            [-1 if entry.parent is None else rows[entry.parent] for entry in self._entries], np.int32
+        )
+
+    # Walks
+
+    def parts(self, row: int) -> Iterator[I64]:
+        """Rows from this snapshot to the root, in parts as they are found."""
+        seen: set[int] = set()
+        part: list[int] = []
+        size = _STEPS
+        while row not in seen:
+            seen.add(row)
+            part.append(row)
+            parent = self._entries[row].parent
+            if parent is None:
+                yield np.array(part, np.int64)
+                return
+            if len(part) == size:
+                yield np.array(part, np.int64)
+                part, size = [], 2 * size
+            row = self._step(parent, ahead=len(seen) >= _STEPS)
+        raise FormatError(f"the ancestors of snapshot {id_to_text(self.id_of(row))} form a cycle")
+
+    def chain(self, row: int) -> I64:
+        return np.concatenate(list(self.parts(row)))
+
+    def _step(self, id_: bytes, *, ahead: bool = True) -> int:
+        row = self._rows.get(id_)
+        if row is not None:
+            return row
+        row = self._add(self._read(id_))
+        if ahead:
+            self._look_ahead()
+        return row
+
+    def _read(self, id_: bytes) -> SnapshotEntry:
+        key = snapshot_key(id_)
+        return decode_entry(self._assets.storage.get(key), key)
+
+    def _look_ahead(self) -> None:
+        """Fetch the next files in the order of time."""
+        with self._lock:
+            if self._ahead is None:
+                self._ahead = listed_snapshots(self._assets.storage)
+            wanted: list[bytes] = []
+            while self._ahead and len(wanted) < self._batch:
+                id_ = self._ahead.pop()
+                if id_ not in self._rows:
+                    wanted.append(id_)
+            self._batch = min(2 * self._batch, _AHEAD)
+        if wanted:
+            with ThreadPoolExecutor(min(self._readers, len(wanted))) as pool:
+                for entry in pool.map(self._read_if_there, wanted):
+                    if entry is not None:
+                        self._add(entry)
+
+    def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
+        try:
+            return self._read(id_)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None  # collected since it was listed
+
+    # Changes
+
+    def added(self, entry: SnapshotEntry) -> SnapshotsV1:
+        """The same: its file says all."""
+        return self
+
+    def kept(
+        self,
+        keep: NDArray[np.bool_],
+        new_parents: Mapping[bytes, bytes | None],
+        pruned: Mapping[bytes, tuple[bytes, ...]],
+    ) -> SnapshotsV1:
+        raise InternalError("snapshots of a repository of spec version 1 are not kept in a table")

@@ -1,0 +1,68 @@
+"""What forks have not seen: references in layers, against a dictionary."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.changes.chunk_edits import ChunkEdits, table_of
+from frazil.changes.seen import Layers
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
+
+REFS: list[ChunkRef | None] = [
+    None,
+    InlineRef(b"a"),
+    InlineRef(b"bc"),
+    NativeRef(b"A" * 12, 0, 5),
+    NativeRef(b"A" * 12, 5, 5),
+    NativeRef(b"B" * 12, 0, 5),
+    VirtualRef("s3://b/1", 0, 5),
+    VirtualRef("s3://b/2", 0, 5),
+    VirtualRef("s3://b/1", 0, 5, etag="x"),
+    VirtualRef("s3://b/1", 0, 5, modified=7),
+]
+
+Edits = dict[tuple[int, ...], ChunkRef | None]
+EDITS = st.dictionaries(
+    st.tuples(st.integers(0, 3), st.integers(0, 5)), st.sampled_from(REFS), min_size=1, max_size=12
+)
+
+
+@given(st.lists(EDITS, max_size=8), EDITS, st.integers(0, 8))
+def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits, since: int) -> None:
+    layers, known = Layers(), {}
+    for generation, edits in enumerate(steps):
+        layers.add(table_of(edits, 2), generation)
+        known.update((at, (generation, ref)) for at, ref in edits.items())
+    found = layers.differing(table_of(asked, 2), since)
+    assert sorted(map(tuple, found.tolist())) == sorted(
+        at for at, ref in asked.items() if at in known and known[at][0] >= since and known[at][1] != ref
+    )
+    sizes = [len(table) for table, _ in layers.parts]
+    assert all(later * 2 < earlier for earlier, later in pairwise(sizes))
+
+
+@given(st.lists(EDITS, min_size=1, max_size=8))
+def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
+    edits, known = ChunkEdits("/a", 2), {}
+    for step in steps:
+        edits.add(table_of(step, 2))
+        known |= step
+    assert {at: edits.get(at) for at in known} == {at: (True, ref) for at, ref in known.items()}
+    table = edits.table()
+    assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == known
+
+
+@pytest.mark.parametrize("one", REFS, ids=repr)
+def test_rows_are_the_same_if_their_references_are(one: ChunkRef | None) -> None:
+    everything = table_of({(n,): ref for n, ref in enumerate(REFS)}, 1)
+    # the sources lie elsewhere in another table
+    other = ChunkTable.merge(
+        [table_of({(90,): REFS[2], (91,): REFS[5], (92,): REFS[7]}, 1), table_of({(0,): one}, 1)]
+    )
+    row = np.zeros(len(REFS), np.int64)
+    assert everything.same(np.arange(len(REFS)), other, row).tolist() == [ref == one for ref in REFS]

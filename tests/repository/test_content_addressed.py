@@ -1,0 +1,207 @@
+"""Identical chunks are stored once, whoever writes them, and garbage collection does not get them."""
+
+import datetime as dt
+import multiprocessing
+import os
+import pickle
+import time
+from pathlib import Path
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.repository import collecting
+from frazil.repository.collecting import CollectionWatch
+
+CHUNK = 1 << 18
+DEDUPLICATING = frazil.RepositoryConfig(
+    chunks=frazil.ChunksConfig(deduplicate=True),
+    packing=frazil.PackingConfig(threshold_bytes=CHUNK),
+)
+
+
+def storage_at(path):
+    return frazil.local_filesystem_storage(str(path))
+
+
+@pytest.fixture
+def repo(tmp_path):
+    repo = frazil.Repository.create(storage_at(tmp_path / "repo"), DEDUPLICATING)
+    repo.save_config()
+    return repo
+
+
+def files(tmp_path):
+    return sorted(path for path in (tmp_path / "repo" / "chunks").iterdir() if "#" not in path.name)
+
+
+def fill(session, name, values, size=CHUNK):
+    """An array of one chunk of ``size`` bytes for each value."""
+    array = zarr.create_array(
+        session.store, name=name, shape=(len(values) * size,), chunks=(size,), dtype="u1", compressors=None
+    )
+    array[:] = np.repeat(np.array(values, "u1"), size)
+
+
+def read(repo, name, size=CHUNK):
+    return zarr.open_array(repo.readonly_session("main").store, path=name, mode="r")[::size].tolist()
+
+
+def commit(repo, name, values, size=CHUNK):
+    session = repo.writable_session("main")
+    fill(session, name, values, size)
+    return session.commit(name)
+
+
+def elsewhere(path, name, values):
+    commit(frazil.Repository.open(storage_at(path)), name, values)
+
+
+def test_the_same_bytes_are_one_file_whoever_writes_them(repo, tmp_path):
+    commit(repo, "a", [1, 2, 1, 2])
+    assert len(files(tmp_path)) == 2
+    commit(frazil.Repository.open(repo.storage), "b", [2, 3])  # as it is configured for everybody
+    assert len(files(tmp_path)) == 3
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=elsewhere, args=(tmp_path / "repo", "c", [3, 1, 4]))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert len(files(tmp_path)) == 4
+    assert [read(repo, name) for name in "abc"] == [[1, 2, 1, 2], [2, 3], [3, 1, 4]]
+
+
+def test_it_is_off_unless_asked_for(tmp_path):
+    repo = frazil.Repository.create(
+        storage_at(tmp_path / "repo"),
+        frazil.RepositoryConfig(packing=frazil.PackingConfig(threshold_bytes=CHUNK)),
+    )
+    commit(repo, "a", [1, 1])
+    assert len(files(tmp_path)) == 2
+
+
+def test_packed_chunks_are_recognised_within_a_session(repo, tmp_path):
+    size = 1 << 16
+    commit(repo, "a", [1, 2] * 8, size)
+    assert [path.stat().st_size for path in files(tmp_path)] == [2 * size]
+    commit(repo, "b", [1, 2] * 8, size)
+    assert [path.stat().st_size for path in files(tmp_path)] == [2 * size] * 2
+    assert read(repo, "a", size) == read(repo, "b", size) == [1, 2] * 8
+
+
+def test_forks_find_each_other_s_chunks_and_bring_the_end_of_the_session_forward(repo, tmp_path):
+    commit(repo, "a", [1])
+    (file,) = files(tmp_path)
+    stored = age(file, hours=10)
+    session = repo.writable_session("main")
+    end = session.expires_at
+    forks = [pickle.loads(pickle.dumps(session.fork())) for _ in range(2)]
+    for number, fork in enumerate(forks):
+        fill(fork, f"f{number}", [7, 1][: number + 1])
+    back = [pickle.loads(pickle.dumps(fork)) for fork in forks]
+    assert [fork.expires_at for fork in back] == [end, stored + dt.timedelta(hours=21)]
+    session.merge(*back)
+    assert session.expires_at == stored + dt.timedelta(hours=21)
+    session.commit("merged")
+    assert len(files(tmp_path)) == 2
+    assert read(repo, "f1") == [7, 1]
+
+
+# --------------------------------------------------------------- the reference, and garbage collection
+
+
+def age(path: Path, hours: float) -> dt.datetime:
+    """Make a file look as if it was stored that long ago."""
+    then = round(time.time() - hours * 3600)
+    os.utime(path, (then, then))
+    return dt.datetime.fromtimestamp(then, dt.UTC)
+
+
+def reference_at(path):
+    return icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
+
+
+def collect(path, hours=24):
+    """The reference's garbage collection, with the youngest cut-off that is safe; files that went."""
+    cut_off = dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours)
+    return reference_at(path).garbage_collect(cut_off).chunks_deleted
+
+
+def garbage(repo, tmp_path, hours):
+    """A chunk of sevens that nobody refers to any more, stored so many hours ago."""
+    session = repo.writable_session("main")
+    fill(session, "lost", [7])
+    (file,) = files(tmp_path)
+    age(file, hours)
+    return file
+
+
+@pytest.mark.interop
+def test_the_reference_reads_shared_files_and_collects_them_when_the_last_reference_goes(repo, tmp_path):
+    commit(repo, "a", [1, 2, 1])
+    commit(repo, "b", [2])
+    theirs = reference_at(tmp_path / "repo")
+    for name, expected in {"a": [1, 2, 1], "b": [2]}.items():
+        array = zarr.open_array(theirs.readonly_session("main").store, path=name, mode="r")
+        assert array[::CHUNK].tolist() == expected
+        assert (np.asarray(array[:]).reshape(-1, CHUNK) == np.array(expected)[:, None]).all()
+    session = theirs.writable_session("main")
+    del zarr.open_group(session.store)["a"]
+    session.commit("without a")
+    theirs.expire_snapshots(dt.datetime.now(dt.UTC))
+    assert theirs.garbage_collect(dt.datetime.now(dt.UTC)).chunks_deleted == 1
+    assert read(repo, "b") == [2]
+    commit(repo, "c", [1, 2])
+    assert read(repo, "c") == [1, 2]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("hours", [1, 11, 13, 23, 25, 1000])
+def test_a_chunk_that_was_found_is_not_collected_from_under_the_commit(repo, tmp_path, hours):
+    file = garbage(repo, tmp_path, hours)
+    session = repo.writable_session("main")
+    fill(session, "found", [7])
+    assert files(tmp_path) == [file]
+    collected = collect(tmp_path / "repo")
+    session.commit("found")
+    assert read(repo, "found") == [7]
+    assert collected == 0
+
+
+@pytest.mark.interop
+def test_a_chunk_that_was_collected_before_is_stored_again(repo, tmp_path):
+    garbage(repo, tmp_path, 30)
+    session = repo.writable_session("main")
+    assert collect(tmp_path / "repo") == 1
+    fill(session, "found", [7])
+    assert collect(tmp_path / "repo") == 0
+    session.commit("found")
+    assert read(repo, "found") == [7]
+
+
+def test_a_collection_that_is_under_way_does_not_get_the_chunk(repo, tmp_path, monkeypatch):
+    """It has seen the old file, and deletes it after the session found it."""
+    file = garbage(repo, tmp_path, 30)
+    session = repo.writable_session("main")
+    monkeypatch.setattr(collecting, "is_collecting", lambda info: True)
+    fill(session, "found", [7])
+    file.unlink()
+    session.commit("found")
+    assert read(repo, "found") == [7]
+
+
+@pytest.mark.interop
+def test_a_watch_sees_collections(repo, tmp_path):
+    watch = CollectionWatch(repo._context.repo_info)
+    assert [watch(), watch()] == [True, True]
+    collect(tmp_path / "repo")
+    commit(repo, "a", [1])
+    assert [watch(), watch()] == [False, True]
+    short = frazil.Repository.open(repo.storage, frazil.RepositoryConfig(num_updates_per_repo_info_file=2))
+    for number in range(4):
+        short.create_tag(f"t{number}", short.lookup_branch("main"))
+    assert [watch(), watch()] == [False, True]  # the log no longer tells
+    assert pickle.loads(pickle.dumps(watch))()

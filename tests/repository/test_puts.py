@@ -1,0 +1,72 @@
+"""Files of a commit, on their way together."""
+
+import threading
+
+import pytest
+
+from frazil.errors import StorageError
+from frazil.repository import puts
+from frazil.repository.puts import putting
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import Fault, FaultyStorage
+
+
+@pytest.fixture(params=[True, False], ids=["local", "remote"])
+def storage(request):
+    storage = MemoryStorage()
+    storage.is_local = request.param
+    return storage
+
+
+def stored(storage):
+    return {info.key: bytes(storage.get(info.key)) for info in storage.list("")}
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_all_is_stored_at_the_end_of_the_block(storage, count, monkeypatch):
+    monkeypatch.setattr(puts, "_TOGETHER", 20)
+    done = []
+    files = {f"f/{n}": b"%d" % n * 7 for n in range(count)}
+    with putting(storage) as block:
+        block.run(lambda: done.append(1))
+        sizes = [block.put(key, lambda data=data: data) for key, data in files.items()]
+        assert [size.result() for size in sizes] == [7] * count
+        block.put("last", lambda: b"last")
+        block.run(lambda: done.append(2))
+    assert sorted(done) == [1, 2]
+    assert stored(storage) == files | {"last": b"last"}
+
+
+def test_many_files_are_encoded_side_by_side(storage):
+    together = threading.Barrier(3)
+
+    def encode():
+        together.wait(10)
+        return b"x"
+
+    with putting(storage) as block:
+        sizes = [block.put(str(n), encode) for n in range(3)]
+        assert [size.result() for size in sizes] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_error_of_encoding_is_raised(storage, count):
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), putting(storage) as block:
+        _ = [block.put(str(n), fail) for n in range(count)]
+    with pytest.raises(ZeroDivisionError), putting(storage) as block:
+        block.put("a", fail).result()
+    assert stored(storage) == {}
+
+
+def test_errors_of_actions_and_of_the_storage_are_raised(storage):
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), putting(storage) as block:
+        block.run(fail)
+    faulty = FaultyStorage(storage, lambda key, _: Fault.LOST if key == "b" else None)
+    with pytest.raises(StorageError, match="put `b` was lost"), putting(faulty) as block:
+        _ = [block.put(key, key.encode) for key in "abc"]
