@@ -28,6 +28,14 @@ from frazil.config import (
     PackingConfig,
     RepositoryConfig,
 )
+from frazil.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    ConflictType,
+    VersionSelection,
+)
 from frazil.credentials import (
     AnyAzureCredential,
     AnyAzureStaticCredential,
@@ -78,6 +86,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
@@ -134,6 +143,7 @@ __all__ = [
     "AzureCredentials",
     "AzureRefreshableCredential",
     "AzureStaticCredentials",
+    "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
     "ChunkType",
@@ -141,7 +151,11 @@ __all__ = [
     "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
+    "Conflict",
+    "ConflictDetector",
     "ConflictError",
+    "ConflictSolver",
+    "ConflictType",
     "Credentials",
     "Diff",
     "ErrorKind",
@@ -154,6 +168,7 @@ __all__ = [
     "GcsStaticCredentials",
     "IcechunkError",
     "IcechunkStore",
+    "ImportReport",
     "InternalError",
     "InvalidInputError",
     "ManifestConfig",
@@ -193,6 +208,7 @@ __all__ = [
     "StorageTimeoutSettings",
     "Update",
     "UpdateType",
+    "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
     "__version__",
@@ -230,6 +246,7 @@ __all__ = [
     "shutdown_telemetry",
     "spec_version",
     "tigris_storage",
+    "upgrade",
     "upgrade_icechunk_repository",
     "user_agent",
 ]

@@ -1,6 +1,6 @@
 """The same mistake is the same error: class and kind, from both implementations.
 
-Messages are each one's own. What Frazil does not have yet is in ``LATER``; whoever adds it adds its errors.
+Messages are each one's own.
 """
 
 from __future__ import annotations
@@ -114,6 +114,10 @@ class Scene:
         session = self.changed()
         self.committed()
         getattr(session, end)("late", **ours)
+
+    @property
+    def detector(self) -> Any:
+        return self.package.ConflictDetector()
 
     def deserted(self, end: str) -> None:
         """The branch is gone when the session ends."""
@@ -327,6 +331,18 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         lambda s: s.set("a/c/0/0", session=s.reading),
     ),
     "too late": ("ConflictError", "commit-conflict", lambda s: s.raced()),
+    "too late, and no tries": (
+        "ConflictError",
+        "commit-conflict",
+        lambda s: s.raced(rebase_with=s.detector, rebase_tries=0),
+    ),
+    "rebase what reads": ("SessionStateError", "commit-not-allowed", lambda s: s.reading.rebase(s.detector)),
+    "rebase a fork": (
+        "SessionStateError",
+        "commit-not-allowed",
+        lambda s: s.session.fork().rebase(s.detector),
+    ),
+    "rebase with nothing": ("TypeError", None, lambda s: s.session.rebase(None)),
     "pickle what writes": ("ValueError", None, lambda s: pickle.dumps(s.session)),
     "an empty transaction": (
         "SessionStateError",
@@ -633,10 +649,6 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
     "id of nothing": ("NodeNotFoundError", "node-not-found", lambda s: s.reading.get_node_id("/none")),
 }
 
-LATER = {
-    "rebase": (frazil.Session, ("rebase",)),
-}
-
 
 @pytest.fixture
 def scenes(tmp_path: Path) -> dict[str, Scene]:
@@ -734,9 +746,3 @@ def test_classes_and_kinds() -> None:
         assert [base.__name__ for base in mine.__mro__] == [base.__name__ for base in theirs.__mro__]
     kinds = {kind.name: str(kind) for kind in icechunk.ErrorKind}
     assert kinds.items() <= {kind.name: str(kind) for kind in frazil.ErrorKind}.items()
-
-
-def test_what_comes_later_is_not_here_yet() -> None:
-    """When it is, the errors of the table that concern it belong in ``CASES``."""
-    found = {name for thing, names in LATER.values() for name in names if hasattr(thing, name)}
-    assert found == set()

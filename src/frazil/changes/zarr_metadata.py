@@ -16,6 +16,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.snapshot import ArrayData
 
 _MAX_CHUNKS = 2**32 - 1
+_OF_CHUNKS = ("data_type", "chunk_grid", "codecs", "storage_transformers")
 
 
 def parse_node(document: bytes) -> ArrayData | None:
@@ -51,6 +52,15 @@ def chunk_lengths(document: bytes) -> list[int | list[int]]:
     """
     parsed = json.loads(document)
     return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
+
+
+def same_encoding(one: bytes, other: bytes) -> bool:
+    """Whether the chunks of one array are chunks of the other as well: cut and encoded in the same way.
+
+    Both documents are of arrays with the same number of dimensions. Their shapes do not matter.
+    """
+    ours, theirs = json.loads(one), json.loads(other)
+    return all(ours.get(key) == theirs.get(key) for key in _OF_CHUNKS)
 
 
 def _array(parsed: dict[str, Any]) -> ArrayData:

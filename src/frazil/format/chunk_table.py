@@ -407,6 +407,21 @@ class ChunkTable:
         present = self.kind != ChunkKind.ABSENT
         return self if present.all() else self.take(present)
 
+    def identical(self, other: ChunkTable) -> bool:
+        """Whether the other is made of equal columns; equal references to other rows of them do not count."""
+
+        def columns(table: ChunkTable) -> list[Any]:
+            foreign, inline = table.foreign, table.inline
+            rows = (foreign.locations, foreign.etags, inline)
+            texts = [each for part in rows for each in (part.values, part.starts, part.lengths)]
+            return [
+                *(table.index, table.kind, table.source, table.offset, table.length),
+                *(table.chunk_ids, foreign.modified, *texts),
+            ]
+
+        pairs = zip(columns(self), columns(other), strict=True)
+        return self is other or all(np.array_equal(mine, theirs) for mine, theirs in pairs)
+
     def bounds(self) -> U32:
         """Tight half-open box around all coordinates, shape (ndim, 2). The table must not be empty."""
         return np.stack((self.index.min(axis=0), self.index.max(axis=0) + np.uint32(1)), axis=1)

@@ -7,8 +7,9 @@ leaves files that nobody refers to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +64,39 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was written for an array, and what it was made from."""
+
+    made_of: tuple[object, ...]
+    edits: ChunkTable
+    written: tuple[Written, ...]
+
+
+class Attempts:
+    """What earlier attempts to commit the same changes have stored, to be used again where it is still right:
+    a manifest holds what its array's edits and the manifests that they were merged with hold.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, _Kept] = {}
+        self._new: dict[bytes, _Kept] = {}
+
+    def find(self, update: _Update) -> tuple[Written, ...] | None:
+        known = self._kept.get(update.node.id)
+        if known is None or known.made_of != update.made_of or not known.edits.identical(update.edits):
+            return None
+        return known.written
+
+    def add(self, update: _Update, written: Iterable[Written]) -> None:
+        """Something that is on its way; ``keep`` says that it has arrived."""
+        self._new[update.node.id] = _Kept(update.made_of, update.edits, tuple(written))
+
+    def keep(self) -> None:
+        self._kept |= self._new
+        self._new = {}
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a session's changes become a version."""
 
@@ -89,11 +123,12 @@ def end_session(
     message: str,
     metadata: dict[str, Any],
     flush: Callable[[], None],
+    attempts: Attempts | None = None,
 ) -> bytes:
     """Make ``changes``, made on ``parent``, a version as ``ending`` says; the new snapshot's id.
 
-    ``flush`` makes the chunks of the changes durable. Raises ``ConflictError`` with both parents if the
-    branch has moved, and then wrote nothing that anybody sees; ``SessionStateError``
+    ``flush`` makes the chunks of the changes durable; ``attempts`` are earlier ones. Raises ``ConflictError``
+    with both parents if the branch has moved, and then wrote nothing that anybody sees; ``SessionStateError``
     (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``).
     """
     begun = context.begin()
@@ -101,12 +136,14 @@ def end_session(
     _require_possible(begun.info, branch, parent.id, changes)
     before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
     amended = _amended(context, before, changes) if ending.replaces else None
+    attempts = attempts or Attempts()
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
         snapshot, written = write_version(
-            context, puts, begun.info, parent, changes, message, metadata, amended
+            context, puts, begun.info, parent, changes, message, metadata, attempts, amended
         )
+    attempts.keep()
     entry = SnapshotEntry(
         snapshot.id,
         before.parent if ending.replaces else parent.id,
@@ -161,13 +198,14 @@ def write_version(
     changes: ChangeSet,
     message: str,
     metadata: dict[str, Any],
+    attempts: Attempts,
     amended: TransactionLog | None = None,
 ) -> tuple[Snapshot, list[Written]]:
     """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
     added.
     """
     id_ = new_object_id()
-    nodes, written = write_manifests(context, puts, parent, changes)
+    nodes, written = write_manifests(context, puts, parent, changes, attempts)
     # Later than the parent, whatever this machine's clock says.
     before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
@@ -193,15 +231,23 @@ def write_version(
 
 
 def write_manifests(
-    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet
+    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet, attempts: Attempts
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written."""
     nodes = changes.moved(parent.nodes)
     updates = [_update(context, node, changes) for node in _arrays_to_write(nodes, changes)]
-    reads = [ref.id for update in updates for ref in update.rewrite.read]
+    stored = [attempts.find(update) for update in updates]
+    missing = [update for update, known in zip(updates, stored, strict=True) if known is None]
+    reads = [ref.id for update in missing for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
-    written = _put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in updates])
+    put = _put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in missing])
+    new: dict[bytes, list[Written]] = {}
+    for manifest in put:
+        new.setdefault(manifest.node_id, []).append(manifest)
+    for update in missing:
+        attempts.add(update, new.get(update.node.id, ()))
+    written = [*put, *chain.from_iterable(filter(None, stored))]
     refs: dict[bytes, list[ManifestRef]] = {}
     for manifest in written:
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
@@ -223,6 +269,12 @@ class _Update:
     edits: ChunkTable
     split: tuple[int, ...]
     rewrite: Rewrite
+
+    @property
+    def made_of(self) -> tuple[object, ...]:
+        """All that decides what the new manifests hold, but for the edits."""
+        read = tuple(ref.id for ref in self.rewrite.read)
+        return (self.array.num_chunks, self.split, read)
 
     def tables(self, manifests: Mapping[bytes, Manifest]) -> list[ChunkTable]:
         """What the new manifests hold, one table each."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 
 from frazil.changes.diff import Changes, compose
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError, StorageError
@@ -43,9 +42,8 @@ def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
     name: str | None = None
     while True:
         entries = map(info.ops.entry, range(len(info.ops)))
-        # The newest entry of a file does not say where it is: in that file.
-        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in islice(entries, 1))
-        yield from entries
+        # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
+        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
         name = info.repo_before_updates
         if name is None:
             return

@@ -35,9 +35,11 @@ from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
+from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
+from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.inspection import Inspection
@@ -180,6 +182,7 @@ class Repository(Upkeep, Inspection, Integration):
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
             if storage.head(V1_MAIN) is None:
+                refuse_older(storage)
                 raise
             saved, version = read_config_v1(storage)
             context = _context(
@@ -226,10 +229,11 @@ class Repository(Upkeep, Inspection, Integration):
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository in ``storage``."""
+        """Whether there is a repository in ``storage``, also one that has to be imported before it opens."""
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        return storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+        newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+        return newer or older_layout(storage) is not None
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
@@ -246,12 +250,18 @@ class Repository(Upkeep, Inspection, Integration):
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
-        """The version of the format that the repository has; None if there is none."""
+        """The version of the format that the repository has; None if there is none.
+
+        ``FormatError`` (``unsupported-spec-version``) for one that is older than all versions.
+        """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         if storage.head(REPO) is not None:
             return SpecVersion.v2
-        return SpecVersion.v1 if storage.head(V1_MAIN) is not None else None
+        if storage.head(V1_MAIN) is not None:
+            return SpecVersion.v1
+        refuse_older(storage)
+        return None
 
     def reopen(
         self,
@@ -520,12 +530,21 @@ class Repository(Upkeep, Inspection, Integration):
 
     @contextmanager
     def transaction(
-        self, branch: str, *, message: str, metadata: dict[str, Any] | None = None
+        self,
+        branch: str,
+        *,
+        message: str,
+        metadata: dict[str, Any] | None = None,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
     ) -> Iterator[IcechunkStore]:
-        """A store to write to, committed when the block ends well; nothing is kept when it raises."""
+        """A store to write to, committed when the block ends well; nothing is kept when it raises.
+
+        ``rebase_with`` and ``rebase_tries`` are those of ``Session.commit``.
+        """
         session = self.writable_session(branch)
         yield session.store
-        session.commit(message, metadata)
+        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
 
     def _info(self) -> RepoInfo:
         return self._context.repo_info()

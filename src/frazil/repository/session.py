@@ -18,7 +18,14 @@ from frazil.changes.merge import check_forks
 from frazil.changes.seen import Seen
 from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, SessionStateError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    ReadOnlyError,
+    SessionStateError,
+)
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
@@ -27,12 +34,18 @@ from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
+from frazil.repository.conflicts import ConflictDetector, ConflictSolver
+from frazil.repository.fast_forward import Patience
 from frazil.repository.paths import absolute
+from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
+
+#: Of a commit's metadata, what the format keeps for itself.
+_RESERVED = "__icechunk"
 
 
 _log = logging.getLogger(__name__)
@@ -310,18 +323,104 @@ class Session:
         message: str,
         metadata: dict[str, Any] | None = None,
         *,
+        rebase_with: ConflictSolver | None = None,
+        rebase_tries: int = 1000,
         allow_empty: bool = False,
     ) -> str:
         """Make the changes the new tip of the branch; the id of the snapshot.
 
+        With ``rebase_with``, a commit that comes too late is rebased with this solver and tried again, up to
+        ``rebase_tries`` times; the metadata then say under ``__icechunk`` how often it was rebased. What a
+        lost attempt has written and is still good is used by the next.
+
+        Without it, a commit that comes too late fails; or, with a ``fast_forward_timeout`` in the
+        configuration, goes on top of the others if there is no conflict, again and again until the time is
+        up.
+
         Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
-        first: nothing is lost, the session keeps its changes. Raises ``SessionStateError`` without changes
+        first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` as ``rebase``
+        does. Raises ``SessionStateError`` without changes
         (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
         (``commit-not-allowed``) or has expired (``session-expired``).
 
         After it the session reads the new snapshot.
         """
-        return self._end(COMMIT, message, metadata, allow_empty)
+        if rebase_with is None:
+            return self._fast_forward(message, metadata, allow_empty)
+        require_solver(rebase_with)
+        if rebase_tries < 0:
+            raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
+        attempts = 0
+        with self._state.workspace.committing():
+            while True:
+                told = _with_attempts({**self._state.default_metadata, **(metadata or {})}, attempts)
+                try:
+                    return self._end(COMMIT, message, told, allow_empty)
+                except ConflictError as error:
+                    if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
+                        raise
+                self.rebase(rebase_with)
+                attempts += 1
+
+    def _fast_forward(self, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
+        """Commit on top of what others have committed, as long as there is no conflict and time."""
+        state = self._state
+        patience = Patience(state.workspace.context.settings.fast_forward_timeout)
+        with state.workspace.committing():
+            while True:
+                told = {**state.default_metadata, **(metadata or {})}
+                if patience.attempts:
+                    told = _with_attempts(told, patience.attempts)
+                try:
+                    return self._end(COMMIT, message, told, allow_empty)
+                except ConflictError as error:
+                    patience.wait(error)
+                self.rebase(ConflictDetector())
+
+    def rebase(self, solver: ConflictSolver) -> None:
+        """Take the session's changes to the tip of its branch, so that they can be committed there.
+
+        Changes that do not conflict with what was committed meanwhile go on as they are; the solver decides
+        the others. Afterwards the session reads the tip with its own changes.
+
+        Raises ``RebaseFailedError``, with ``snapshot`` and ``conflicts``, for what the solver leaves
+        undecided: the session then stands right before that snapshot, and keeps its changes. Raises
+        ``SessionStateError`` if the session cannot commit (``commit-not-allowed``), or if a transaction log
+        on the way is gone (``rebase-tx-log-pruned``).
+
+        Forks that were made before cannot be merged any more: merge them first.
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     made = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> early, late = repo.writable_session("main"), repo.writable_session("main")
+        >>> zarr.open_array(early.store, path="t")[:2] = 1
+        >>> zarr.open_array(late.store, path="t")[2:] = 2
+        >>> snapshot = early.commit("the first half")
+        >>> late.rebase(frazil.ConflictDetector())
+        >>> snapshot = late.commit("the second half")
+        >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+        [1, 1, 2, 2]
+        """
+        state = self._state
+        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+            branch = self._require_branch()
+            before = state.workspace.snapshot_id
+            try:
+                rebase(state.workspace, branch, solver, _reading)
+            finally:
+                if state.workspace.snapshot_id != before:
+                    # Forks of the old snapshot are refused, whatever they have seen.
+                    state.merged.clear()
+
+    def _require_branch(self) -> str:
+        if self._state.branch is None or self.read_only:
+            raise SessionStateError(
+                "this session cannot commit: it only reads, is a fork, or has committed before",
+                ErrorKind.COMMIT_NOT_ALLOWED,
+            )
+        return self._state.branch
 
     def amend(
         self, message: str, *, metadata: dict[str, Any] | None = None, allow_empty: bool = False
@@ -362,6 +461,7 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                workspace.attempts,
             )
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly
@@ -370,11 +470,8 @@ class Session:
 
     def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
         state = self._state
-        if ending.moves_branch and (state.branch is None or self.read_only):
-            raise SessionStateError(
-                "this session cannot commit: it only reads, is a fork, or has committed before",
-                ErrorKind.COMMIT_NOT_ALLOWED,
-            )
+        if ending.moves_branch:
+            self._require_branch()
         if not self.read_only:
             self._require_not_ended()
         if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
@@ -507,6 +604,7 @@ class Session:
         return out
 
     commit_async = awaitable(commit)
+    rebase_async = awaitable(rebase)
     amend_async = awaitable(amend)
     flush_async = awaitable(flush)
     move_async = awaitable(move)
@@ -514,6 +612,20 @@ class Session:
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
+
+
+def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
+    """A commit's metadata with the number of rebases that it took."""
+    known = metadata.get(_RESERVED)
+    return {
+        **metadata,
+        _RESERVED: {**(known if isinstance(known, dict) else {}), "rebase_attempts": attempts},
+    }
+
+
+def _reading(workspace: Workspace) -> Session:
+    """A session that reads a workspace."""
+    return Session(State(workspace, None, SessionMode.readonly, 0))
 
 
 def _from_root(path: str) -> str:

@@ -32,6 +32,7 @@ from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadO
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
+from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
 
 
@@ -65,7 +66,9 @@ class Workspace:
         self.reader = ChunkReader(context.storage, context.virtual, self.writer)
         self._arrays: dict[str, _Array] = {}
         self._lock = RLock()
+        self.attempts = Attempts()
         self._committed = False
+        self._was_changed = False  # even if a rebase left nothing of it
         self._turn = RLock()  # of changes and commits; always taken before the other lock
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,8 +103,8 @@ class Workspace:
     @property
     def has_changes(self) -> bool:
         if self.sealed and self.changes:
-            return bool(self.own())  # what was sealed may have been taken back
-        return bool(self.sealed or self.changes)
+            return self._was_changed or bool(self.own())  # what was sealed may have been taken back
+        return self._was_changed or bool(self.sealed or self.changes)
 
     def own(self) -> ChangeSet:
         """All own changes as one."""
@@ -136,6 +139,19 @@ class Workspace:
         moved._committed = True
         return moved
 
+    def continue_on(self, snapshot_id: bytes, changes: ChangeSet) -> None:
+        """Go on from another snapshot, with changes that were made for it."""
+        with self._turn, self._lock:
+            self._was_changed = self.has_changes
+            self.snapshot_id = snapshot_id
+            self.sealed = ChangeSet()
+            self.changes = changes
+            self._forget("snapshot", "start", "base", "here", "_tree")
+
+    def keep(self, data: Buffer) -> ChunkRef:
+        """Store the bytes of a chunk, inline or in a pack."""
+        return self._inline(data) or self.writer.write(data)
+
     def committing(self) -> RLock:
         """To hold while the changes are committed."""
         return self._turn
@@ -152,6 +168,8 @@ class Workspace:
         with self._turn, self._lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
+            self.attempts = Attempts()
+            self._was_changed = False
             self._forget("base", "here", "_tree")
             self.writer.forget()
 
@@ -301,7 +319,7 @@ class Workspace:
     def write(self, path: str, coords: Coords, data: Buffer) -> None:
         """Store one chunk: inline, packed, or as a file of its own."""
         self._check(path, coords)
-        self.set_ref(path, coords, self._inline(data) or self.writer.write(data))
+        self.set_ref(path, coords, self.keep(data))
 
     async def write_async(self, path: str, coords: Coords, data: Buffer) -> None:
         self._check(path, coords)

@@ -1,0 +1,243 @@
+"""What happens when two sides changed one version: the table of conflicts.
+
+*Ours* are changes on their way onto another version: those of a session that is rebased, or of a commit that
+is merged, picked or reverted. *Theirs* is what leads from the version that ours started from (the *base*) to
+the one they shall go on (the *tip*). Nodes are the same if their ids are; chunks if node and coordinates are.
+
+``TABLE`` is the whole of it. A row reads: if ours did this and theirs did that, and the two stand in this
+relation, it is a conflict of this type. **What has no row is compatible**: the two orders of doing it give
+the same result, or one side simply goes on what the other did. So chunks of different coordinates never
+conflict, nor do two deletions of one node, a new attribute under chunks that they wrote, or a chunk that we
+wrote in an array that they moved (it follows the array).
+
+Relations:
+
+    SAME_NODE   one node, by its id
+    SAME_CHUNK  one node, and some coordinates that both wrote; the conflict has them
+    CHUNK_LOST  one array whose metadata ours changed so that chunks that theirs wrote are lost: they lie
+                outside of the smaller grid, or chunks are cut or encoded in another way. It has their
+                coordinates, as far as they are lost
+    SAME_PATH   two nodes that ended at one path
+    IN_ARRAY    a new node of ours would be below an array of theirs; the conflict has the array's path
+    GROUP_GONE  a new node of ours would be below a group that is gone; the conflict has the group's path
+    BELOW       a new node of theirs would be below a group that is gone
+    TORN        one node, that both moved, each to another place
+    BLOCKED     a node that ours moved would be where theirs has another one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.meeting import Did, Meeting
+from frazil.changes.zarr_metadata import same_encoding
+from frazil.format.columns import U32
+from frazil.format.ids import NODE_ID_BYTES, id_matrix
+
+
+class ConflictType(Enum):
+    """What kind of conflict two changes make."""
+
+    NewNodeConflictsWithExistingNode = 1
+    NewNodeInInvalidGroup = 2
+    ZarrMetadataDoubleUpdate = 3
+    ZarrMetadataUpdateOfDeletedArray = 4
+    ZarrMetadataUpdateOfDeletedGroup = 5
+    ChunkDoubleUpdate = 6
+    ChunksUpdatedInDeletedArray = 7
+    ChunksUpdatedInUpdatedArray = 8
+    DeleteOfUpdatedArray = 9
+    DeleteOfUpdatedGroup = 10
+    MoveOperationCannotBeRebased = 11
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        words = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in self.name)
+        return words.strip().capitalize()
+
+
+class Of(Enum):
+    """What a row of the table is about."""
+
+    ARRAY = "arrays"
+    GROUP = "groups"
+    NODE = "arrays and groups"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clash:
+    """One conflict. ``path`` is that of ours; ``node_id`` of the node that ours changed."""
+
+    type: ConflictType
+    path: str
+    node_id: bytes
+    ours: Did
+    theirs: Did
+    chunks: U32 | None = None
+
+
+#: What a relation finds: path, node id, coordinates.
+type Met = tuple[str, bytes, U32 | None]
+
+
+# Relations: what both sides did, and what it was.
+
+
+def _same_node(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    mine = at.our(ours)
+    return ((mine[id_], id_, None) for id_ in mine.keys() & at.their(theirs).keys())
+
+
+def _same_chunk(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    for path, id_, _ in _same_node(at, ours, theirs):
+        mine = at.ours.chunks[id_]
+        both = mine[in_both(mine, at.theirs.chunks[id_])]
+        if len(both):
+            yield path, id_, both
+
+
+def _chunk_lost(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    for path, id_, _ in _same_node(at, ours, theirs):
+        if id_ in at.theirs.updated:
+            continue  # that is the conflict
+        written = at.theirs.chunks[id_]
+        node = at.changes.array(at.here, path)
+        assert node.array is not None
+        before = at.here.user_data.bytes(int(rows_of(at.here, id_matrix([id_], NODE_ID_BYTES))[0]))
+        if written.shape[1] == len(node.array.shape) and same_encoding(before, node.user_data):
+            written = written[(written >= np.array(node.array.num_chunks, np.uint64)).any(axis=1)]
+        if len(written):
+            yield path, id_, written
+
+
+def _same_path(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    taken = set(at.their(theirs).values())
+    return ((path, id_, None) for id_, path in at.our(ours).items() if at.place(path) in taken)
+
+
+def _in_array(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    arrays = {path for id_, path in at.their(theirs).items() if id_ in at.theirs.arrays}
+    return _under(at, ours, arrays)
+
+
+def _group_gone(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    gone = {path for id_, path in at.their(theirs).items() if id_ not in at.theirs.arrays}
+    gone -= at.our_groups()
+    return _under(at, ours, {path for path in gone if at.ground.find(path) < 0})
+
+
+def _under(at: Meeting, ours: Did, bad: set[str]) -> Iterator[Met]:
+    """New nodes of ours below one of these paths."""
+    mine = at.our(ours)
+    bad &= ancestors(map(at.place, mine.values()))
+    for id_, path in mine.items() if bad else ():
+        above = next((path for path in _upwards(at.place(path)) if path in bad), None)
+        if above is not None:
+            yield above, id_, None
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """The groups above a path, the nearest first."""
+    while path != "/":
+        path = parent_of(path)
+        yield path
+
+
+def _below(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    arrived = ancestors(at.their(theirs).values()) - at.our_groups()
+    return ((path, id_, None) for id_, path in at.our(ours).items() if path in arrived)
+
+
+def _torn(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    return ((path, id_, None) for id_, path in at.torn.items())
+
+
+def _blocked(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    there = at.their(theirs).values()
+    return ((path, id_, None) for id_, path in at.blocked.items() if at.place(path) in there)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A row of the table."""
+
+    ours: Did
+    theirs: Did
+    of: Of
+    relation: Callable[[Meeting, Did, Did], Iterator[Met]]
+    conflict: ConflictType
+
+
+def _table(*rows: tuple[Did, Did, Of, str, str]) -> tuple[Rule, ...]:
+    relations = {
+        "SAME_NODE": _same_node,
+        "SAME_CHUNK": _same_chunk,
+        "CHUNK_LOST": _chunk_lost,
+        "SAME_PATH": _same_path,
+        "IN_ARRAY": _in_array,
+        "GROUP_GONE": _group_gone,
+        "BELOW": _below,
+        "TORN": _torn,
+        "BLOCKED": _blocked,
+    }
+    return tuple(
+        Rule(ours, theirs, of, relations[how], ConflictType[name]) for ours, theirs, of, how, name in rows
+    )
+
+
+_CREATED, _UPDATED, _WROTE, _DELETED, _MOVED = Did
+_ARRAY, _GROUP, _NODE = Of
+
+# fmt: off
+TABLE: Final = _table(
+    # ours      theirs     of       relation      conflict
+    (_UPDATED,  _UPDATED,  _NODE,   "SAME_NODE",  "ZarrMetadataDoubleUpdate"),
+    (_UPDATED,  _DELETED,  _ARRAY,  "SAME_NODE",  "ZarrMetadataUpdateOfDeletedArray"),
+    (_UPDATED,  _DELETED,  _GROUP,  "SAME_NODE",  "ZarrMetadataUpdateOfDeletedGroup"),
+    (_UPDATED,  _WROTE,    _ARRAY,  "CHUNK_LOST", "ChunksUpdatedInUpdatedArray"),
+    (_WROTE,    _UPDATED,  _ARRAY,  "SAME_NODE",  "ChunksUpdatedInUpdatedArray"),
+    (_WROTE,    _WROTE,    _ARRAY,  "SAME_CHUNK", "ChunkDoubleUpdate"),
+    (_WROTE,    _DELETED,  _ARRAY,  "SAME_NODE",  "ChunksUpdatedInDeletedArray"),
+    (_DELETED,  _UPDATED,  _ARRAY,  "SAME_NODE",  "DeleteOfUpdatedArray"),
+    (_DELETED,  _WROTE,    _ARRAY,  "SAME_NODE",  "DeleteOfUpdatedArray"),
+    (_DELETED,  _UPDATED,  _GROUP,  "SAME_NODE",  "DeleteOfUpdatedGroup"),
+    (_DELETED,  _CREATED,  _GROUP,  "BELOW",      "DeleteOfUpdatedGroup"),
+    (_DELETED,  _MOVED,    _GROUP,  "BELOW",      "DeleteOfUpdatedGroup"),
+    (_DELETED,  _MOVED,    _NODE,   "SAME_NODE",  "MoveOperationCannotBeRebased"),
+    (_CREATED,  _CREATED,  _NODE,   "SAME_PATH",  "NewNodeConflictsWithExistingNode"),
+    (_CREATED,  _MOVED,    _NODE,   "SAME_PATH",  "NewNodeConflictsWithExistingNode"),
+    (_CREATED,  _CREATED,  _NODE,   "IN_ARRAY",   "NewNodeInInvalidGroup"),
+    (_CREATED,  _MOVED,    _NODE,   "IN_ARRAY",   "NewNodeInInvalidGroup"),
+    (_CREATED,  _DELETED,  _NODE,   "GROUP_GONE", "NewNodeInInvalidGroup"),
+    (_MOVED,    _DELETED,  _NODE,   "SAME_NODE",  "MoveOperationCannotBeRebased"),
+    (_MOVED,    _MOVED,    _NODE,   "TORN",       "MoveOperationCannotBeRebased"),
+    (_MOVED,    _CREATED,  _NODE,   "BLOCKED",    "MoveOperationCannotBeRebased"),
+    (_MOVED,    _MOVED,    _NODE,   "BLOCKED",    "MoveOperationCannotBeRebased"),
+    (_MOVED,    _CREATED,  _NODE,   "IN_ARRAY",   "MoveOperationCannotBeRebased"),
+    (_MOVED,    _MOVED,    _NODE,   "IN_ARRAY",   "MoveOperationCannotBeRebased"),
+    (_MOVED,    _DELETED,  _NODE,   "GROUP_GONE", "MoveOperationCannotBeRebased"),
+)
+# fmt: on
+
+
+def find_conflicts(at: Meeting) -> list[Clash]:
+    """All conflicts between ours and theirs, by path and row of the table.
+
+    A node has each type of conflict once, whatever rows it meets.
+    """
+    found: dict[tuple[ConflictType, bytes], Clash] = {}
+    for rule in TABLE:
+        for path, node_id, chunks in rule.relation(at, rule.ours, rule.theirs):
+            kind = _ARRAY if node_id in at.ours.arrays else _GROUP
+            if rule.of in (kind, _NODE):
+                clash = Clash(rule.conflict, path, node_id, rule.ours, rule.theirs, chunks)
+                found.setdefault((rule.conflict, node_id), clash)
+    return sorted(found.values(), key=lambda clash: clash.path)

@@ -1,0 +1,179 @@
+"""What one side did since a version that both sides know, by node.
+
+A node's id stays when its path changes, so ids say what is the same node. The sets of nodes come from the
+ids that transaction logs (or a change set) name, looked up in the versions before and after; so they are
+what is left in the end: a node that was created and deleted in between was never there, and metadata
+that went back to what it was has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, compress, repeat
+from operator import ne
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.change_set import ChangeSet
+from frazil.format.columns import I64, U8, U32
+from frazil.format.coordinates import box, keys
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
+from frazil.format.snapshot import NodeTable
+from frazil.format.transaction_log import TransactionLog
+
+_ID_LISTS: Final = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_groups",
+    "updated_arrays",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edits:
+    """What one side did.
+
+    created   id -> path, as this side has it
+    deleted   id -> path, where it would be now: after the moves of this side
+    updated   id -> path: other metadata
+    moved     id -> (path in the base, path now)
+    written   id -> path: chunks set or deleted, in arrays that the base has
+    chunks    id -> which: coordinates, uint32 (k, ndim)
+    arrays    which of these nodes are arrays
+    """
+
+    created: dict[bytes, str] = field(default_factory=dict)
+    deleted: dict[bytes, str] = field(default_factory=dict)
+    updated: dict[bytes, str] = field(default_factory=dict)
+    moved: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    written: dict[bytes, str] = field(default_factory=dict)
+    chunks: dict[bytes, U32] = field(default_factory=dict)
+    arrays: frozenset[bytes] = frozenset()
+
+
+def edits_of(changes: ChangeSet, base: NodeTable) -> Edits:
+    """What a change set does to its base."""
+    there = {node.id: path for path, node in changes.nodes.items() if node is not None}
+    arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
+    deleted = list(changes.deleted)
+    here = changes.moved(base)
+    rows = rows_of(here, id_matrix(deleted, NODE_ID_BYTES))
+    chunks = {
+        id_: table.index
+        for id_, edits in changes.chunks.items()
+        if id_ not in changes.created and len(table := edits.table())
+    }
+    moved = [id_ for id_, move in changes.moves.items() if move.is_array]
+    return Edits(
+        created={id_: there[id_] for id_ in there.keys() & changes.created},
+        deleted=dict(zip(deleted, here.paths.take(rows).texts(), strict=True)),
+        updated={id_: there[id_] for id_ in there.keys() & changes.updated},
+        moved={id_: (move.source, move.target) for id_, move in changes.moves.items()},
+        written={id_: changes.chunks[id_].path for id_ in chunks},
+        chunks=chunks,
+        arrays=frozenset(chain(arrays, compress(deleted, changes.deleted.values()), chunks, moved)),
+    )
+
+
+def edits_between(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> Edits:
+    """What the commits with these logs, in any order, that lead from one version to another did."""
+    # A move of a group is told once, and moves all nodes below.
+    moved = any(log.moves for log in logs)
+    touched = np.concatenate([before.ids, after.ids]) if moved else _touched(logs)
+    touched = touched[np.unique(id_keys(touched), return_index=True)[1]]
+    old, new = rows_of(before, touched), rows_of(after, touched)
+    ids = np.array([*id_list(touched), None], object)[:-1]
+
+    def named(chosen: NDArray[np.bool_], table: NodeTable, rows: I64) -> dict[bytes, str]:
+        return dict(zip(ids[chosen].tolist(), table.paths.take(rows[chosen]).texts(), strict=True))
+
+    both = (old >= 0) & (new >= 0)
+    stayed = named(both, after, new)
+    places = dict(
+        zip(stayed, zip(named(both, before, old).values(), stayed.values(), strict=True), strict=True)
+    )
+    documents = before.user_data.take(old[both]).blobs(), after.user_data.take(new[both]).blobs()
+    changed = list(map(ne, *documents))
+    is_array = np.where(new >= 0, after.is_array[new], before.is_array[old]) if len(ids) else both
+    ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
+    chunks = composed_chunks([log.updated_chunks for log in logs], ndims)
+    return Edits(
+        created=named((old < 0) & (new >= 0), after, new),
+        deleted=named((old >= 0) & (new < 0), before, old),
+        updated=dict(compress(stayed.items(), changed)),
+        moved=dict(compress(places.items(), [source != target for source, target in places.values()])),
+        written={id_: stayed[id_] for id_ in chunks},
+        chunks=chunks,
+        arrays=frozenset(ids[is_array].tolist()),
+    )
+
+
+def _touched(logs: Sequence[TransactionLog]) -> U8:
+    lists = [getattr(log, name) for log in logs for name in _ID_LISTS]
+    written = list(chain.from_iterable(log.updated_chunks for log in logs))
+    return np.concatenate([id_matrix(written, NODE_ID_BYTES), *lists])
+
+
+def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, int]) -> dict[bytes, U32]:
+    """The coordinates of all parts together, sorted, of the arrays in ``ndims``.
+
+    Coordinates of another number of dimensions are of an array that has been given another shape since.
+    """
+    found: dict[bytes, list[U32]] = {}
+    for part in parts:
+        for id_ in part.keys() & ndims.keys():
+            if part[id_].shape[1] == ndims[id_] and len(part[id_]):
+                found.setdefault(id_, []).append(part[id_])
+    return {id_: rows[0] if len(rows) == 1 else union(rows) for id_, rows in found.items()}
+
+
+def rows_of(table: NodeTable, ids: U8) -> I64:
+    """Rows of the nodes with these ids, shape (k, 8); -1 where there is none."""
+    known, wanted = id_keys(table.ids), id_keys(ids)
+    if not len(known) or not len(wanted):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(known)
+    at = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+    rows: I64 = np.where(known[order[at]] == wanted, order[at], -1).astype(np.int64)
+    return rows
+
+
+def union(rows: Sequence[U32]) -> U32:
+    """All coordinates of several columns, sorted, each once."""
+    every = np.concatenate(rows)
+    _, first = np.unique(keys(every, box(every)), return_index=True)
+    return every[first]
+
+
+def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:
+    """Which of the coordinates are among the others too."""
+    if rows.shape[1] != others.shape[1] or not len(rows) or not len(others):
+        return np.zeros(len(rows), bool)
+    limits = list(map(max, box(rows), box(others)))
+    found: NDArray[np.bool_] = np.isin(keys(rows, limits), keys(others, limits))
+    return found
+
+
+def ancestors(paths: Iterable[str]) -> set[str]:
+    """Paths of all groups above some nodes."""
+    found: set[str] = set()
+    level = parents(paths)
+    while level := level - found:
+        found |= level
+        level = parents(level)
+    return found
+
+
+def parents(paths: Iterable[str]) -> set[str]:
+    """Paths of the groups right above some nodes; the root is its own."""
+    heads: Iterable[Any] = map(str.rpartition, paths, repeat("/"))
+    return {head or "/" for head, _, _ in heads}
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"

@@ -1,0 +1,241 @@
+"""A change set on another base: what ours are where theirs came first.
+
+Where the two do not conflict, ours go on as they are: by node id, at the path where theirs has the node now.
+Where they do, a ``Choice`` says what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.conflicts import Clash, ConflictType
+from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.meeting import Did, Meeting
+from frazil.changes.zarr_metadata import parse_node, same_encoding
+from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.manifest import ChunkTable
+from frazil.format.snapshot import Node, NodeTable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What becomes of a conflict: ours or theirs; chunk by chunk, where it is about chunks that both wrote.
+
+    ours      whether ours stands; bool (k,) for the k chunks of a ``ChunkDoubleUpdate``
+    chunks    other content for some of these chunks
+    document  other metadata for a ``ZarrMetadataDoubleUpdate``
+    """
+
+    ours: bool | NDArray[np.bool_]
+    chunks: ChunkTable | None = None
+    document: bytes | None = None
+
+
+def ours_can_stand(at: Meeting, clash: Clash) -> bool:
+    """Whether ``Choice(True)`` can be carried out.
+
+    A move cannot, nor a new node below an array; nor changes of a node that is gone, where another one is in
+    its place; nor chunks of an array whose chunks are cut or encoded in another way now.
+    """
+    if clash.type is ConflictType.ChunksUpdatedInUpdatedArray and clash.ours is Did.WROTE:
+        old = at.here.node(int(rows_of(at.here, _matrix([clash.node_id]))[0]))
+        new = at.ground.node(int(rows_of(at.ground, _matrix([clash.node_id]))[0]))
+        assert old.array is not None
+        assert new.array is not None
+        same_rank = len(old.array.shape) == len(new.array.shape)
+        return same_rank and same_encoding(old.user_data, new.user_data)
+    if clash.theirs is Did.DELETED:
+        above = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
+        return at.ground.find(clash.path) < 0 and _revivable(at, above) is not None
+    if clash.type is ConflictType.MoveOperationCannotBeRebased:
+        return clash.ours is Did.DELETED
+    return clash.type is not ConflictType.NewNodeInInvalidGroup
+
+
+def _revivable(at: Meeting, path: str) -> list[str] | None:
+    """The groups that have to come back for ``path`` to be one again; None if that cannot be."""
+    gone: list[str] = []
+    while (row := at.ground.find(path)) < 0:
+        old = at.here.find(path)
+        if old < 0 or at.here.is_array[old]:
+            return gone if path in at.our_groups() else None
+        gone.append(path)
+        if path == "/":
+            return gone
+        path = parent_of(path)
+    return None if at.ground.is_array[row] else gone
+
+
+def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]]) -> ChangeSet:
+    """Ours, relative to the tip. Every conflict has to be decided."""
+    changes, ground = at.changes, at.ground
+    if not decided and not _meet(at):
+        return changes
+    undone = {
+        (clash.ours, clash.node_id)
+        for clash, choice in decided
+        if choice.ours is False and clash.type is not ConflictType.ChunkDoubleUpdate
+    }
+    forced = [clash for clash, choice in decided if choice.ours is True]
+    out = ChangeSet(moves=at.moves)
+
+    kept = {id_ for did, id_ in undone if did is Did.DELETED}
+    deleted = _deletions(at, kept)
+    for clash in forced:
+        if clash.type is ConflictType.DeleteOfUpdatedGroup and clash.path not in at.our_groups():
+            deleted.update(_below(ground, clash.path))
+
+    dropped = {id_ for did, id_ in undone if did is Did.CREATED}
+    kept_paths = set(_paths(ground, kept).values())
+    dropped |= {id_ for id_, path in at.ours.created.items() if at.place(path) in kept_paths}
+    adopted: dict[str, Node] = {}
+    for clash in forced:
+        if clash.type is ConflictType.NewNodeConflictsWithExistingNode:
+            path = at.place(clash.path)
+            mine, theirs = changes.nodes[clash.path], ground.node(ground.find(path))
+            assert mine is not None
+            if mine.array is None and theirs.array is None:
+                adopted[path] = replace(theirs, user_data=mine.user_data)
+                dropped.add(mine.id)
+            else:
+                deleted[theirs.id] = theirs.array is not None
+                deleted.update(_below(ground, path))
+
+    out.nodes.update(dict.fromkeys(_paths(ground, deleted).values()))
+    out.deleted = deleted
+    out.nodes.update(adopted)
+    out.updated.update(node.id for node in adopted.values())
+    for id_ in changes.created - dropped:
+        node = changes.nodes[at.ours.created[id_]]
+        assert node is not None
+        path = at.place(node.path)
+        out.nodes[path] = node if path == node.path else replace(node, path=path)
+        out.created.add(id_)
+    _update_nodes(
+        at, out, undone, {clash.node_id: c.document for clash, c in decided if c.document is not None}
+    )
+    for clash in forced:
+        if clash.theirs is Did.DELETED:
+            _revive(at, out, clash)
+    _take_chunks(at, out, undone, decided)
+    return out
+
+
+def _meet(at: Meeting) -> bool:
+    """Whether theirs did anything to a node of ours, or put it somewhere else."""
+    theirs, ours = at.theirs, at.ours
+    touched = theirs.updated.keys() | theirs.chunks.keys() | theirs.deleted.keys() | theirs.moved.keys()
+    mine = ours.updated.keys() | ours.deleted.keys() | (at.changes.chunks.keys() & theirs.moved.keys())
+    return bool(at.places) or at.moves != at.changes.moves or not touched.isdisjoint(mine)
+
+
+def _deletions(at: Meeting, kept: set[bytes]) -> dict[bytes, bool]:
+    """The nodes that ours still deletes: those that are there, but for ``kept`` and the groups above."""
+    ours = at.ours.deleted
+    there = list(ours)
+    alive = (rows_of(at.ground, _matrix(there)) >= 0).tolist()
+    above = ancestors(map(ours.__getitem__, kept))
+    spared = {id_ for id_ in ours if id_ in kept or ours[id_] in above} if kept else set()
+    return {id_: at.changes.deleted[id_] for id_ in compress(there, alive) if id_ not in spared}
+
+
+def _below(nodes: NodeTable, path: str) -> dict[bytes, bool]:
+    """All nodes below a path: whether each is an array, by id."""
+    below = nodes.below(path)
+    return dict(zip(*nodes.identities(np.arange(below.start, below.stop)), strict=True))
+
+
+def _update_nodes(
+    at: Meeting, out: ChangeSet, undone: set[tuple[Did, bytes]], documents: Mapping[bytes, bytes]
+) -> None:
+    for id_, path in _paths(at.ground, at.changes.updated).items():
+        if (Did.UPDATED, id_) in undone:
+            continue
+        node, here = at.changes.nodes[at.ours.updated[id_]], at.here
+        old, new = here.node(int(rows_of(here, _matrix([id_]))[0])), at.ground.node(at.ground.find(path))
+        assert node is not None
+        array = node.array
+        if id_ in documents:
+            node = replace(node, user_data=documents[id_], array=parse_node(documents[id_]))
+        if array is not None:
+            # No manifests where the base has some: ours left all chunks behind.
+            assert old.array is not None
+            assert new.array is not None
+            assert node.array is not None
+            keeps = array.manifests or not old.array.manifests
+            fits = len(node.array.shape) == len(new.array.shape)
+            manifests = new.array.manifests if keeps and fits else ()
+            node = replace(node, array=replace(node.array, manifests=manifests))
+        out.nodes[path] = replace(node, path=path)
+        out.updated.add(id_)
+
+
+def _revive(at: Meeting, out: ChangeSet, clash: Clash) -> None:
+    """Bring back a node that theirs deleted, as ours has it, and the groups above."""
+    path = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
+    nodes = [at.here.node(at.here.find(path)) for path in _revivable(at, path) or () if path not in out.nodes]
+    if clash.ours is not Did.CREATED:
+        node = at.changes.node(at.here, clash.path)
+        assert node is not None
+        nodes.append(node)
+    for node in nodes:
+        out.nodes[node.path] = node
+        out.created.add(node.id)
+
+
+def _take_chunks(
+    at: Meeting, out: ChangeSet, undone: set[tuple[Did, bytes]], decided: Iterable[tuple[Clash, Choice]]
+) -> None:
+    partly = {
+        clash.node_id: (clash, choice)
+        for clash, choice in decided
+        if clash.type is ConflictType.ChunkDoubleUpdate
+    }
+    paths = {node.id: path for path, node in out.nodes.items() if node is not None}
+    paths = _paths(at.ground, at.changes.chunks.keys() - paths.keys()) | paths
+    for id_, edits in at.changes.chunks.items():
+        if id_ not in paths or id_ in out.deleted or (Did.WROTE, id_) in undone:
+            continue
+        table = edits.table()
+        path = paths[id_]
+        if id_ in partly:
+            table = _chosen(table, *partly[id_])
+        if id_ in at.theirs.updated or id_ in at.changes.updated:
+            node = out.node(at.ground, path)
+            assert node is not None
+            assert node.array is not None
+            if len(node.array.shape) != edits.ndim:
+                continue
+            inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+            table = table if inside.all() else table.take(inside)
+        same = path == edits.path and table is edits.table()
+        out.chunks[id_] = edits if same else ChunkEdits(path, edits.ndim, (table,))
+
+
+def _chosen(table: ChunkTable, clash: Clash, choice: Choice) -> ChunkTable:
+    """Our references without those that gave way to theirs, and with those that replace both."""
+    assert clash.chunks is not None
+    theirs = clash.chunks[~np.broadcast_to(choice.ours, len(clash.chunks))]
+    if len(theirs):
+        table = table.take(~in_both(table.index, theirs))
+    return table if choice.chunks is None else ChunkTable.merge([table, choice.chunks])
+
+
+def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:
+    """Paths of those of the nodes that are there."""
+    wanted = list(ids)
+    rows = rows_of(nodes, _matrix(wanted))
+    return dict(
+        zip(compress(wanted, (rows >= 0).tolist()), nodes.paths.take(rows[rows >= 0]).texts(), strict=True)
+    )
+
+
+def _matrix(ids: list[bytes]) -> NDArray[np.uint8]:
+    return id_matrix(ids, NODE_ID_BYTES)

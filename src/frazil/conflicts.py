@@ -1,0 +1,23 @@
+"""Conflicts of a rebase or merge, and solvers that decide them."""
+
+from frazil.changes.conflicts import ConflictType
+from frazil.changes.meeting import Did
+from frazil.repository.conflicts import (
+    BasicConflictSolver,
+    Conflict,
+    ConflictDetector,
+    ConflictSolver,
+    Side,
+    VersionSelection,
+)
+
+__all__ = [
+    "BasicConflictSolver",
+    "Conflict",
+    "ConflictDetector",
+    "ConflictSolver",
+    "ConflictType",
+    "Did",
+    "Side",
+    "VersionSelection",
+]

@@ -1,0 +1,252 @@
+"""Taking changes from one version to another: the road between two versions, the conflicts on it, and who
+decides them.
+
+All commits of the road are looked at together first: usually nothing conflicts, and then it takes their
+transaction logs and one snapshot, however many there are. Where something stays undecided, the road is gone
+commit by commit, up to the one that cannot be passed; what was decided before it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from frazil.changes.chunk_edits import Coords, table_of
+from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
+from frazil.changes.edits import edits_between, rows_of
+from frazil.changes.meeting import Did, Meeting, meet
+from frazil.changes.rebase import Choice, ours_can_stand, rebased
+from frazil.errors import (
+    ErrorKind,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+    StorageError,
+)
+from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text
+from frazil.format.manifest import ChunkRef
+from frazil.format.repo_info import RepoInfo
+from frazil.format.snapshot import NodeTable
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.assets import Assets
+from frazil.repository.conflicts import Conflict, Side, Sides, VersionSelection
+from frazil.repository.mutations import branch_tip, require_snapshot
+from frazil.repository.workspace import Workspace
+
+if TYPE_CHECKING:
+    from frazil.repository.session import Session
+
+_READERS: Final = 16
+
+OpenSession = Callable[[Workspace], "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit on the road, and the transaction logs that lead to it from the one before."""
+
+    snapshot: bytes
+    logs: tuple[bytes, ...]
+
+
+def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
+    """The commits after ``start`` up to ``end``, oldest first.
+
+    Where ``start`` is no ancestor of ``end`` (the branch was reset, or its tip amended) it is one step, back
+    to the common ancestor and forth. Raises ``SnapshotNotFoundError`` for a start that nobody remembers.
+    """
+    table = info.snapshots
+    rows = table.chain(require_snapshot(info, end))
+    first = table.find(start)
+    entries = map(table.entry, rows.tolist())
+    if first < 0:
+        steps: list[Step] = []
+        for entry in entries:
+            pruned = entry.pruned_ancestor_tx_logs
+            if start in pruned:
+                steps.append(Step(entry.id, (*pruned[pruned.index(start) + 1 :], entry.id)))
+                return steps[::-1]
+            steps.append(Step(entry.id, (*pruned, entry.id)))
+        require_snapshot(info, start)
+    back = table.chain(first)
+    common = np.isin(rows, back)
+    meet = int(np.argmax(common))
+    forth = [Step(entry.id, (*entry.pruned_ancestor_tx_logs, entry.id)) for entry in _first(entries, meet)]
+    if rows[meet] == first:
+        return forth[::-1]
+    left = map(table.entry, back[: int(np.argmax(back == rows[meet]))].tolist())
+    logs = [id_ for entry in left for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    return [Step(end, (*logs, *(id_ for step in forth[::-1] for id_ in step.logs)))]
+
+
+def _first[T](values: Iterable[T], count: int) -> list[T]:
+    return [value for _, value in zip(range(count), values, strict=False)]
+
+
+def read_logs(assets: Assets, steps: Sequence[Step]) -> list[TransactionLog]:
+    """The logs of some steps, fetched side by side.
+
+    Raises ``SessionStateError`` (``rebase-tx-log-pruned``) if one is gone: what it told cannot be compared.
+    """
+    ids = [id_ for step in steps for id_ in step.logs]
+
+    def fetch(id_: bytes) -> TransactionLog:
+        try:
+            return assets.transaction_log(id_)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            raise SessionStateError(
+                f"the transaction log of snapshot {id_to_text(id_)} is gone, so nobody can tell what it "
+                "changed: start again from the branch's tip",
+                ErrorKind.REBASE_TX_LOG_PRUNED,
+            ) from error
+
+    if len(ids) < 2:
+        return list(map(fetch, ids))
+    with ThreadPoolExecutor(min(_READERS, len(ids))) as pool:
+        return list(pool.map(fetch, ids))
+
+
+def rebase(workspace: Workspace, branch: str, solver: Any, open_session: OpenSession) -> None:
+    """Take the workspace's changes to the tip of ``branch``.
+
+    Raises ``RebaseFailedError``; the workspace is then on the last version that it could be taken to.
+    """
+    require_solver(solver)
+    info = workspace.context.repo_info()
+    steps = road(info, workspace.snapshot_id, branch_tip(info, branch))
+    if not steps:
+        return
+    conflicts = _go(workspace, steps, solver, open_session)
+    if conflicts and len(steps) > 1:
+        for step in steps:
+            conflicts = _go(workspace, [step], solver, open_session)
+            if conflicts:
+                raise RebaseFailedError(id_to_text(step.snapshot), conflicts)
+    elif conflicts:
+        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts)
+
+
+def require_solver(solver: Any) -> None:
+    if not callable(getattr(solver, "solve", None)):
+        raise TypeError(f"expected a ConflictSolver, an object with a method `solve`, found {solver!r}")
+
+
+def _go(
+    workspace: Workspace, steps: Sequence[Step], solver: Any, open_session: OpenSession
+) -> list[Conflict]:
+    """Go some steps; if there are conflicts that the solver does not decide, all of them, and no step."""
+    context = workspace.context
+    end = steps[-1].snapshot
+    base = workspace.snapshot.nodes
+    tip = context.assets.snapshot(end).nodes
+    theirs = edits_between(read_logs(context.assets, steps), base, tip)
+    at = meet(workspace.own(), base, theirs, tip)
+    conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
+    if len(decided) < len(conflicts):
+        return conflicts
+    workspace.continue_on(end, rebased(at, decided))
+    return []
+
+
+def solve(
+    at: Meeting, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
+) -> tuple[list[Conflict], list[tuple[Clash, Choice]]]:
+    """The conflicts, and those of them that the solver decides."""
+    clashes = find_conflicts(at)
+    if not clashes:
+        return [], []
+    base = Workspace(workspace.context, workspace.snapshot_id)
+    conflicts = [
+        Conflict.of(clash, _sides(at, clash, workspace, theirs, base, open_session)) for clash in clashes
+    ]
+    answers = list(solver.solve(conflicts))
+    if len(answers) != len(conflicts):
+        raise InvalidInputError(
+            f"expected an answer of the solver for each of {len(conflicts)} conflicts, found {len(answers)}",
+            ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        )
+    choices = [_choice(at, clash, answer, workspace) for clash, answer in zip(clashes, answers, strict=True)]
+    return conflicts, [(clash, choice) for clash, choice in zip(clashes, choices, strict=True) if choice]
+
+
+def _sides(
+    at: Meeting, clash: Clash, ours: Workspace, theirs: Workspace, base: Workspace, open_session: OpenSession
+) -> Callable[[], Sides]:
+    id_ = clash.node_id
+
+    def side(workspace: Workspace, path: str | None) -> Side:
+        there = path is not None and workspace.node(path) is not None
+        return Side(workspace, id_, path if there else None, open_session)
+
+    def make() -> Sides:
+        new = clash.ours is Did.CREATED
+        their_path = at.place(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
+        mine = at.ours.created.get(id_, clash.path)
+        gone = clash.ours is Did.DELETED
+        return Sides(
+            side(ours, None if gone else mine),
+            side(theirs, their_path),
+            side(base, _path(base.snapshot.nodes, id_)),
+        )
+
+    return make
+
+
+def _path(nodes: NodeTable, id_: bytes) -> str | None:
+    row = int(rows_of(nodes, id_matrix([id_], NODE_ID_BYTES))[0])
+    return None if row < 0 else nodes.paths.text(row)
+
+
+def _choice(at: Meeting, clash: Clash, answer: Any, workspace: Workspace) -> Choice | None:
+    """What an answer means; None if it decides nothing."""
+    if answer is None or answer is VersionSelection.Fail:
+        return None
+    if answer is VersionSelection.UseTheirs:
+        return Choice(False)
+    if answer is VersionSelection.UseOurs:
+        return Choice(True) if ours_can_stand(at, clash) else None
+    if clash.type is ConflictType.ZarrMetadataDoubleUpdate and isinstance(answer, bytes):
+        return Choice(True, document=answer)
+    if clash.type is ConflictType.ChunkDoubleUpdate and isinstance(answer, Sequence | np.ndarray):
+        return _choice_of_chunks(clash, list(answer), workspace)
+    raise _bad_answer(clash, answer)
+
+
+def _choice_of_chunks(clash: Clash, answers: list[Any], workspace: Workspace) -> Choice | None:
+    assert clash.chunks is not None
+    if len(answers) != len(clash.chunks):
+        raise InvalidInputError(
+            f"`{clash.path}`: expected answers for {len(clash.chunks)} chunks, found {len(answers)}",
+            ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        )
+    selections = {VersionSelection.UseOurs: True, VersionSelection.UseTheirs: False}
+    data = {
+        row: answer
+        for row, answer in enumerate(answers)
+        if isinstance(answer, bytes | bytearray | memoryview)
+    }
+    kinds = [True if row in data else selections.get(answer, answer) for row, answer in enumerate(answers)]
+    if any(kind is None or kind is VersionSelection.Fail for kind in kinds):
+        return None
+    if not all(isinstance(kind, bool | np.bool_) for kind in kinds):
+        raise _bad_answer(clash, answers)
+    ours = np.array(kinds, bool)
+    if not data:
+        return Choice(ours)
+    at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
+    refs: dict[Coords, ChunkRef | None] = dict(zip(at, map(workspace.keep, data.values()), strict=True))
+    return Choice(ours, table_of(refs, clash.chunks.shape[1]))
+
+
+def _bad_answer(clash: Clash, answer: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"no answer to {clash.type.name} at `{clash.path}`: {answer!r}. Expected a VersionSelection, bytes "
+        "for metadata, or a sequence for chunks",
+        ErrorKind.INVALID_COMMIT_CONFIGURATION,
+    )
