@@ -178,10 +178,11 @@ DIFFERENT = [
 ]
 #: Settings that only Frazil has.
 OURS = [
-    r" *packing=None,\n *session_lifetime=None,\n",
-    r" *packing:\n(?: +.*\n){4} *session_lifetime: .*\n",
-    r"<details><summary class=\"frazil-field-name\">packing</summary>.*?</details>",
-    r"<div class=\"frazil-field\"><span class=\"frazil-field-name\">session_lifetime:.*?</div>",
+    r"(?m)^ *(?:packing|chunks|fast_forward_timeout|session_lifetime)=None,\n",
+    r"(?m)^( *)(?:packing|chunks):\n(?:\1 +.*\n)+",
+    r"(?m)^ *(?:fast_forward_timeout|session_lifetime): .*\n",
+    r'<details><summary class="frazil-field-name">(?:packing|chunks)</summary>.*?</details>',
+    r'<div class="frazil-field"><span class="frazil-field-name">(?:fast_fo|session_li)\w+:.*?</div>',
 ]
 VARIES = [
     (r"<style>.*?</style>", ""),

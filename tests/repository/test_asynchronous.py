@@ -60,7 +60,7 @@ async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
         """Every call waits for the last one to begin on its own thread, but for those that come later."""
 
         def __init__(self) -> None:
-            self.begun = threading.Barrier(THREADS)
+            self.begun = threading.Barrier(THREADS // 2)
 
         def meet(self) -> None:
             self.begun.wait(30)
@@ -73,7 +73,7 @@ async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
 
     waiting = Waiting()
     many = [waiting.pass_by_async() for _ in range(500)]
-    meeting = [asyncio.ensure_future(waiting.meet_async()) for _ in range(THREADS)]
+    meeting = [asyncio.ensure_future(waiting.meet_async()) for _ in range(THREADS // 2)]
     assert sum(await asyncio.gather(*many)) == 500
     await asyncio.gather(*meeting)
 

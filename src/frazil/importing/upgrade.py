@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from frazil.arguments import checked
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -71,6 +72,7 @@ _KEPT_NODES = 4
 _OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
 
 
+@checked
 def upgrade(
     source_storage: Storage,
     target_storage: Storage | None = None,

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from frazil.arguments import checked
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -61,6 +62,7 @@ _TRIES: Final = 5
 _CREATED, _DELETED = 1_000, 2_000
 
 
+@checked
 def upgrade_icechunk_repository(
     repo: Repository,
     *,
@@ -82,7 +84,7 @@ def upgrade_icechunk_repository(
     >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
     >>> upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
     >>> upgraded.spec_version, [update.kind for update in upgraded.ops_log()][0]
-    (SpecVersion.v2, frazil.ops.UpdateType.RepoMigrated(from_version=1, to_version=2))
+    (SpecVersion.v2 (current), frazil.ops.UpdateType.RepoMigrated(from_version=1, to_version=2))
     """
     if prefetch_concurrency is not None and prefetch_concurrency < 1:
         raise InvalidInputError(
