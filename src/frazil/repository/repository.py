@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from frazil.arguments import checks_arguments
 from frazil.changes.change_set import ChangeSet
+from frazil.chunks.kept import KeptBytes
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.display import Lines, record_html
 from frazil.errors import (
@@ -44,6 +45,7 @@ from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, difference, ops_log
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
+from frazil.repository.preload import preload
 from frazil.repository.session import Session, State
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
@@ -502,7 +504,9 @@ class Repository(Upkeep, Inspection, Integration):
         id_ = _one(info, branch, tag, snapshot_id)
         if as_of is not None:
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
-        return Session(State(Workspace(self._context, id_), None, SessionMode.readonly, 0))
+        workspace = Workspace(self._context, id_)
+        preload(workspace)
+        return Session(State(workspace, None, SessionMode.readonly, 0))
 
     def writable_session(self, branch: str) -> Session:
         """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
@@ -526,6 +530,7 @@ class Repository(Upkeep, Inspection, Integration):
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         workspace = Workspace(self._context, tip, None, ChangeSet())
+        preload(workspace)
         return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
 
     @contextmanager
@@ -635,7 +640,8 @@ def _context(
     catalog: Catalog = CatalogV2(storage, assets)
     if spec_version == 1:
         catalog = CatalogV1(storage, assets, config_version)
-    return Context(storage, config, settings, assets, virtual, catalog, attribution)
+    kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
 
 
 def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:

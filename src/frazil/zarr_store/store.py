@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from collections.abc import Buffer as BytesLike
 from datetime import datetime
-from itertools import compress
+from itertools import compress, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -252,7 +252,15 @@ class IcechunkStore(Store):
         pairs = list(key_ranges)
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise TypeError("key_ranges: expected pairs of a key and a range of bytes, or None")
-        return await asyncio.gather(*[self.get(key, prototype, request) for key, request in pairs])
+        # Reads of one turn of the loop are fetched together: only whoever asked for a limit gets one.
+        limit = self._session.config.get_partial_values_concurrency
+        turns = asyncio.Semaphore(limit or len(pairs) or 1)
+
+        async def one(key: str, request: ByteRequest | None) -> Buffer | None:
+            async with turns:
+                return await self.get(key, prototype, request)
+
+        return await asyncio.gather(*starmap(one, pairs))
 
     async def _get_many(
         self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
