@@ -2,7 +2,7 @@
 
 Only if the configuration has a ``manifest.preload``, and the storage is remote: reading local manifests early
 saves nothing. Arrays are looked at in the order of their paths, ``max_arrays_to_scan`` of them, and loaded if
-the condition holds, while there are no more than ``max_total_refs`` references in all. What fails here is told
+the condition holds, while there are at most ``max_total_refs`` references in all. What fails here is told
 by who needs it.
 """
 
