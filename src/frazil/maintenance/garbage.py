@@ -33,6 +33,7 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.collapse import Onto, collapse, table_of
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
+from frazil.maintenance.version1 import all_versions
 from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
 from frazil.repository.clock import now_us
 from frazil.repository.context import Context
@@ -92,7 +93,8 @@ def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
     table = table_of(info)
-    return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
+    first = (table.parents() < 0) & (info.spec_version > 1)
+    return referred(info) | ~among(table.ids(), old) | first
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
@@ -122,6 +124,11 @@ def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Boun
     )
 
 
+def _is_seen(after: RepoInfo, live: Live) -> bool:
+    """Whether the plan has seen all versions that live."""
+    return bool(among(after.snapshots.ids(), live.snapshots).all())
+
+
 class _Outdated(IcechunkError):
     """A version lives that the plan has not seen."""
 
@@ -136,7 +143,7 @@ class Collecting:
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         after = without_dead(info, self.old.snapshots.ids)
-        if not among(after.snapshots.ids(), self.live.snapshots).all():
+        if not _is_seen(after, self.live):
             raise _Outdated("commits came while garbage was looked for")
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
 
@@ -169,7 +176,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     require_online(context.repo_info())
     what = replace(what, older_than=_spared(storage, what.older_than, now_us()))
     old = old_files(storage, what)
-    info = context.repo_info()
+    info = all_versions(context)
     live = needed(storage, info, old, Live(), what.bounds)
     phases = garbage(without_dead(info, old.snapshots.ids), old, live)
     return _summary(
@@ -190,7 +197,12 @@ def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Liv
     """Steps 2 to 4: the repo info without the dead, what lives, and the time of the entry in the ops log."""
     live = Live()
     while True:
-        live = needed(context.storage, context.repo_info(), old, live, what.bounds)
+        live = needed(context.storage, all_versions(context), old, live, what.bounds)
+        if context.spec_version < 2:
+            after = without_dead(all_versions(context), old.snapshots.ids)
+            if _is_seen(after, live):
+                return after, live, 0
+            continue
         try:
             after = context.update(Collecting(old, live))
         except _Outdated:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.garbage import referred
+from frazil.maintenance.version1 import all_versions
 from frazil.maintenance.walk import Bounds, all_manifests, over_manifests, read_manifest
+from frazil.repository.context import Context
 from frazil.repository.values import ChunkStorageStats
 from frazil.storage.base import Storage
 
@@ -77,8 +78,9 @@ def _distinct(parts: Any) -> Ranges:
     return np.unique(every.view(f"S{_RANGE.itemsize}")).view(_RANGE)
 
 
-def storage_stats(storage: Storage, info: RepoInfo, bounds: Bounds) -> ChunkStorageStats:
+def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """All of it: plan, work and finish."""
+    storage, info = context.storage, all_versions(context)
     nothing = info.snapshots.ids()[:0]
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
     native, virtual = _Gathered(), _Gathered()

@@ -42,9 +42,12 @@ class Upkeep:
         set()
         """
         from frazil.maintenance.expire import Expiring, Expiry
+        from frazil.maintenance.version1 import expire_v1
 
-        limit = from_datetime(older_than, "older_than")
-        change = Expiring(Expiry(limit, delete_expired_branches, delete_expired_tags))
+        what = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+        if self._context.spec_version < 2:
+            return set(ids_to_text(expire_v1(self._context, what)))
+        change = Expiring(what)
         return set(ids_to_text(change.ids(self._context.update(change))))
 
     def garbage_collect(
@@ -155,7 +158,7 @@ class Upkeep:
             fetches=max_concurrent_manifest_fetches,
         )
         _require_positive(**asdict(bounds))
-        return storage_stats(self._context.storage, self._context.repo_info(), bounds)
+        return storage_stats(self._context, bounds)
 
     def total_chunks_storage(
         self,
