@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, get_args
 
@@ -90,13 +89,14 @@ class Upkeep:
             max_concurrent_listings=listings,
         )
         limit = from_datetime(delete_object_older_than, "delete_object_older_than")
-        bounds = Bounds(
-            snapshots=max_snapshots_in_memory,
-            compressed_bytes=max_compressed_manifest_mem_bytes,
-            decoded_bytes=max_decoded_manifest_mem_bytes,
-            fetches=max_concurrent_manifest_fetches,
-        )
-        _require_positive(**asdict(bounds))
+        reading = {
+            "max_snapshots_in_memory": max_snapshots_in_memory,
+            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
+            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
+            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
+        }
+        _require_positive(**reading)
+        bounds = Bounds(*reading.values())
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
         return work(self._context, Collection(limit, bounds, patience, listings))
@@ -151,13 +151,14 @@ class Upkeep:
         from frazil.maintenance.storage_stats import storage_stats
         from frazil.maintenance.walk import Bounds
 
-        bounds = Bounds(
-            snapshots=max_snapshots_in_memory,
-            compressed_bytes=max_compressed_manifest_mem_bytes,
-            decoded_bytes=max_decoded_manifest_mem_bytes,
-            fetches=max_concurrent_manifest_fetches,
-        )
-        _require_positive(**asdict(bounds))
+        reading = {
+            "max_snapshots_in_memory": max_snapshots_in_memory,
+            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
+            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
+            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
+        }
+        _require_positive(**reading)
+        bounds = Bounds(*reading.values())
         return storage_stats(self._context, bounds)
 
     def total_chunks_storage(
