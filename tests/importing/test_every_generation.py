@@ -261,7 +261,7 @@ def test_what_is_not_there_is_told(name: str) -> None:
     files[lonely + (".json" if name == "D" else "")] = files[snapshot]
     report = frazil.upgrade(stored(files), target := MemoryStorage())
     texts = sorted(report.left_out)
-    assert texts[0].startswith("chunk file ")
+    assert texts[0].startswith("chunk files ")
     assert texts[1].endswith("no branch or tag ever reached it")
     assert len(texts) == 2
     assert frazil.Repository.open(target).list_branches() == {"main", "dev"}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 from tests.interop.both import ROOT, state_of
-from tests.interop.turns import VIRTUAL, Array, Tree, Turns, Version, metadata, who
+from tests.interop.turns import EDITS, VIRTUAL, Array, Tree, Turns, Version, metadata, who
 
 PLACES = ("", "g", "g-b", "m")
 NAMES = ("m", "n-1", "é2")
@@ -178,6 +178,29 @@ class VersionTurns(Turns):
         work.is_dirty = work.is_dirty or work.session.has_uncommitted_changes
 
     # Rebased and upgraded
+
+    @precondition(lambda self: self.work is not None)
+    @rule(
+        data=st.data(),
+        mine=st.lists(st.sampled_from(EDITS), min_size=1, max_size=3),
+        theirs=st.lists(st.lists(st.sampled_from(EDITS), max_size=3), min_size=1, max_size=2),
+        told=metadata,
+    )
+    def race(self, data: Any, mine: list[str], theirs: list[list[str]], told: dict[str, Any]) -> None:
+        """The other side commits, once or twice, before the session that is open does."""
+        work = self.work
+        assert work is not None
+        if self.model.branches.get(work.branch) != work.base:
+            return
+        self.count("race")
+        self.edit(data, mine)
+        other = self.package_of(work.session) is not self.ours.package
+        for kinds in theirs:
+            self.begin(other, work.branch)
+            self.edit(data, kinds)
+            self.commit({}, True)
+        self.work = work
+        self.commit(told, True)
 
     def after_conflict(self, message: str, told: dict[str, Any]) -> None:
         """What touched other nodes than the commits before goes on top of them."""

@@ -12,9 +12,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import InternalError
 from frazil.format.columns import Ragged
-from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot_table import SnapshotTable
 
 
@@ -25,13 +23,6 @@ class Onto(Enum):
     ROOT = "root"
     #: The next ancestor that stays (garbage collection).
     NEXT = "next"
-
-
-def table_of(info: RepoInfo) -> SnapshotTable:
-    """The list of all snapshots, which a repository of spec version 2 has."""
-    if not isinstance(info.snapshots, SnapshotTable):
-        raise InternalError("a list of all snapshots is not there in spec version 1")
-    return info.snapshots
 
 
 def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> SnapshotTable:

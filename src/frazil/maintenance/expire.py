@@ -18,7 +18,7 @@ import numpy as np
 from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
-from frazil.maintenance.collapse import Onto, collapse, table_of
+from frazil.maintenance.collapse import Onto, collapse
 from frazil.repository.in_use import newest_update
 from frazil.repository.mutations import MAIN, require_online
 from frazil.repository.update import Changed
@@ -45,7 +45,7 @@ class Expired:
 
 def expire(info: RepoInfo, what: Expiry) -> Expired:
     """Pure: the repo info after an expiration."""
-    table = table_of(info)
+    table = info.table
     old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
     branches = _left(info.branches, info, old) if what.branches else info.branches
     if MAIN in info.branches:

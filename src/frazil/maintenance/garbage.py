@@ -30,10 +30,9 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.collapse import Onto, collapse, table_of
+from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
-from frazil.maintenance.version1 import all_versions
 from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
 from frazil.repository.clock import now_us
 from frazil.repository.context import Context
@@ -88,11 +87,11 @@ def old_files(storage: Storage, what: Collection) -> Old:
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
     """The repo info without the versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(table_of(info), _living(info, old), Onto.NEXT))
+    return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
-    table = table_of(info)
+    table = info.table
     first = (table.parents() < 0) & (info.spec_version > 1)
     return referred(info) | ~among(table.ids(), old) | first
 
@@ -100,8 +99,7 @@ def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    table = table_of(info)
-    return table.reachable(table.find_many(tips))
+    return info.table.reachable(info.table.find_many(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
@@ -124,11 +122,6 @@ def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Boun
     )
 
 
-def _is_seen(after: RepoInfo, live: Live) -> bool:
-    """Whether the plan has seen all versions that live."""
-    return bool(among(after.snapshots.ids(), live.snapshots).all())
-
-
 class _Outdated(IcechunkError):
     """A version lives that the plan has not seen."""
 
@@ -143,7 +136,7 @@ class Collecting:
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         after = without_dead(info, self.old.snapshots.ids)
-        if not _is_seen(after, self.live):
+        if not among(after.table.ids(), self.live.snapshots).all():
             raise _Outdated("commits came while garbage was looked for")
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
 
@@ -176,7 +169,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     require_online(context.repo_info())
     what = replace(what, older_than=_spared(storage, what.older_than, now_us()))
     old = old_files(storage, what)
-    info = all_versions(context)
+    info = context.whole()
     live = needed(storage, info, old, Live(), what.bounds)
     phases = garbage(without_dead(info, old.snapshots.ids), old, live)
     return _summary(
@@ -197,14 +190,9 @@ def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Liv
     """Steps 2 to 4: the repo info without the dead, what lives, and the time of the entry in the ops log."""
     live = Live()
     while True:
-        live = needed(context.storage, all_versions(context), old, live, what.bounds)
-        if context.spec_version < 2:
-            after = without_dead(all_versions(context), old.snapshots.ids)
-            if _is_seen(after, live):
-                return after, live, 0
-            continue
+        live = needed(context.storage, context.whole(), old, live, what.bounds)
         try:
-            after = context.update(Collecting(old, live))
+            after = context.update_whole(Collecting(old, live))
         except _Outdated:
             continue
         return after, live, newest_update(after)
@@ -212,7 +200,7 @@ def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Liv
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     """What to delete, kind by kind, in this order."""
-    table = table_of(after)
+    table = after.table
     logs = distinct(
         [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
     )

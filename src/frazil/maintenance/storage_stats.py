@@ -22,7 +22,6 @@ from frazil.format.columns import U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.garbage import referred
-from frazil.maintenance.version1 import all_versions
 from frazil.maintenance.walk import Bounds, all_manifests, over_manifests, read_manifest
 from frazil.repository.context import Context
 from frazil.repository.values import ChunkStorageStats
@@ -105,7 +104,7 @@ def _mixed(one: U64, other: U64) -> U64:
 
 def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """All of it: plan, work and finish."""
-    storage, info = context.storage, all_versions(context)
+    storage, info = context.storage, context.whole()
     nothing = info.snapshots.ids()[:0]
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
     native, virtual = _Gathered(), _Gathered()

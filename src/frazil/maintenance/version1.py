@@ -1,51 +1,24 @@
-"""Upkeep in repositories of spec version 1, where the versions are what refs and snapshot files say.
+"""Expiration in repositories of spec version 1, where the versions are what refs and snapshot files say.
 
-*Expiration* gives the oldest snapshot of a ref that stays the first one as its parent, by writing its file
-again in place. What lies between is no version any more; the files go with the garbage.
-
-*Garbage* is what no ref leads to. There is no single file whose change could come first, so refs are read
-once more after everything else, and what came meanwhile is looked at as well.
+Ref by ref, tags first: the oldest snapshot that stays gets the first one as its parent, in its file, written
+again in place. What lies between is skipped, also where another ref leads to it: that keeps a version, not
+this history. Each file is written for itself: killed in between it has expired some, and another run goes on.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 
 from frazil.format.columns import U8
-from frazil.format.ids import id_list, id_matrix
-from frazil.format.keys import SNAPSHOTS, snapshot_key
-from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable
+from frazil.format.ids import id_matrix
+from frazil.format.keys import snapshot_key
 from frazil.format.snapshot import encode_snapshot
 from frazil.maintenance.expire import Expiry
-from frazil.maintenance.listing import listed
 from frazil.repository.context import Context
 from frazil.repository.mutations import MAIN, delete_branch, delete_tag
 from frazil.repository.snapshots_v1 import SnapshotsV1
-
-
-def all_versions(context: Context) -> RepoInfo:
-    """A repo info with all versions that a ref leads to, and those that are only files as well, without
-    ancestors. In spec version 2 it is the one that there is.
-    """
-    info = context.repo_info()
-    if context.spec_version >= 2:
-        return info
-    snapshots = info.snapshots
-    files = listed(context.storage, SNAPSHOTS)
-    tips = {*info.branches.values(), *info.tags.values()}
-    rows = sorted(set(chain.from_iterable(snapshots.chain(snapshots.find(tip)).tolist() for tip in tips)))
-    entries = {entry.id: entry for entry in snapshots.entries(np.array(rows, np.int64))}
-    others = [id_ for id_ in id_list(files.ids) if id_ not in entries]
-    alone = [SnapshotEntry(id_, None, 0, "", {}) for id_ in others]
-    return replace(
-        info,
-        branches=dict(info.branches),
-        tags=dict(info.tags),
-        snapshots=SnapshotTable.of([*entries.values(), *alone]),
-    )
 
 
 def expire_v1(context: Context, what: Expiry) -> U8:
@@ -82,4 +55,5 @@ def _reparent(context: Context, snapshots: SnapshotsV1, id_: bytes, parent: byte
     context.storage.put(
         snapshot_key(id_), encode_snapshot(snapshot, level=context.settings.compression_level)
     )
+    context.assets.forget_snapshot(id_)
     snapshots.reparent(id_, parent)

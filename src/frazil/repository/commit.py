@@ -84,7 +84,7 @@ class Attempts:
 
     def find(self, update: _Update) -> tuple[Written, ...] | None:
         known = self._kept.get(update.node.id)
-        if known is None or known.made_of != update.made_of or not known.edits.identical(update.edits):
+        if known is None or known.made_of != update.made_of or not known.edits.equals(update.edits):
             return None
         return known.written
 

@@ -450,9 +450,10 @@ class Repository(Upkeep, Inspection, Integration):
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        everything = (branch, tag, snapshot_id) == (None, None, None)
-        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
-        return ancestry_graph(info, tips, plain=plain)
+        if (branch, tag, snapshot_id) == (None, None, None):
+            return ancestry_graph(info, info.branches, plain=plain)
+        named = {} if branch is None else {branch: mutations.branch_tip(info, branch)}
+        return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
@@ -468,11 +469,15 @@ class Repository(Upkeep, Inspection, Integration):
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """What changed from one version to a later one."""
+        """What changed from one version to another.
+
+        From an ancestor: all that the commits since have done. Between any others, on two branches say or
+        backwards: what is different, nodes known by their ids, wherever they were moved.
+        """
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context.assets, info, before, after))
+        return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""

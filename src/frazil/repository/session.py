@@ -415,7 +415,7 @@ class Session:
             branch = self._require_branch()
             before = state.workspace.snapshot_id
             try:
-                rebase(state.workspace, branch, solver, _reading)
+                rebase(state.workspace, branch, solver, reading)
             finally:
                 if state.workspace.snapshot_id != before:
                     # Forks of the old snapshot are refused, whatever they have seen.
@@ -639,7 +639,7 @@ def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
     }
 
 
-def _reading(workspace: Workspace) -> Session:
+def reading(workspace: Workspace) -> Session:
     """A session that reads a workspace."""
     return Session(State(workspace, None, SessionMode.readonly, 0))
 

@@ -96,7 +96,9 @@ def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence
 def _fields(data: Any, layout: Layout) -> dict[str, Any]:
     body = payload(data, FileType.SNAPSHOT)
     if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
-        return mapping(json.loads(body))
+        value = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return mapping(value)
     value = msgpack.loads(body)
     names = SNAPSHOT_FIELDS.get(len(value)) if isinstance(value, list) else None
     if names is None:
