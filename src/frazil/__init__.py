@@ -86,6 +86,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StorageError,
 )
+from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
@@ -119,6 +120,7 @@ from frazil.storage import (
     tigris_storage,
 )
 from frazil.store import IcechunkStore
+from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
@@ -146,6 +148,7 @@ __all__ = [
     "ChecksumAlgorithm",
     "ChunkType",
     "ChunksConfig",
+    "CommitMethod",
     "CompressionAlgorithm",
     "CompressionConfig",
     "Conflict",
@@ -165,6 +168,7 @@ __all__ = [
     "GcsStaticCredentials",
     "IcechunkError",
     "IcechunkStore",
+    "ImportReport",
     "InternalError",
     "InvalidInputError",
     "ManifestConfig",
@@ -242,6 +246,7 @@ __all__ = [
     "shutdown_telemetry",
     "spec_version",
     "tigris_storage",
+    "upgrade",
     "upgrade_icechunk_repository",
     "user_agent",
 ]

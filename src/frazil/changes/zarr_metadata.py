@@ -43,15 +43,6 @@ def parse_node(document: bytes) -> ArrayData | None:
             raise _bad(f"expected node_type 'array' or 'group', found {other!r}")
 
 
-def same_encoding(one: bytes, other: bytes) -> bool:
-    """Whether the chunks of one array are chunks of the other as well: cut and encoded in the same way.
-
-    Both documents are of arrays with the same number of dimensions. Their shapes do not matter.
-    """
-    ours, theirs = json.loads(one), json.loads(other)
-    return all(ours.get(key) == theirs.get(key) for key in _OF_CHUNKS)
-
-
 def chunk_lengths(document: bytes) -> list[int | list[int]]:
     """For each dimension of an array the length of all its chunks, in elements, or the length of each.
 
@@ -61,6 +52,15 @@ def chunk_lengths(document: bytes) -> list[int | list[int]]:
     """
     parsed = json.loads(document)
     return _edges(parsed.get("chunk_grid"), len(parsed["shape"]))
+
+
+def same_encoding(one: bytes, other: bytes) -> bool:
+    """Whether the chunks of one array are chunks of the other as well: cut and encoded in the same way.
+
+    Both documents are of arrays with the same number of dimensions. Their shapes do not matter.
+    """
+    ours, theirs = json.loads(one), json.loads(other)
+    return all(ours.get(key) == theirs.get(key) for key in _OF_CHUNKS)
 
 
 def _array(parsed: dict[str, Any]) -> ArrayData:

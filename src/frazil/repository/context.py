@@ -57,6 +57,14 @@ class Context:
         """The repo info as it is now."""
         return self.catalog.repo_info()
 
+    def whole(self) -> RepoInfo:
+        """The repo info with a table of all snapshots, for upkeep."""
+        return self.catalog.whole()
+
+    def update_whole(self, change: Change) -> RepoInfo:
+        """``update`` for a change that needs that table."""
+        return self.catalog.update_whole(change, self.settings)
+
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""
         settings = self.settings
@@ -73,5 +81,5 @@ class Context:
             ContentSettings(lifetime, settings.compare_found_chunks),
             new_object_id,
             now_us,
-            CollectionWatch(self.catalog.repo_info),
+            CollectionWatch(self.catalog.repo_info, self.storage),
         )

@@ -10,8 +10,9 @@ made first and flushed last (``Storage.put_many``), and only many of them are en
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -85,7 +86,7 @@ class _Local:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._actions: list[Callable[[], None]] = []
+        self._running: list[Future[None]] = []
         self._plain: list[tuple[str, Callable[[], bytes], _Size]] = []
         self._encoded: list[tuple[str, bytes]] = []
         self._waiting = 0
@@ -94,10 +95,12 @@ class _Local:
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass
+        for running in self._running:
+            running.cancel()
+        wait(self._running)
 
     def run(self, action: Callable[[], None]) -> None:
-        self._actions.append(action)
+        self._running.append(_threads().submit(action))
 
     def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
         size = _Size(self._encode)
@@ -106,9 +109,9 @@ class _Local:
 
     def wait(self) -> None:
         self._encode()
-        for action in self._actions:
-            action()
         self._store()
+        for running in self._running:
+            running.result()
 
     def _encode(self) -> None:
         plain, self._plain = self._plain, []
@@ -116,8 +119,7 @@ class _Local:
         if len(encoders) <= _ALONE:
             self._keep(plain, (encode() for encode in encoders))
             return
-        with ThreadPoolExecutor(_WRITERS, "frazil-commit") as pool:
-            self._keep(plain, pool.map(lambda encode: encode(), encoders))
+        self._keep(plain, _threads().map(lambda encode: encode(), encoders))
 
     def _keep(self, plain: list[tuple[str, Callable[[], bytes], _Size]], encoded: Iterator[bytes]) -> None:
         for (key, _, size), data in zip(plain, encoded, strict=True):
@@ -130,6 +132,19 @@ class _Local:
     def _store(self) -> None:
         files, self._encoded, self._waiting = self._encoded, [], 0
         self._storage.put_many(files)
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Threads that stay: to start one costs as much as to flush a small file. A forked child has its own."""
+    process = os.getpid()
+    pool = _pools.get(process)
+    if pool is None:
+        _pools.clear()
+        pool = _pools.setdefault(process, ThreadPoolExecutor(_WRITERS, "frazil-commit"))
+    return pool
 
 
 class _Size(Future[int]):

@@ -36,10 +36,13 @@ from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.differences import difference
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
+from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
-from frazil.repository.history import ancestry, at_time, difference, ops_log
+from frazil.repository.history import ancestry, at_time, ops_log
+from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
 from frazil.repository.session import Session, State
@@ -179,6 +182,7 @@ class Repository(Upkeep, Inspection, Integration):
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
             if storage.head(V1_MAIN) is None:
+                refuse_older(storage)
                 raise
             saved, version = read_config_v1(storage)
             context = _context(
@@ -225,10 +229,11 @@ class Repository(Upkeep, Inspection, Integration):
 
     @staticmethod
     def exists(storage: Storage, storage_settings: StorageSettings | None = None) -> bool:
-        """Whether there is a repository in ``storage``."""
+        """Whether there is a repository in ``storage``, also one that has to be imported before it opens."""
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
-        return storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+        newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+        return newer or older_layout(storage) is not None
 
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
@@ -245,12 +250,18 @@ class Repository(Upkeep, Inspection, Integration):
     def fetch_spec_version(
         storage: Storage, storage_settings: StorageSettings | None = None
     ) -> SpecVersion | None:
-        """The version of the format that the repository has; None if there is none."""
+        """The version of the format that the repository has; None if there is none.
+
+        ``FormatError`` (``unsupported-spec-version``) for one that is older than all versions.
+        """
         if storage_settings is not None:
             storage = storage.with_settings(storage_settings)
         if storage.head(REPO) is not None:
             return SpecVersion.v2
-        return SpecVersion.v1 if storage.head(V1_MAIN) is not None else None
+        if storage.head(V1_MAIN) is not None:
+            return SpecVersion.v1
+        refuse_older(storage)
+        return None
 
     def reopen(
         self,
@@ -440,9 +451,10 @@ class Repository(Upkeep, Inspection, Integration):
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        everything = (branch, tag, snapshot_id) == (None, None, None)
-        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
-        return ancestry_graph(info, tips, plain=plain)
+        if (branch, tag, snapshot_id) == (None, None, None):
+            return ancestry_graph(info, info.branches, plain=plain)
+        named = {} if branch is None else {branch: mutations.branch_tip(info, branch)}
+        return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
@@ -458,11 +470,15 @@ class Repository(Upkeep, Inspection, Integration):
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """What changed from one version to a later one."""
+        """What changed from one version to another.
+
+        From an ancestor: all that the commits since have done. Between any others, on two branches say or
+        backwards: what is different, nodes known by their ids, wherever they were moved.
+        """
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context.assets, info, before, after))
+        return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
@@ -515,7 +531,9 @@ class Repository(Upkeep, Inspection, Integration):
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         workspace = Workspace(self._context, tip, None, ChangeSet())
-        return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
+        return Session(
+            State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
+        )
 
     @contextmanager
     def transaction(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +32,9 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
-from frazil.repository.conflicts import ConflictSolver
+from frazil.repository.conflicts import ConflictDetector, ConflictSolver
+from frazil.repository.fast_forward import Patience
+from frazil.repository.in_use import Lease, Relied
 from frazil.repository.paths import absolute
 from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -61,6 +63,10 @@ class State:
     discarded_before: int = 0
     merged: Seen = field(default_factory=Seen)
     session_id: bytes = field(default_factory=new_object_id)
+    #: Time of the newest update of the repository when the session was opened.
+    seen: int = 0
+    #: What keeps garbage collections away while there are forks.
+    lease: Lease | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -68,6 +74,11 @@ class State:
         if found is not None:
             self.expires_at = min(self.expires_at, found)
         return self.expires_at
+
+    def relied(self) -> Relied:
+        """What garbage collections must not have taken."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        return Relied(self.seen, self.ends() - lifetime)
 
 
 class Session:
@@ -329,6 +340,10 @@ class Session:
         ``rebase_tries`` times; the metadata then say under ``__icechunk`` how often it was rebased. What a
         lost attempt has written and is still good is used by the next.
 
+        Without it, a commit that comes too late fails; or, with a ``fast_forward_timeout`` in the
+        configuration, goes on top of the others if there is no conflict, again and again until the time is
+        up.
+
         Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
         first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` as ``rebase``
         does. Raises ``SessionStateError`` without changes
@@ -338,7 +353,7 @@ class Session:
         After it the session reads the new snapshot.
         """
         if rebase_with is None:
-            return self._end(COMMIT, message, metadata, allow_empty)
+            return self._fast_forward(message, metadata, allow_empty)
         require_solver(rebase_with)
         if rebase_tries < 0:
             raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
@@ -353,6 +368,21 @@ class Session:
                         raise
                 self.rebase(rebase_with)
                 attempts += 1
+
+    def _fast_forward(self, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
+        """Commit on top of what others have committed, as long as there is no conflict and time."""
+        state = self._state
+        patience = Patience(state.workspace.context.settings.fast_forward_timeout)
+        with state.workspace.committing():
+            while True:
+                told = {**state.default_metadata, **(metadata or {})}
+                if patience.attempts:
+                    told = _with_attempts(told, patience.attempts)
+                try:
+                    return self._end(COMMIT, message, told, allow_empty)
+                except ConflictError as error:
+                    patience.wait(error)
+                self.rebase(ConflictDetector())
 
     def rebase(self, solver: ConflictSolver) -> None:
         """Take the session's changes to the tip of its branch, so that they can be committed there.
@@ -410,7 +440,6 @@ class Session:
         (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
         self._state.workspace.context.require_version_2()
-        self._state.workspace.context.require_version_2()
         return self._end(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
@@ -438,8 +467,11 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                state.relied(),
                 workspace.attempts,
             )
+            if state.lease is not None:
+                state.lease.give_back(workspace.context.storage)
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly
             state.merged.clear()
@@ -469,6 +501,9 @@ class Session:
         workspace = state.workspace
         workspace.writer.flush()
         self._seal()
+        if state.lease is None:
+            relied = state.relied()
+            state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(
             State(
@@ -478,6 +513,8 @@ class Session:
                 state.ends(),
                 generation=state.generation,
                 session_id=state.session_id,
+                seen=state.seen,
+                lease=state.lease,
             )
         )
 
@@ -522,6 +559,7 @@ class Session:
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)
         state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        state.seen = min(state.seen, *(fork.seen for fork in forks))
         for each in changes:
             state.merged.add(state.generation, each)
         state.generation += 1

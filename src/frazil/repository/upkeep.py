@@ -5,19 +5,21 @@ from __future__ import annotations
 import warnings
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any, get_args
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.ids import ids_to_text
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime
 from frazil.repository.context import Context
-from frazil.repository.values import ChunkStorageStats, GCSummary
+from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
 
 
 class Upkeep:
     """Methods of ``Repository``."""
 
     _context: Context
+    _default_metadata: dict[str, Any]
 
     def expire_snapshots(
         self,
@@ -43,7 +45,7 @@ class Upkeep:
 
         limit = from_datetime(older_than, "older_than")
         change = Expiring(Expiry(limit, delete_expired_branches, delete_expired_tags))
-        return set(ids_to_text(change.ids(self._context.update(change))))
+        return set(ids_to_text(change.ids(self._context.update_whole(change))))
 
     def garbage_collect(
         self,
@@ -74,7 +76,7 @@ class Upkeep:
         >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
         0
         """
-        from frazil.maintenance.garbage import Collection, collect
+        from frazil.maintenance.garbage import Collection, collect, look
         from frazil.maintenance.sweep import Patience
         from frazil.maintenance.walk import Bounds
 
@@ -93,7 +95,38 @@ class Upkeep:
         )
         _require_positive(**asdict(bounds))
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-        return collect(self._context, Collection(limit, bounds, patience, listings), dry_run)
+        work = look if dry_run else collect
+        return work(self._context, Collection(limit, bounds, patience, listings))
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+    ) -> str:
+        """Write all manifests of a branch's tip anew, split as the configuration says now; the id of the
+        commit that does so and nothing else.
+
+        ``commit_method="amend"`` replaces the last commit. The splitting is told in the commit's metadata,
+        under ``__icechunk``. Raises ``ConflictError`` if another commit came first, and ``FormatError`` for
+        an amended commit in a repository of spec version 1.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+        >>> repo.lookup_branch("main") == id_
+        True
+        """
+        from frazil.maintenance.rewrite import rewrite
+
+        if commit_method not in get_args(CommitMethod):
+            raise ValueError(
+                f"commit_method: expected one of {get_args(CommitMethod)}, found {commit_method!r}"
+            )
+        told = {**self._default_metadata, **(metadata or {})}
+        return id_to_text(rewrite(self._context, branch, message, told, amend=commit_method == "amend"))
 
     def chunk_storage_stats(
         self,
@@ -122,7 +155,7 @@ class Upkeep:
             fetches=max_concurrent_manifest_fetches,
         )
         _require_positive(**asdict(bounds))
-        return storage_stats(self._context.storage, self._context.repo_info(), bounds)
+        return storage_stats(self._context.storage, self._context.whole(), bounds)
 
     def total_chunks_storage(
         self,
@@ -147,6 +180,7 @@ class Upkeep:
 
     expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
+    rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
     total_chunks_storage_async = awaitable(total_chunks_storage)
 

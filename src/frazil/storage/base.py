@@ -124,8 +124,8 @@ class Storage(Named, ABC):
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
         """Write whole objects without condition; all of them durable on return.
 
-        For keys that nobody looks at yet: until it returns, and after an error, any of them may be there or
-        not. A storage may do this faster than one by one.
+        For names that are random, which nobody looks at yet: until it returns, and after an error, any of
+        them may be there or not, and after a power cut in part. A storage may do this faster than one by one.
         """
         for key, data in objects:
             self.put(key, data)

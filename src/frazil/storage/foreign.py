@@ -86,6 +86,10 @@ class ForeignObjects(ABC):
     ) -> Buffer:
         """``get`` for an event loop."""
 
+    @abstractmethod
+    def size(self, url: str) -> int:
+        """How many bytes the object at ``url`` has. Raises ``StorageError`` (``virtual-chunk-fetch``)."""
+
 
 def open_foreign(
     config: AnyObjectStoreConfig,
@@ -151,6 +155,10 @@ class ForeignFiles(ForeignObjects):
         not_modified_since: datetime | None = None,
     ) -> Buffer:
         return self.get(url, start, stop, etag=etag, not_modified_since=not_modified_since)
+
+    def size(self, url: str) -> int:
+        with _fetching(url):
+            return os.stat(self._file(url)).st_size
 
     def _file(self, url: str) -> str:
         base = _url_path(self.url_prefix).rstrip("/") + "/"
@@ -239,6 +247,11 @@ class ForeignStore(ForeignObjects):
             answer = await obstore.get_async(client, key, options={"range": (start, stop)})
             _check_answer(url, answer, start, stop, etag, not_modified_since)
             return await answer.bytes_async()
+
+    def size(self, url: str) -> int:
+        client, key = self._find(url)
+        with _fetching(url):
+            return obstore.head(client, key)["size"]
 
     def _find(self, url: str) -> tuple[ObjectStore, str]:
         if not url.startswith(self.url_prefix):

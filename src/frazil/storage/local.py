@@ -30,8 +30,10 @@ import re
 import secrets
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import batched
 from pathlib import Path
 from stat import S_ISREG
@@ -58,7 +60,7 @@ from frazil.storage.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Iterable, Iterator
+    from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 
 #: One read or write system call moves at most this much (the kernel's own limit is just under 2 GiB).
 _CALL_BYTES: Final = 1 << 30
@@ -66,6 +68,8 @@ _CALL_BYTES: Final = 1 << 30
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
 #: Files that are written before the first of them is flushed.
 _OPEN_FILES: Final = 64
+#: Threads that wait for the disk; kept, for they cost as much to start as a flush.
+_FLUSHERS: Final = 8
 #: Longer than any update takes; a lock held this long belongs to a stopped process.
 _LOCK_SECONDS: Final = 60.0
 
@@ -203,8 +207,9 @@ class LocalStorage(Storage):
                     return _update(path, view, version)
 
     def put_many(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        """All files are written before the first is flushed: then that one flush takes most of the work off
-        the others.
+        """All files are written and named, and then all are flushed at once.
+
+        After a power cut in between, one may be there in part, under a name that nobody refers to.
         """
         for batch in batched(objects, _OPEN_FILES, strict=False):
             self._put_batch(batch)
@@ -213,12 +218,11 @@ class LocalStorage(Storage):
         with ExitStack() as opened:
             files = [opened.enter_context(_Unnamed(self._path(key), key, data)) for key, data in objects]
             for file in files:
-                file.flush()
-            for file in files:
                 file.take_name()
-            for directory in {os.path.dirname(file.path): None for file in files}:
-                with _errors(directory, "write"):
-                    _sync_directory(directory)
+            directories = {os.path.dirname(file.path): None for file in files}
+            flushes = [file.flush for file in files]
+            flushes += [partial(_flush_names, directory) for directory in directories]
+            _process.flush_together(flushes)
 
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         """See ``Storage.backup``: a second name for the same file, if that holds ``data``; else a copy."""
@@ -483,6 +487,11 @@ def _flush(directory: str) -> None:
         os.close(descriptor)
 
 
+def _flush_names(directory: str) -> None:
+    with _errors(directory, "write"):
+        _sync_directory(directory)
+
+
 def _make_directory(path: str) -> None:
     """Make ``path`` and its missing parents, each entry durable."""
     if os.path.isdir(path):
@@ -512,6 +521,24 @@ class _Process:
         self.guard = threading.Lock()
         self.syncs: dict[str, _DirectorySync] = {}
         self.locks: dict[str, threading.Lock] = {}
+        self._flushers: ThreadPoolExecutor | None = None
+
+    def flush_together(self, flushes: Sequence[Callable[[], None]]) -> None:
+        """Flushes that wait for a disk at the same time take hardly longer than one."""
+        if len(flushes) < 2:
+            for flush in flushes:
+                flush()
+            return
+        with self.guard:
+            if self._flushers is None:
+                self._flushers = ThreadPoolExecutor(_FLUSHERS, "frazil-flush")
+        running = [self._flushers.submit(flush) for flush in flushes[1:]]
+        try:
+            flushes[0]()
+        finally:
+            wait(running)
+        for each in running:
+            each.result()
 
 
 _process = _Process()

@@ -95,6 +95,16 @@ class ObjectStorage(Storage):
         self._reader: ObjectStore | None = None
         self._writer: ObjectStore | None = None
 
+    @property
+    def location(self) -> Location:
+        """The bucket or container."""
+        return self._location
+
+    @property
+    def prefix(self) -> str:
+        """What the names of all objects begin with, without a slash at either end."""
+        return self._prefix
+
     def __repr__(self) -> str:
         return f"<frazil.Storage>\n{self._location.describe(self._prefix)}"
 

@@ -1,0 +1,56 @@
+"""``frazil import``: a repository of an older format, imported."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from frazil.cli.command import Command
+from frazil.cli.places import PLACES, storage_at
+from frazil.importing import upgrade
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", help=PLACES)
+    parser.add_argument(
+        "target", metavar="TARGET", nargs="?", help="where the new repository is made; in place if not given"
+    )
+    chunks = parser.add_mutually_exclusive_group()
+    chunks.add_argument(
+        "--copy-chunks",
+        dest="chunks",
+        action="store_const",
+        const="copy",
+        help="copy the chunk files (as by default, but for an import in place)",
+    )
+    chunks.add_argument(
+        "--reference-chunks",
+        dest="chunks",
+        action="store_const",
+        const="reference",
+        help="leave the chunk files where they are, and refer to them as virtual chunks",
+    )
+    parser.set_defaults(chunks="auto")
+
+
+def _run(given: argparse.Namespace) -> int:
+    target = None if given.target in (None, given.source) else storage_at(given.target)
+    print(upgrade(storage_at(given.source), target, chunks=given.chunks))
+    return 0
+
+
+IMPORT: Final = Command(
+    "import",
+    help="import a repository of a format older than version 1",
+    description="""\
+Import a repository that was written by icechunk 0.1.0a1 to 0.1.3, or after the draft before, into one of
+version 2: with all its snapshots, branches and tags. The old files stay as they are. An import that was
+interrupted goes on when it is run again.""",
+    epilog="""\
+examples:
+  frazil import old new                                    copy everything
+  frazil import old                                        in place
+  frazil import s3://bucket/old new --reference-chunks     leave the chunks in the bucket""",
+    declare=_declare,
+    run=_run,
+)

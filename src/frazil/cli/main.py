@@ -1,0 +1,48 @@
+"""The command line: one parser, one subcommand for each entry of ``COMMANDS``.
+
+A ``Command`` says what it is called, how its arguments are declared, and which function does the work and
+gives the exit status. Errors of Frazil are one line on stderr and the status 1, wrong arguments 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from frazil.cli.command import Command
+from frazil.cli.import_command import IMPORT
+from frazil.errors import IcechunkError
+
+COMMANDS: Final[tuple[Command, ...]] = (IMPORT,)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(
+        "frazil", description="Transactional, versioned storage for Zarr arrays in the Icechunk format."
+    )
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        own = commands.add_parser(
+            command.name,
+            help=command.help,
+            description=command.description,
+            epilog=command.epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.declare(own)
+        own.set_defaults(run=command.run)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; its exit status. ``arguments`` are those of the process if not given."""
+    given = parser().parse_args(arguments)
+    try:
+        status: int = given.run(given)
+    except IcechunkError as error:
+        print(f"frazil: {' '.join(str(error).split())} [{error.kind}]", file=sys.stderr)
+        return 1
+    return status

@@ -1,0 +1,56 @@
+"""The outside of a metadata file: header and compression, where there are any.
+
+M5 to M8 have the 39 bytes of the later formats, with the same file types; M4 compresses its manifests
+without a header; what is before has neither.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import zstandard
+
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.envelope import MAGIC, FileType, open_envelope
+
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+#: A flatbuffer's file identifier: the same header is on files of spec version 1.
+_LATER: Final = b"Ichk"
+#: More than any of these formats' writers could make in memory as objects.
+MAX_PAYLOAD_BYTES: Final = 1 << 30
+_STEP: Final = 1 << 20
+
+
+def has_header(data: Any) -> bool:
+    return bytes(memoryview(data)[: len(MAGIC)]) == MAGIC
+
+
+def payload(data: Any, kind: FileType) -> bytes:
+    """The MessagePack or JSON of a file; ``FormatError`` if it is none of these formats'."""
+    if has_header(data):
+        body = bytes(open_envelope(data, kind, MAX_PAYLOAD_BYTES)[1])
+        if body[4:8] == _LATER:
+            raise FormatError(
+                "a file of spec version 1, expected one of an older format", ErrorKind.INVALID_FILE_FORMAT
+            )
+        return body
+    raw = bytes(data)
+    return _decompressed(raw) if raw.startswith(_ZSTD) else raw
+
+
+def _decompressed(data: bytes) -> bytes:
+    machine = zstandard.ZstdDecompressor().decompressobj()
+    out = bytearray()
+    view = memoryview(data)
+    try:
+        for start in range(0, len(data), 1 << 12):
+            out += machine.decompress(view[start : start + (1 << 12)])
+            if len(out) > MAX_PAYLOAD_BYTES:
+                raise FormatError(f"payload of more than {MAX_PAYLOAD_BYTES} bytes")
+            if machine.eof:
+                break
+    except zstandard.ZstdError as error:
+        raise FormatError(f"the payload is not zstd: {error}") from error
+    if not machine.eof:
+        raise FormatError("the compressed payload is cut off")
+    return bytes(out)

@@ -1,0 +1,147 @@
+"""The generations of the format before spec version 1, as tables: what differs from one to the next.
+
+    name  written by        refs              ids             metadata files
+    D     nobody (a draft)  r/<branch>/       16 bytes        JSON
+    M0    0.1.0a1           refs/branch:<b>/  text            MessagePack
+    M1    0.1.0a2 to a4     refs/branch.<b>/  text            ; nodes are numbered
+    M2    0.1.0a5 to a7     same              text            ; node ids of 8 bytes, transaction logs
+    M3    0.1.0a8           same              text            ; config.yaml, checksums of virtual chunks
+    M4    0.1.0a9           same              text            ; manifests compressed
+    M5    0.1.0a10          same              text            ; header of 39 bytes, everything compressed
+    M6    0.1.0a11, a12     same              [bytes, []]     ; references by node
+    M7    0.1.0a13 to a15   same              [bytes, []]     ; extents
+    M8    0.1.0 to 0.1.3    same              [bytes, []]     ; parent ids, tags can be deleted
+
+A repository tells its *layout* by the names of its refs. The rest each file tells by itself: whether it
+has a header, how many fields its outermost array has, and which type its ids are of. So a reader needs no
+generation; it is worked out for messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a repository has its files.
+
+    probe        folder of the branch ``main``: every repository has files there
+    branch, tag  what a ref's path begins with, up to its name
+    suffix       of snapshots and manifests, in the order in which readers look
+    """
+
+    probe: str
+    branch: str
+    tag: str
+    snapshots: str = "snapshots"
+    manifests: str = "manifests"
+    transactions: str | None = "transactions"
+    chunks: str = "chunks"
+    suffixes: tuple[str, ...] = ("",)
+
+    @property
+    def refs(self) -> str:
+        """The folder of all refs."""
+        return self.branch.partition("/")[0]
+
+
+DRAFT: Final = Layout(
+    "r/main", "r/", "r/", "s", "m", None, "c", (".json", "", ".msgpack")
+)  # a tag is a file beside the branches' folders
+COLON: Final = Layout("refs/branch:main", "refs/branch:", "refs/tag:")
+DOT: Final = Layout("refs/branch.main", "refs/branch.", "refs/tag.")
+
+#: In the order in which a reader looks for them.
+LAYOUTS: Final = (DOT, COLON, DRAFT)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What tells generations apart, seen in a snapshot file.
+
+    has_header      it begins with the 39 bytes
+    fields          of its outermost value
+    file_fields     of an entry in its list of manifests; None without manifests
+    text_ids        its ids are text
+    numbered        its nodes have numbers for ids; None without nodes
+    has_config      the repository has a config.yaml
+    """
+
+    has_header: bool
+    fields: int
+    file_fields: int | None
+    text_ids: bool
+    numbered: bool | None
+    has_config: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation. ``None`` in the last six fields: says nothing (see ``Evidence``)."""
+
+    name: str
+    writers: str
+    layout: Layout
+    has_header: bool | None = None
+    fields: int | None = None
+    file_fields: int | None = None
+    text_ids: bool | None = None
+    numbered: bool | None = None
+    has_config: bool | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.writers}"
+
+    def fits(self, seen: Evidence) -> bool:
+        pairs = (
+            (self.has_header, seen.has_header),
+            (self.fields, seen.fields),
+            (self.file_fields, seen.file_fields),
+            (self.text_ids, seen.text_ids),
+            (self.numbered, seen.numbered),
+            (self.has_config, seen.has_config),
+        )
+        return all(wanted is None or found is None or wanted == found for wanted, found in pairs)
+
+
+def _alpha(versions: str) -> str:
+    return f"as written by icechunk {versions}"
+
+
+GENERATIONS: Final = (
+    Generation("D", "the draft of 2024", DRAFT),
+    Generation("M0", _alpha("0.1.0a1"), COLON),
+    Generation("M1", _alpha("0.1.0a2 to 0.1.0a4"), DOT, False, 11, 2, True, True, False),
+    Generation("M2", _alpha("0.1.0a5 to 0.1.0a7"), DOT, False, 11, 2, True, False, False),
+    Generation("M3", _alpha("0.1.0a8"), DOT, False, 11, 2, True, False, True),
+    Generation("M4", _alpha("0.1.0a9"), DOT, False, 11, 3, True, False),
+    Generation("M5", _alpha("0.1.0a10"), DOT, True, 9, 3, True, False),
+    Generation("M6", _alpha("0.1.0a11 and 0.1.0a12"), DOT, True, 9, 3, False, False),
+    Generation("M7", _alpha("0.1.0a13 to 0.1.0a15"), DOT, True, 9, 4, False, False),
+    Generation("M8", _alpha("0.1.0 to 0.1.3"), DOT, True, 8, 3, False, False),
+)
+
+
+def generations_of(layout: Layout, seen: Evidence | None = None) -> tuple[Generation, ...]:
+    """The generations that a repository may be of, oldest first; more than one where they do not differ.
+
+    >>> [each.name for each in generations_of(DOT, Evidence(True, 8, None, False, None, True))]
+    ['M8']
+    """
+    return tuple(each for each in GENERATIONS if each.layout is layout and (seen is None or each.fits(seen)))
+
+
+def described(candidates: Iterable[Generation]) -> str:
+    """For messages: one generation, or from the first to the last.
+
+    >>> described(GENERATIONS[1:3])
+    'M0 to M1, as written by icechunk 0.1.0a1, or 0.1.0a2 to 0.1.0a4'
+    """
+    some = list(candidates)
+    if len(some) == 1:
+        return str(some[0])
+    writers = ", or ".join(each.writers.removeprefix(_alpha("")) for each in some)
+    return f"{some[0].name} to {some[-1].name}, {_alpha(writers)}"

@@ -1,0 +1,304 @@
+"""Manifest files of the older formats, to columns.
+
+    M0-M5   version, flags, {[node, index]: payload}
+    M6      version, flags, {node: {index: payload}}
+    M7      version, flags, id, {node: {index: payload}}
+    M8      id, {node: {index: payload}}
+    D       {"chunks": {"[node,index]": payload}}
+
+    payload   {"Inline": bytes} | {"Ref": [id, offset, length]} | {"Virtual": [location, offset, length, ...]}
+
+M0 to M2 write a location as {"Absolute": url}; from M3 on it is the url, and a checksum is behind the length.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError
+from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
+from frazil.format.columns import I64, U8, Ragged, distinct_rows, number
+from frazil.format.envelope import FileType
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
+from frazil.format.older.files import payload
+from frazil.format.older.generations import DRAFT, Layout
+from frazil.format.older.tokens import NIL, Tokens
+from frazil.format.older.values import (
+    DRAFT_ID_BYTES,
+    NodeId,
+    OldManifest,
+    decoding,
+    mapping,
+    node_id,
+    variant,
+)
+
+#: Number of fields of the outermost array; the references are in the last one.
+MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
+_MAX_INDEX: Final = (1 << 32) - 1
+_CHARACTERS: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
+
+_DIGIT = np.full(256, 255, np.uint8)
+_DIGIT[np.frombuffer(b"0123456789ABCDEFGHJKMNPQRSTVWXYZ", np.uint8)] = np.arange(32)
+
+
+def short_id(id_: bytes) -> bytes:
+    """An id of 12 bytes for one of the draft's 16: the beginning of its SHA-256."""
+    return id_ if len(id_) == OBJECT_ID_BYTES else hashlib.sha256(id_).digest()[:OBJECT_ID_BYTES]
+
+
+def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
+    """``FormatError`` naming ``name`` if the bytes are no manifest of an older format."""
+    with decoding(name):
+        body = payload(data, FileType.MANIFEST)
+        if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
+            return _draft(mapping(mapping(json.loads(body))["chunks"]))
+        tokens = Tokens(body)
+        if not tokens.is_array(0) or int(tokens.members[0]) not in MANIFEST_FIELDS:
+            raise FormatError("expected a manifest of 2, 3 or 4 fields")
+        chunks = int(tokens.children(0)[-1])
+        return OldManifest(_tables(tokens, *_entries(tokens, chunks)), {})
+
+
+# ------------------------------------------------------------------------------------- MessagePack
+
+
+def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
+    """The nodes; of each reference the number of its node, and the tokens of its index and payload."""
+    if not tokens.is_map(chunks):
+        raise FormatError("expected a map of references")
+    children = tokens.children(chunks)
+    keys, values = children[::2], children[1::2]
+    if not len(keys):
+        return [], keys, keys, keys
+    if not (tokens.is_array(keys) & (tokens.members[keys] == 2)).all():
+        raise FormatError("expected references by node")
+    if not tokens.is_bytes(keys + 1).all():
+        nodes, codes = _nodes(tokens, keys + 1)
+        return nodes, codes, keys + 2, values
+    nodes = [_bytes(row) for row in tokens.fixed(keys + 1, NODE_ID_BYTES)]
+    if not tokens.is_map(values).all():
+        raise FormatError("expected a map of references for each node")
+    inner = tokens.children_of_each(values)
+    counts = np.array([len(each) // 2 for each in inner])
+    every = np.concatenate(inner)
+    return nodes, np.repeat(np.arange(len(nodes)), counts), every[::2], every[1::2]
+
+
+def _nodes(tokens: Tokens, at: I64) -> tuple[list[NodeId], I64]:
+    """Distinct nodes, and for each token its number among them."""
+    if tokens.is_text(at).all():
+        ids = _from_text(tokens.fixed(at, _CHARACTERS[NODE_ID_BYTES]), NODE_ID_BYTES)
+        rows, codes = np.unique(ids.view("V8").reshape(-1), return_inverse=True)
+        return [bytes(row) for row in rows.tolist()], codes.astype(np.int64)
+    numbers, codes = np.unique(tokens.numbers(at), return_inverse=True)
+    return list(map(node_id, numbers.tolist())), codes.astype(np.int64)
+
+
+def _tables(
+    tokens: Tokens, nodes: list[NodeId], node: I64, index: I64, value: I64
+) -> dict[tuple[NodeId, int], ChunkTable]:
+    if not len(node):
+        return {}
+    if not (tokens.is_array(index).all() and (tokens.is_map(value) & (tokens.members[value] == 2)).all()):
+        raise FormatError("expected an index and a payload for each reference")
+    ranks = tokens.members[index]
+    columns = _payloads(tokens, value + 1, value + 2)
+    out: dict[tuple[NodeId, int], ChunkTable] = {}
+    for rank in np.unique(ranks).tolist():
+        rows = np.flatnonzero(ranks == rank)
+        # The numbers of an index are the tokens right behind its head.
+        if (value[rows] != index[rows] + 1 + rank).any():
+            raise FormatError("expected chunk coordinates that are numbers")
+        places = (index[rows][:, None] + 1 + np.arange(rank)).reshape(-1)
+        coordinates = tokens.numbers(places)
+        if coordinates.size and coordinates.max() > _MAX_INDEX:
+            raise FormatError(f"chunk coordinates up to {coordinates.max()}, expected 32 bits")
+        whole = columns.at(coordinates.astype(np.uint32).reshape(len(rows), rank), rows)
+        order = np.argsort(node[rows], kind="stable")
+        counts = np.bincount(node[rows], minlength=len(nodes))
+        ends = np.cumsum(counts)
+        for number_, count, end in zip(range(len(nodes)), counts.tolist(), ends.tolist(), strict=True):
+            if count:
+                out[nodes[number_], rank] = whole.take(order[end - count : end]).sorted()
+    return out
+
+
+class _Columns:
+    """All references of a file but their coordinates; the sources are numbered as in ``ChunkTable``."""
+
+    def __init__(self, count: int) -> None:
+        self.kind = np.zeros(count, np.uint8)
+        self.source = np.zeros(count, np.uint32)
+        self.offset = np.zeros(count, np.uint64)
+        self.length = np.zeros(count, np.uint64)
+        self.chunk_ids: U8 = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        self.foreign = ForeignObjects(Ragged.empty(), Ragged.empty(), np.zeros(0, np.uint32))
+        self.inline = Ragged.empty()
+
+    def at(self, index: NDArray[np.uint32], rows: I64) -> ChunkTable:
+        return ChunkTable(
+            index,
+            self.kind[rows],
+            self.source[rows],
+            self.offset[rows],
+            self.length[rows],
+            self.chunk_ids,
+            self.foreign,
+            self.inline,
+        )
+
+    def fill(self, rows: I64, kind: ChunkKind, source: Any, offset: Any, length: Any) -> None:
+        self.kind[rows] = kind
+        self.source[rows] = source
+        self.offset[rows] = offset
+        self.length[rows] = length
+
+
+def _payloads(tokens: Tokens, tags: I64, bodies: I64) -> _Columns:
+    out = _Columns(len(tags))
+    inline, native, virtual = (
+        np.flatnonzero(tokens.says(tags, word)) for word in ("Inline", "Ref", "Virtual")
+    )
+    if len(inline) + len(native) + len(virtual) != len(tags):
+        raise FormatError("expected payloads that are Inline, Ref or Virtual")
+    if len(inline):
+        blobs = tokens.content(bodies[inline]).compact()
+        out.inline = blobs
+        out.fill(inline, ChunkKind.INLINE, np.arange(len(inline)), 0, blobs.lengths)
+    if len(native):
+        ids, numbers = _ids(tokens, bodies[native])
+        distinct, codes = np.unique(ids.view("V12").reshape(-1), return_inverse=True)
+        out.chunk_ids = distinct.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+        out.fill(native, ChunkKind.NATIVE, codes, tokens.numbers(numbers), tokens.numbers(numbers + 1))
+    if len(virtual):
+        body = bodies[virtual]
+        out.foreign, codes, numbers = _foreign(tokens, body)
+        out.fill(virtual, ChunkKind.VIRTUAL, codes, tokens.numbers(numbers), tokens.numbers(numbers + 1))
+    return out
+
+
+def _structs(tokens: Tokens, body: I64, *members: int) -> I64:
+    """``body``, if all of it are arrays with one of these numbers of members."""
+    if not (tokens.is_array(body) & np.isin(tokens.members[body], members)).all():
+        raise FormatError("expected the parts of a reference")
+    return body
+
+
+def _ids(tokens: Tokens, body: I64) -> tuple[U8, I64]:
+    """Chunk ids of native references; the tokens behind them."""
+    first = _structs(tokens, body, 3) + 1
+    if tokens.is_text(first).all():
+        return _from_text(tokens.fixed(first, _CHARACTERS[OBJECT_ID_BYTES]), OBJECT_ID_BYTES), first + 1
+    if not (tokens.is_array(first) & (tokens.members[first] == 2)).all():
+        raise FormatError("expected a chunk's id")
+    return tokens.fixed(first + 1, OBJECT_ID_BYTES), first + 3
+
+
+def _foreign(tokens: Tokens, body: I64) -> tuple[ForeignObjects, NDArray[Any], I64]:
+    """The objects of virtual references, which of them each one means, and the tokens of the offsets."""
+    at = _structs(tokens, body, 3, 4) + 1
+    named = tokens.is_map(at)
+    if not (tokens.says(at[named] + 1, "Absolute") & (tokens.members[at[named]] == 2)).all():
+        raise FormatError("expected an absolute location")
+    at = at + 2 * named
+    if not tokens.is_text(at).all():
+        raise FormatError("expected a location that is text")
+    locations, codes = distinct_rows(tokens.content(at))
+    etags, modified = _checksums(tokens, np.where(tokens.members[body] == 4, at + 3, -1))
+    tags, tag_codes = distinct_rows(etags)
+    # One number for the three of them; there are never more of each than references.
+    times, time_codes = number(modified)
+    combined = (codes.astype(np.int64) * len(tags) + tag_codes) * max(len(times), 1) + time_codes
+    distinct, source = np.unique(combined, return_inverse=True)
+    rest, time_rows = np.divmod(distinct, max(len(times), 1))
+    location_rows, tag_rows = np.divmod(rest, len(tags))
+    foreign = ForeignObjects(
+        locations.take(location_rows), tags.take(tag_rows), times[time_rows].astype(np.uint32)
+    )
+    return foreign, source, at + 1
+
+
+def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
+    """Etags, empty where there is none, and times, 0 where there is none; ``at`` is -1 for no checksum."""
+    etags, modified = Ragged.empty(len(at)), np.zeros(len(at), np.int64)
+    rows = np.flatnonzero(at >= 0)
+    rows = rows[tokens.code[at[rows]] != NIL]
+    if not len(rows):
+        return etags, modified
+    tags, values = at[rows] + 1, at[rows] + 2
+    is_etag, is_time = tokens.says(tags, "ETag"), tokens.says(tags, "LastModified")
+    if not (tokens.is_map(at[rows]) & (is_etag | is_time)).all():
+        raise FormatError("expected a checksum that is ETag or LastModified")
+    times = tokens.numbers(values[is_time])
+    if times.size and times.max() > _MAX_INDEX:
+        raise FormatError("a time of modification beyond 32 bits")
+    modified[rows[is_time]] = times
+    found = tokens.content(values[is_etag])
+    starts, lengths = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+    starts[rows[is_etag]], lengths[rows[is_etag]] = found.starts, found.lengths
+    return Ragged(found.values, starts, lengths), modified
+
+
+def _from_text(characters: U8, size: int) -> U8:
+    """Ids from their texts, (n, characters) to (n, size)."""
+    digits = _DIGIT[characters]
+    if digits.size and digits.max() > 31:
+        raise FormatError("expected ids in Crockford base32")
+    bits = np.unpackbits(digits[:, :, None], axis=2)[:, :, 3:].reshape(len(digits), -1)
+    if bits[:, size * 8 :].any():
+        raise FormatError("expected ids that end in zero bits")
+    return np.packbits(bits[:, : size * 8], axis=1)
+
+
+def _bytes(row: U8) -> bytes:
+    out: bytes = row.tobytes()
+    return out
+
+
+# -------------------------------------------------------------------------------------------- draft
+
+
+def _draft(chunks: dict[str, Any]) -> OldManifest:
+    """The draft's JSON; no writer of it ever existed, so that it is read value by value."""
+    names: dict[bytes, bytes] = {}
+    found: dict[tuple[NodeId, int], dict[tuple[int, ...], Any]] = {}
+    for key, value in chunks.items():
+        node, index = json.loads(key)
+        coordinates = tuple(index)
+        if not all(type(at) is int and 0 <= at <= _MAX_INDEX for at in coordinates):
+            raise FormatError(f"expected a key of node and chunk coordinates, found {key!r:.80}")
+        found.setdefault((node_id(node), len(coordinates)), {})[coordinates] = value
+    return OldManifest(
+        {key: _draft_table(key[1], references, names) for key, references in found.items()}, names
+    )
+
+
+def _draft_table(rank: int, references: dict[tuple[int, ...], Any], names: dict[bytes, bytes]) -> ChunkTable:
+    parts = []
+    for coordinates, value in references.items():
+        index = np.array([coordinates], np.uint32).reshape(1, rank)
+        kind, content = variant(value)
+        if kind == "Inline":
+            parts.append(ChunkTable.from_inline(index, [bytes(content)]))
+            continue
+        span = [content["offset"]], [content["length"]]
+        if kind == "Ref":
+            id_ = bytes(content["id"])
+            if len(id_) != DRAFT_ID_BYTES:
+                raise FormatError(f"expected a chunk id of {DRAFT_ID_BYTES} bytes, found {len(id_)}")
+            names[short_id(id_)] = id_
+            parts.append(ChunkTable.from_native(index, id_matrix([short_id(id_)]), [0], *span))
+        elif kind == "Virtual":
+            parts.append(ChunkTable.from_virtual(index, [str(content["location"])], *span))
+        else:
+            raise FormatError(f"expected a payload, found {kind!r:.80}")
+    return ChunkTable.merge(parts)
+
+
+__all__ = ["MANIFEST_FIELDS", "decode_old_manifest", "short_id"]

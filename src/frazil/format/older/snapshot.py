@@ -1,0 +1,159 @@
+"""Snapshot files of the older formats: an array whose number of fields says which they are.
+
+A snapshot is small beside its manifests, and is decoded value by value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from frazil.errors import FormatError
+from frazil.format import msgpack
+from frazil.format.envelope import FileType
+from frazil.format.older.files import has_header, payload
+from frazil.format.older.generations import DRAFT, Evidence, Layout
+from frazil.format.older.values import (
+    NodeId,
+    OldManifestRef,
+    OldNode,
+    OldSnapshot,
+    decoding,
+    mapping,
+    node_id,
+    object_id,
+    text,
+    timestamp,
+    variant,
+)
+from frazil.format.older.zarr_metadata import array_document, group_document
+
+_HISTORY: Final = (
+    "manifest_files",
+    "attribute_files",
+    "total_parents",
+    "short_term_parents",
+    "short_term_history",
+    "metadata",
+    "started_at",
+    "properties",
+    "nodes",
+)
+#: Number of fields -> their names: M0 to M4, M5 to M7, M8.
+SNAPSHOT_FIELDS: Final = {
+    11: ("format_version", "format_flags", *_HISTORY),
+    9: _HISTORY,
+    8: (
+        "id",
+        "parent_id",
+        "flushed_at",
+        "message",
+        "properties",
+        "manifest_files",
+        "attribute_files",
+        "nodes",
+    ),
+}
+_ENTRY: Final = ("id", "written_at", "message")
+_NODE: Final = ("id", "path", "user_attributes", "node_data")
+_MANIFEST_REF: Final = ("object_id", "extents")
+_MAX_EXTENT: Final = 1 << 32
+
+
+def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
+    """``FormatError`` naming ``name`` if the bytes are no snapshot of an older format."""
+    with decoding(name):
+        fields = _fields(data, layout)
+        if "metadata" in fields:
+            own = _named(fields["metadata"], _ENTRY)
+            id_, written, message = object_id(own["id"]), own["written_at"], own["message"]
+            parent = _newest(fields["short_term_history"])
+        else:
+            id_, written, message = object_id(fields["id"]), fields["flushed_at"], fields["message"]
+            parent = None if fields["parent_id"] is None else object_id(fields["parent_id"])
+        nodes = tuple(_node(path, value) for path, value in mapping(fields["nodes"]).items())
+        properties = mapping(fields["properties"])
+        return OldSnapshot(id_, parent, timestamp(written), text(message), properties, nodes)
+
+
+def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence:
+    """What a snapshot file shows of its generation."""
+    with decoding(name):
+        fields = _fields(data, layout)
+        files = fields.get("manifest_files") or []
+        ids = [_named(node, _NODE)["id"] for node in mapping(fields["nodes"]).values()]
+        own = fields["id"] if "id" in fields else _named(fields["metadata"], _ENTRY)["id"]
+        return Evidence(
+            has_header(data),
+            len(fields),
+            len(files[0]) if files else None,
+            isinstance(own, str),
+            type(ids[0]) is int if ids else None,
+            has_config,
+        )
+
+
+def _fields(data: Any, layout: Layout) -> dict[str, Any]:
+    body = payload(data, FileType.SNAPSHOT)
+    if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
+        value = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return mapping(value)
+    value = msgpack.loads(body)
+    names = SNAPSHOT_FIELDS.get(len(value)) if isinstance(value, list) else None
+    if names is None:
+        raise FormatError(f"expected a snapshot of 8, 9 or 11 fields, found {value!r:.80}")
+    return dict(zip(names, value, strict=True))
+
+
+def _named(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """A struct: an array of its fields, in the draft a map."""
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, list) or len(value) != len(names):
+        raise FormatError(f"expected {', '.join(names)}, found {value!r:.80}")
+    return dict(zip(names, value, strict=True))
+
+
+def _newest(history: Any) -> bytes | None:
+    """The parent: first of the history, or last, where a writer put the newest one there."""
+    entries = [_named(entry, _ENTRY) for entry in history]
+    if not entries:
+        return None
+    first, last = entries[0], entries[-1]
+    newest = first if timestamp(first["written_at"]) >= timestamp(last["written_at"]) else last
+    return object_id(newest["id"])
+
+
+def _node(path: Any, value: Any) -> OldNode:
+    given = _named(value, _NODE)
+    if text(path) != given["path"] or not path.startswith("/") or (path != "/" and path.endswith("/")):
+        raise FormatError(f"expected a node at {path!r:.80}, found one at {given['path']!r:.80}")
+    attributes, elsewhere = None, False
+    if given.get("user_attributes") is not None:
+        where, content = variant(given["user_attributes"])
+        elsewhere = where == "Ref"
+        if not elsewhere:
+            attributes = mapping(content)
+    id_: NodeId = node_id(given["id"])
+    kind, content = variant(given["node_data"])
+    if kind == "Group":
+        return OldNode(id_, path, group_document(attributes), None, elsewhere)
+    if kind != "Array":
+        raise FormatError(f"expected a group or an array, found {kind!r:.80}")
+    meta, refs = content
+    document = array_document(meta, attributes)
+    rank = len(document["shape"])
+    return OldNode(id_, path, document, tuple(_manifest_ref(ref, rank) for ref in refs), elsewhere)
+
+
+def _manifest_ref(value: Any, rank: int) -> OldManifestRef:
+    given = _named(value, _MANIFEST_REF)
+    extents = given["extents"]
+    if not extents:
+        return OldManifestRef(object_id(given["object_id"]), None)
+    first, end = (tuple(map(int, corner)) for corner in extents)
+    inside = all(0 <= at <= _MAX_EXTENT for at in (*first, *end))
+    if not len(first) == len(end) == rank or not inside:
+        raise FormatError(f"expected the extents of a manifest in {rank} dimensions, found {extents!r:.80}")
+    return OldManifestRef(object_id(given["object_id"]), (first, end))

@@ -1,0 +1,203 @@
+"""MessagePack as columns: where every value of a file is, without an object for each.
+
+A *token* is a value, or the head of an array or map, whose members follow. How long a token is, its first
+bytes say; so for every byte of a block one can say where the next token would be if one began here, and
+those that do begin are found by jumping: from the first k tokens to the next k in one gather.
+
+*Containers.* Let each token add its number of members, less one. Along the members of a container that
+sum falls by one, for the first time, at the end of each member: so they are found by a running minimum.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import FormatError
+from frazil.format.columns import I64, U8, U64, Ragged, windows
+
+_BLOCK: Final = 1 << 15
+#: Bounds the memory that a hostile file takes; a reference is some ten tokens.
+MAX_TOKENS: Final = 1 << 28
+_PADDING: Final = 16
+
+NIL: Final = 0xC0
+
+# By first byte: bytes of the whole token, less its content; bytes of the number that is its size.
+_HEAD = np.ones(256, np.int32)
+_SIZE = np.zeros(256, np.int8)
+for _code, _head, _size in (
+    *((code, 1 + width, width) for code, width in zip(range(0xC4, 0xC7), (1, 2, 4), strict=True)),
+    *((code, 1 + width, width) for code, width in zip(range(0xD9, 0xDC), (1, 2, 4), strict=True)),
+    *((code, 1 + width, width) for code, width in zip(range(0xDC, 0xE0), (2, 4, 2, 4), strict=True)),
+    *((code, 1 + width, 0) for code, width in ((0xCA, 4), (0xCB, 8))),
+    *((code, 1 + width, 0) for code, width in zip(range(0xCC, 0xD4), (1, 2, 4, 8) * 2, strict=True)),
+):
+    _HEAD[_code], _SIZE[_code] = _head, _size
+_FIXED = np.zeros(256, np.int32)  # bytes of content that the first byte itself tells
+_FIXED[0xA0:0xC0] = np.arange(32)
+_KNOWN = np.ones(256, np.bool_)
+_KNOWN[[0xC1, *range(0xC7, 0xCA), *range(0xD4, 0xD9)]] = False
+_IS_BYTES = np.isin(np.arange(256), [0xC4, 0xC5, 0xC6])
+_IS_TEXT = np.isin(np.arange(256), [*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])
+_IS_ARRAY = np.isin(np.arange(256), [*range(0x90, 0xA0), 0xDC, 0xDD])
+_IS_MAP = np.isin(np.arange(256), [*range(0x80, 0x90), 0xDE, 0xDF])
+_HAS_CONTENT = _IS_BYTES | _IS_TEXT
+#: Unsigned numbers: first byte -> bytes of the number.
+_WIDTHS: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+
+
+class Tokens:
+    """All tokens of one value, n of them, by the place where each starts; ``FormatError`` if it is damaged.
+
+    code     uint8 (n,)   first byte
+    members  int64 (n,)   of an array; twice as many as a map has keys; 0 for a plain value
+
+    >>> tokens = Tokens(bytes.fromhex("81a16192cc8003"))  # {"a": [128, 3]}
+    >>> tokens.children(0).tolist(), tokens.children(2).tolist(), tokens.numbers(np.array([3, 4])).tolist()
+    ([1, 2], [3, 4], [128, 3])
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = np.frombuffer(data + bytes(_PADDING), np.uint8)
+        self._starts = _starts(self._data, len(data))
+        self.code: U8 = self._data[self._starts]
+        if not _KNOWN[self.code].all():
+            strange = int(self.code[~_KNOWN[self.code]][0])
+            raise FormatError(f"MessagePack type 0x{strange:02x}, which no file has")
+        self.members = self._members()
+        self._balance = np.cumsum(self.members - 1)
+        if not len(self) or self._balance[-1] != -1 or (self._balance[:-1] < 0).any():
+            raise FormatError("expected one whole MessagePack value")
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def children(self, token: int, end: int | None = None) -> I64:
+        """The tokens that its members begin with. ``end``: a token behind all of them, if one is known."""
+        count = int(self.members[token])
+        if not count:
+            return np.zeros(0, np.int64)
+        low = np.minimum.accumulate(self._balance[token:end])
+        ends = np.flatnonzero(low[1:] < low[:-1])[: count - 1]
+        return token + 1 + np.concatenate(([0], ends + 1))
+
+    def children_of_each(self, tokens: I64) -> list[I64]:
+        """``children`` of containers that follow one another, none inside another."""
+        ends = [*tokens[1:].tolist(), len(self)][: len(tokens)]
+        return list(map(self.children, tokens.tolist(), ends))
+
+    def is_array(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_ARRAY, tokens)
+
+    def is_map(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_MAP, tokens)
+
+    def is_bytes(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_BYTES, tokens)
+
+    def is_text(self, tokens: I64 | int) -> NDArray[np.bool_]:
+        return self._is(_IS_TEXT, tokens)
+
+    def numbers(self, tokens: I64) -> U64:
+        """Their values; ``FormatError`` if one is no whole number from 0 on."""
+        codes = self.code[tokens]
+        out = codes.astype(np.uint64)
+        plain = codes < 0x80
+        for code, width in _WIDTHS.items():
+            rows = np.flatnonzero(codes == code)
+            plain[rows] = True
+            if len(rows):
+                raw = windows(self._data, width)[self._starts[tokens[rows]] + 1]
+                out[rows] = raw.view(f">u{width}").astype(np.uint64)
+        if not plain.all():
+            raise FormatError("expected a whole number from 0 on")
+        return out
+
+    def content(self, tokens: I64) -> Ragged:
+        """The bytes of texts and byte strings."""
+        codes = self.code[tokens]
+        if not _HAS_CONTENT[codes].all():
+            raise FormatError("expected text or bytes")
+        starts = self._starts[tokens].astype(np.int64) + _HEAD[codes]
+        return Ragged(self._data, starts, _content_sizes(self._data, self._starts[tokens], codes))
+
+    def fixed(self, tokens: I64, size: int) -> U8:
+        """The content of tokens that all have ``size`` bytes, (n, size)."""
+        rows = self.content(tokens)
+        if (rows.lengths != size).any():
+            raise FormatError(f"expected {size} bytes or characters")
+        return np.ascontiguousarray(windows(self._data, size)[rows.starts]).view(np.uint8).reshape(-1, size)
+
+    def says(self, tokens: I64, word: str) -> NDArray[np.bool_]:
+        """Which of them are this text."""
+        out = np.zeros(len(tokens), np.bool_)
+        rows = np.flatnonzero(_IS_TEXT[self.code[tokens]])
+        content = self.content(tokens[rows])
+        same = content.lengths == len(word)
+        found = windows(self._data, len(word))[content.starts[same]]
+        letters = np.ascontiguousarray(found).view(np.uint8).reshape(-1, len(word))
+        out[rows[same]] = (letters == np.frombuffer(word.encode(), np.uint8)).all(axis=1)
+        return out
+
+    def _is(self, table: NDArray[np.bool_], tokens: I64 | int) -> NDArray[np.bool_]:
+        out: NDArray[np.bool_] = table[self.code[tokens]]
+        return out
+
+    def _members(self) -> I64:
+        codes = self.code
+        out = np.where((codes & 0xF0) == 0x90, codes & 0x0F, 0).astype(np.int64)
+        out += np.where((codes & 0xF0) == 0x80, 2 * (codes & 0x0F).astype(np.int64), 0)
+        for code, times in ((0xDC, 1), (0xDD, 1), (0xDE, 2), (0xDF, 2)):
+            rows = np.flatnonzero(codes == code)
+            out[rows] = times * _read_sizes(self._data, self._starts[rows], int(_SIZE[code]))
+        return out
+
+
+def _read_sizes(data: U8, at: NDArray[Any], width: int) -> I64:
+    sizes: I64 = windows(data, width)[at + 1].view(f">u{width}").astype(np.int64)
+    return sizes
+
+
+def _content_sizes(data: U8, at: NDArray[Any], codes: U8) -> I64:
+    """Bytes behind the heads of tokens that begin ``at`` these places."""
+    out = _FIXED[codes].astype(np.int64)
+    for width in (1, 2, 4):
+        rows = np.flatnonzero((_SIZE[codes] == width) & _HAS_CONTENT[codes])
+        if len(rows):
+            out[rows] = _read_sizes(data, at[rows], width)
+    return out
+
+
+def _starts(data: U8, size: int) -> NDArray[np.uint32]:
+    """Where the tokens of the first ``size`` bytes start."""
+    parts: list[NDArray[np.uint32]] = []
+    at = total = 0
+    while at < size:
+        found, behind = _block(data, at, min(at + _BLOCK, size))
+        parts.append(found)
+        total += len(found)
+        at = behind
+        if total > MAX_TOKENS:
+            raise FormatError(f"more than {MAX_TOKENS} values in one file")
+    if at != size:
+        raise FormatError("a MessagePack value is cut off")
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+
+
+def _block(data: U8, low: int, high: int) -> tuple[NDArray[np.uint32], int]:
+    """The tokens that start in a block, one of them at ``low``; and where the first one behind it starts."""
+    codes = data[low:high]
+    count = len(codes)
+    places = np.arange(count, dtype=np.int64)
+    steps = places + _HEAD[codes] + _content_sizes(data, places + low, codes)
+    # What is behind the block is one place.
+    jump = np.append(np.minimum(steps, count), count).astype(np.int32)
+    rows = np.zeros(1, np.int32)
+    while rows[-1] != count:
+        rows = np.concatenate((rows, jump[rows]))
+        jump = jump[jump]
+    inside = rows[rows < count]
+    return (inside + low).astype(np.uint32), low + int(steps[inside[-1]])

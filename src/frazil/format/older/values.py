@@ -1,0 +1,159 @@
+"""What the older formats say, whatever their bytes are like; and the small parts that all files share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from frazil.errors import FormatError, InvalidInputError
+from frazil.format.chunk_table import ChunkTable
+from frazil.format.columns import U32
+from frazil.format.envelope import reading
+from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_from_text
+
+#: The draft's ids.
+DRAFT_ID_BYTES = 16
+
+#: D, M0 and M1 number the nodes of a repository; later formats have ids of 8 bytes.
+type NodeId = int | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OldManifestRef:
+    """A manifest of an array. ``extents`` is a half-open box (first, end); None: all that the file has."""
+
+    id: bytes
+    extents: tuple[tuple[int, ...], tuple[int, ...]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OldNode:
+    """A group, or an array with ``manifests``.
+
+    ``document`` is its metadata as a ``zarr.json``; ``attributes_elsewhere`` says that its attributes are in
+    a file of a kind that was never defined.
+    """
+
+    id: NodeId
+    path: str
+    document: dict[str, Any]
+    manifests: tuple[OldManifestRef, ...] | None
+    attributes_elsewhere: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.document["shape"])
+
+
+@dataclass(frozen=True, slots=True)
+class OldSnapshot:
+    """A snapshot file.
+
+    ``id`` is what the file says of itself (the first versions wrote another name on the initial one).
+    ``written_at`` is in microseconds since 1970. ``parent`` is None where there is none.
+    """
+
+    id: bytes
+    parent: bytes | None
+    written_at: int
+    message: str
+    metadata: dict[str, Any]
+    nodes: tuple[OldNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OldManifest:
+    """A manifest file: references by node and rank.
+
+    A node may be there under a rank that is not its array's: those entries mean nothing. ``chunk_names`` has
+    the draft's ids, of 16 bytes, of the chunks that the tables name.
+    """
+
+    tables: Mapping[tuple[NodeId, int], ChunkTable]
+    chunk_names: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class OldLog:
+    """A transaction log. ``updated_chunks`` maps nodes to coordinates, uint32 (k, ndim), sorted."""
+
+    new_groups: frozenset[NodeId]
+    new_arrays: frozenset[NodeId]
+    deleted_groups: frozenset[NodeId]
+    deleted_arrays: frozenset[NodeId]
+    updated: frozenset[NodeId]
+    updated_chunks: Mapping[NodeId, U32]
+
+
+@contextmanager
+def decoding(name: str) -> Iterator[None]:
+    """``reading``, for values whose shape only turns out while they are used."""
+    with reading(name):
+        try:
+            yield
+        except (KeyError, AttributeError, RecursionError, InvalidInputError) as error:
+            raise FormatError(f"damaged ({type(error).__name__}: {error!s:.200})") from error
+
+
+def object_id(value: Any) -> bytes:
+    """An id in any of its three forms: text, [bytes, []], or the draft's 16 numbers."""
+    if isinstance(value, str):
+        return id_from_text(value)
+    if isinstance(value, list) and len(value) == 2 and value[1] == []:
+        return _bytes(value[0], OBJECT_ID_BYTES)
+    return _bytes(value, DRAFT_ID_BYTES)
+
+
+def node_id(value: Any) -> NodeId:
+    """The id of a node: a number, text, or [bytes, []]."""
+    if isinstance(value, str):
+        return id_from_text(value, NODE_ID_BYTES)
+    if isinstance(value, list) and len(value) == 2 and value[1] == []:
+        return _bytes(value[0], NODE_ID_BYTES)
+    if type(value) is int and 0 <= value < 1 << 32:
+        return value
+    raise FormatError(f"expected the id of a node, found {value!r:.80}")
+
+
+def timestamp(value: Any) -> int:
+    """Microseconds since 1970 of an RFC 3339 text, which may have nanoseconds.
+
+    >>> timestamp("1970-01-01T00:00:01.000002999Z")
+    1000002
+    """
+    when = datetime.fromisoformat(text(value))
+    if when.tzinfo is None or when < datetime(1970, 1, 1, tzinfo=UTC):
+        raise FormatError(f"expected a time since 1970 with its zone, found {value!r:.80}")
+    delta = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise FormatError(f"expected text, found {value!r:.80}")
+    return value
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise FormatError(f"expected a map, found {value!r:.80}")
+    return value
+
+
+def variant(value: Any) -> tuple[str, Any]:
+    """Name and content of an enum's value; a bare name has the content None."""
+    if isinstance(value, str):
+        return value, None
+    if isinstance(value, dict) and len(value) == 1:
+        name, content = next(iter(value.items()))
+        return name, content
+    raise FormatError(f"expected a name, or a map of one key, found {value!r:.80}")
+
+
+def _bytes(value: Any, size: int) -> bytes:
+    if not isinstance(value, list) or len(value) != size:
+        raise FormatError(f"expected an id of {size} bytes, found {value!r:.80}")
+    return bytes(value)

@@ -1,0 +1,79 @@
+"""Chunk files of an imported repository: left where they are, copied, or read there as virtual chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.format.columns import U8
+from frazil.format.ids import ids_to_text
+from frazil.format.keys import CHUNKS
+from frazil.importing.source import Source, in_parallel
+from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.addresses import address_of
+from frazil.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkFiles:
+    """The chunk files that a repository needs: new ids, uint8 (n, 12), and the names of their old files."""
+
+    ids: U8
+    old: list[str]
+
+    def __len__(self) -> int:
+        return len(self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """How much was copied now, and the old names of files that are not there."""
+
+    files: int
+    size: int
+    missing: tuple[str, ...]
+
+
+def container_of(source: Source) -> VirtualChunkContainer:
+    """A container for the source's chunk files; ``InvalidInputError`` where its storage has no address."""
+    address = address_of(source.storage, source.layout.chunks)
+    if address is None:
+        raise InvalidInputError(
+            f"chunks of {source.storage!r} cannot be referred to from elsewhere: "
+            "expected a local folder or a bucket; copy them instead",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return VirtualChunkContainer(*address)
+
+
+def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
+    """Copy chunk files, side by side; what is there already is not copied again."""
+    there = {found.key: found.size for found in target.list(CHUNKS)}
+    folder = source.layout.chunks
+
+    def copy(pair: tuple[str, str]) -> int | None:
+        new, old = (f"{CHUNKS}/{pair[0]}", f"{folder}/{pair[1]}")
+        try:
+            if new in there:
+                known = source.storage.head(old)
+                if known is not None and known.size == there[new]:
+                    return 0
+            data = source.storage.get(old)
+        except StorageError as error:
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                return None
+            raise
+        target.put(new, data)
+        return len(memoryview(data))
+
+    sizes = in_parallel(copy, zip(ids_to_text(chunks.ids), chunks.old, strict=True))
+    missing = tuple(old for old, size in zip(chunks.old, sizes, strict=True) if size is None)
+    done = list(filter(None, sizes))
+    return Copied(len(done), sum(done), missing)
+
+
+def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
+    """The old names of chunk files that are not there."""
+    folder = source.layout.chunks
+    there = {found.key.removeprefix(f"{folder}/") for found in source.storage.list(folder)}
+    return tuple(sorted(set(chunks.old) - there))

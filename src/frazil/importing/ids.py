@@ -1,0 +1,56 @@
+"""The ids of an imported repository.
+
+What has 12 bytes keeps its id, so that a snapshot is still found by the name that people know. Others are
+mapped, always in the same way: an import that was interrupted writes the same files when it is repeated.
+
+    the draft's objects (16 bytes)       the first 12 bytes of the SHA-256 of the id
+    snapshots and manifests, in place    the same of "snapshots/" or "manifests/" and the id: in one folder
+                                         the new files would overwrite the old ones
+    nodes with a number (D, M0, M1)      4 bytes of the SHA-256 of the path, then the number: numbers are
+                                         used again, and by different branches for different nodes
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from frazil.format.ids import OBJECT_ID_BYTES
+from frazil.format.keys import MANIFESTS, SNAPSHOTS
+from frazil.format.older.manifest import short_id
+from frazil.format.older.values import NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class NewIds:
+    """Old ids to new ones."""
+
+    in_place: bool
+
+    def snapshot(self, old: bytes) -> bytes:
+        return self._object(SNAPSHOTS, old)
+
+    def manifest(self, old: bytes, variant: int = 0) -> bytes:
+        """``variant`` counts the files that one old manifest had to become."""
+        id_ = self._object(MANIFESTS, old)
+        return id_ if not variant else _hash(id_ + bytes([variant]))
+
+    def _object(self, folder: str, old: bytes) -> bytes:
+        if self.in_place and len(old) == OBJECT_ID_BYTES:
+            return _hash(f"{folder}/".encode() + old)
+        return short_id(old)
+
+
+def new_node_id(old: NodeId, path: str) -> bytes:
+    """The id of a node.
+
+    >>> new_node_id(3, "/a").hex(), new_node_id(b"8 bytes.", "/a")
+    ('6a50dc8500000003', b'8 bytes.')
+    """
+    if isinstance(old, bytes):
+        return old
+    return hashlib.sha256(path.encode()).digest()[:4] + old.to_bytes(4)
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:OBJECT_ID_BYTES]

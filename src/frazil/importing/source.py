@@ -1,0 +1,132 @@
+"""An older repository, read: its refs, and its files by id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.format.ids import id_to_text
+from frazil.format.keys import CONFIG
+from frazil.format.older.generations import Layout, described
+from frazil.format.older.manifest import decode_old_manifest
+from frazil.format.older.refs import decode_ref, name_to_id, ref_files
+from frazil.format.older.snapshot import decode_old_snapshot
+from frazil.format.older.transaction_log import decode_old_log
+from frazil.format.older.values import OldLog, OldManifest, OldSnapshot
+from frazil.repository.config_yaml import load_config
+from frazil.repository.generations import generations
+from frazil.storage.base import Storage
+
+READERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Refs:
+    """branches: name -> ids of snapshots, one for each file, oldest first. tags: name -> id."""
+
+    branches: dict[str, list[bytes]] = field(default_factory=dict)
+    tags: dict[str, bytes] = field(default_factory=dict)
+    deleted_tags: frozenset[str] = frozenset()
+
+
+class Source:
+    """The files of an older repository. Nothing is written; threads may share it."""
+
+    def __init__(self, storage: Storage, layout: Layout) -> None:
+        self.storage = storage
+        self.layout = layout
+
+    @cached_property
+    def generation(self) -> str:
+        return described(generations(self.storage, self.layout))
+
+    def refs(self) -> Refs:
+        """All refs: the file of every commit, since only they tell how a branch moved."""
+        files = ref_files([found.key for found in self.storage.list(self.layout.refs)], self.layout)
+        keys = [*files.tags.values()]
+        for sequence in files.branches.values():
+            keys += sequence.values()
+        ids = dict(zip(keys, in_parallel(self._ref, keys), strict=True))
+        return Refs(
+            {
+                name: [ids[sequence[number]] for number in sorted(sequence)]
+                for name, sequence in files.branches.items()
+            },
+            {name: ids[key] for name, key in files.tags.items()},
+            frozenset(files.deleted_tags),
+        )
+
+    def has_snapshot(self, id_: bytes) -> bool:
+        return id_to_text(id_) in self.snapshot_files
+
+    def snapshot(self, id_: bytes) -> OldSnapshot:
+        """``StorageError`` (``object-not-found``) if there is no such file."""
+        key = _known(self.snapshot_files, self.layout.snapshots, id_)
+        return decode_old_snapshot(self.storage.get(key), key, self.layout)
+
+    def manifest(self, id_: bytes) -> OldManifest:
+        key = _known(self.manifest_files, self.layout.manifests, id_)
+        return decode_old_manifest(self.storage.get(key), key, self.layout)
+
+    def log(self, snapshot: bytes) -> OldLog | None:
+        """The transaction log of a snapshot; None if there is none, as before M2."""
+        if id_to_text(snapshot) not in self._logs:
+            return None
+        key = self._logs[id_to_text(snapshot)]
+        return decode_old_log(self.storage.get(key), key)
+
+    def settings(self) -> dict[str, Any]:
+        """What ``config.yaml`` says; nothing where there is none."""
+        try:
+            data = self.storage.get(CONFIG)
+        except StorageError as error:
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                return {}
+            raise
+        return load_config(data)
+
+    @cached_property
+    def snapshot_files(self) -> dict[str, str]:
+        """Id, as text, to key."""
+        return self._files(self.layout.snapshots)
+
+    @cached_property
+    def manifest_files(self) -> dict[str, str]:
+        return self._files(self.layout.manifests)
+
+    @cached_property
+    def _logs(self) -> dict[str, str]:
+        return {} if self.layout.transactions is None else self._files(self.layout.transactions)
+
+    def _files(self, folder: str) -> dict[str, str]:
+        keys = [found.key for found in self.storage.list(folder)]
+        named: dict[str, str] = {}
+        for suffix in reversed(self.layout.suffixes):
+            names = [
+                key.removeprefix(f"{folder}/").removesuffix(suffix) for key in keys if key.endswith(suffix)
+            ]
+            named |= {name: f"{folder}/{name}{suffix}" for name in names if name_to_id(name) is not None}
+        return named
+
+    def _ref(self, key: str) -> bytes:
+        return decode_ref(self.storage.get(key), key)
+
+
+def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
+    """``work`` on many items, most of which wait for the storage; answers in the order of the items."""
+    given: Sequence[A] = list(items)
+    if len(given) < 2:
+        return list(map(work, given))
+    with ThreadPoolExecutor(READERS, "frazil-import") as pool:
+        return list(pool.map(work, given))
+
+
+def _known(files: dict[str, str], folder: str, id_: bytes) -> str:
+    name = id_to_text(id_)
+    if name not in files:
+        raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)
+    return files[name]

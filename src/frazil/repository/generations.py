@@ -1,0 +1,54 @@
+"""Repositories in a format older than spec version 1: recognised by the names of their refs.
+
+They cannot be opened, but imported (``frazil.upgrade``); whoever opens one is told so.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.format.ids import id_to_text
+from frazil.format.keys import CONFIG
+from frazil.format.older.generations import LAYOUTS, Evidence, Generation, Layout, described, generations_of
+from frazil.format.older.refs import decode_ref, ref_files, sequence_number
+from frazil.format.older.snapshot import evidence
+from frazil.storage.base import Storage
+
+
+def older_layout(storage: Storage) -> Layout | None:
+    """The layout of the older repository in ``storage``; None if there is none, or nothing can be listed.
+
+    Only asks for the names of the refs of ``main``, which every repository has.
+    """
+    for layout in LAYOUTS:
+        with suppress(StorageError):
+            for found in storage.list(layout.probe):
+                name = found.key.rpartition("/")[2]
+                if name.endswith(".json") and sequence_number(name.removesuffix(".json")) is not None:
+                    return layout
+    return None
+
+
+def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
+    """The generations that the repository may be of, by its newest snapshot on ``main``."""
+    seen: Evidence | None = None
+    with suppress(StorageError, FormatError):
+        refs = ref_files([found.key for found in storage.list(layout.probe)], layout).branches["main"]
+        newest = refs[max(refs)]
+        stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest))}"
+        key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
+        seen = evidence(storage.get(key), key, layout, storage.head(CONFIG) is not None)
+    return generations_of(layout, seen) or generations_of(layout)
+
+
+def refuse_older(storage: Storage) -> None:
+    """``FormatError`` (``unsupported-spec-version``) if there is a repository of an older format."""
+    layout = older_layout(storage)
+    if layout is not None:
+        raise FormatError(
+            f"{storage!r} holds a repository of an older format ({described(generations(storage, layout))}), "
+            "which can be imported, but not opened: use `frazil.upgrade(storage)`, "
+            "or `frazil import` on the command line",
+            ErrorKind.UNSUPPORTED_SPEC_VERSION,
+        )

@@ -1,0 +1,48 @@
+"""Where a storage is, in the words of virtual chunks: a URL, and a store that others can be given."""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+from frazil.storage.base import Storage
+from frazil.storage.local import LocalStorage
+from frazil.storage.locations import AzureLocation, GcsLocation, HttpLocation, Location, S3Location
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
+
+
+def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
+    """The URL of a folder in it, with a slash at the end, and the store; None for memory and the like.
+
+    Credentials are not part of it.
+
+    >>> from frazil.storage.constructors import s3_storage
+    >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
+    's3://ice/a/b/chunks/'
+    """
+    if isinstance(storage, LocalStorage):
+        root = os.path.join(storage.root, folder, "")
+        return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)
+    if not isinstance(storage, ObjectStorage):
+        return None
+    found = _of_location(storage.location)
+    if found is None:
+        return None
+    url, store = found
+    return url + "".join(f"{part}/" for part in (storage.prefix, folder) if part), store
+
+
+def _of_location(location: Location) -> tuple[str, AnyObjectStoreConfig] | None:
+    match location:
+        case S3Location():
+            store = ObjectStoreConfig.S3Compatible if location.options.endpoint_url else ObjectStoreConfig.S3
+            return f"s3://{location.bucket}/", store(location.options)
+        case GcsLocation():
+            return f"gs://{location.bucket}/", ObjectStoreConfig.Gcs(dict(location.config) or None)
+        case AzureLocation():
+            config = {**location.config, "account": location.account}
+            return f"az://{location.container}/", ObjectStoreConfig.Azure(config)
+        case HttpLocation():
+            return location.url.rstrip("/") + "/", ObjectStoreConfig.Http(dict(location.config) or None)
+    return None

@@ -1,0 +1,374 @@
+"""A small repository of each older format, imported: history, refs, arrays, logs, interruptions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.importing.writer import CHUNK, LOCATION, NAMES, Maker, repository
+
+import frazil
+from frazil.cli import main
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.manifest import VirtualRef
+from frazil.format.older.generations import GENERATIONS
+from frazil.storage.base import Storage
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import Fault, FaultyStorage
+
+MODES = ("copy", "reference", "in place")
+generations = pytest.mark.parametrize("name", NAMES)
+
+
+def stored(files: dict[str, bytes], storage: Storage | None = None) -> Storage:
+    storage = MemoryStorage() if storage is None else storage
+    for key, data in files.items():
+        storage.put(key, data)
+    return storage
+
+
+def everything(storage: Storage) -> dict[str, bytes]:
+    return {found.key: bytes(storage.get(found.key)) for found in storage.list("")}
+
+
+def check(storage: Storage, name: str, **access: Any) -> frazil.Repository:
+    """The repository holds what the writer put into it."""
+    repo = frazil.Repository.open(storage, **access)
+    assert repo.list_branches() == {"main", "dev"}
+    assert repo.list_tags() == {"v 1!"}
+    assert sorted(repo._info().deleted_tags) == (["gone"] if name == "M8" else [])
+    histories = {branch: list(repo.ancestry(branch=branch)) for branch in ("main", "dev")}
+    assert [entry.message for entry in histories["main"]] == ["second", "first", "Repository initialized"]
+    assert [entry.message for entry in histories["dev"]] == ["side", "first", "Repository initialized"]
+    assert repo.lookup_tag("v 1!") == histories["main"][1].id == histories["dev"][1].id
+    assert histories["main"][1].metadata == {"author": "me"}
+    assert histories["main"][1].written_at.isoformat() == "2024-10-02T12:00:00.000001+00:00"
+    first = zarr.open_group(repo.readonly_session(tag="v 1!").store, mode="r")
+    assert first.attrs.asdict() == {"title": "é", "n": [1, 2.5, None, True]}
+    t = first["t"]
+    assert isinstance(t, zarr.Array)
+    assert t.metadata.dimension_names == ("y", None)
+    assert t[0].tolist() == CHUNK.tolist()
+    assert t[1, 3:].tolist() == (CHUNK[3:] * 10).tolist()
+    assert first["s"][()] == 2.5
+    assert repo.readonly_session(tag="v 1!").workspace.ref("/t", (1, 0)) == VirtualRef(
+        LOCATION, 1 << 33, 12, "e" if name >= "M3" else None
+    )
+    second = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    assert second["t"][0].tolist() == [0, 1, 2, 300, 400, 500]
+    assert second["t"][1].tolist() == [-1, -1, -1, 30, 40, 50]
+    assert second["t"].attrs.asdict() == {"new": 1}
+    assert second["g/new"][:].tolist() == [1.5 - 2j] * 2
+    assert set(zarr.open_group(repo.readonly_session("dev").store, mode="r").members()) == set()
+    check_logs(repo)
+    told = [type(op.kind).__name__ for op in repo.ops_log()]
+    assert (told[0], told[-1]) == ("RepoMigrated", "RepoInitialized")
+    assert sorted(told[1:-1]) == ["BranchCreated", "NewCommit", "NewCommit", "NewCommit", "TagCreated"]
+    return repo
+
+
+def check_logs(repo: frazil.Repository) -> None:
+    main, dev = ([entry.id for entry in repo.ancestry(branch=branch)] for branch in ("main", "dev"))
+    diff = repo.diff(from_snapshot_id=main[1], to_snapshot_id=main[0])
+    assert (diff.new_arrays, diff.updated_arrays, diff.new_groups) == ({"/g/new"}, {"/t"}, set())
+    assert {path: sorted(at) for path, at in diff.updated_chunks.items()} == {"/t": [[0, 1], [1, 0]]}
+    diff = repo.diff(from_snapshot_id=main[2], to_snapshot_id=main[1])
+    assert (diff.new_arrays, diff.new_groups, diff.updated_arrays) == ({"/t", "/s"}, {"/", "/g"}, set())
+    assert {path: len(at) for path, at in diff.updated_chunks.items()} == {"/t": 4, "/s": 1}
+    diff = repo.diff(from_snapshot_id=dev[1], to_snapshot_id=dev[0])
+    assert (diff.deleted_arrays, diff.deleted_groups) == ({"/t", "/s"}, {"/g"})
+
+
+@generations
+def test_copied(name: str) -> None:
+    files = repository(name)
+    source, target = stored(files), MemoryStorage()
+    report = frazil.upgrade(source, target)
+    assert everything(source) == files
+    assert report.generation.startswith(f"{name}, ")
+    assert (report.snapshots, report.arrays, report.groups) == (4, 3, 2)
+    assert (report.manifests, report.chunk_references, report.chunk_files) == (2, 9, 3)
+    assert (report.chunks_copied, report.bytes_copied) == (3, 40)
+    assert (report.left_out, report.was_there) == ((), False)
+    assert report.virtual_prefixes == ("s3://bucket/",)
+    repo = check(target, name)
+    assert repo.config.inline_chunk_threshold_bytes == (99 if name >= "M3" else None)
+    again = frazil.upgrade(source, target)
+    assert again.was_there
+    assert again.snapshot_ids == report.snapshot_ids
+
+
+@generations
+def test_in_place(name: str) -> None:
+    files = repository(name)
+    storage = stored(files)
+    report = frazil.upgrade(storage)
+    assert report.chunks_copied == (3 if name == "D" else 0)
+    after = everything(storage)
+    assert after.items() >= files.items()
+    repo = check(storage, name)
+    with repo.transaction("main", message="third") as store:
+        zarr.create_group(store, path="third")
+    assert frazil.upgrade(storage).was_there
+    assert repo.lookup_branch("main") == next(iter(repo.ancestry(branch="main"))).id
+    assert everything(storage).items() >= files.items()
+
+
+@generations
+def test_referenced(name: str, tmp_path: Path) -> None:
+    source = stored(repository(name), frazil.local_filesystem_storage(str(tmp_path / "old")))
+    target = MemoryStorage()
+    report = frazil.upgrade(source, target, chunks="reference")
+    assert report.chunks_copied == 0
+    assert not list(target.list("chunks"))
+    folder = f"file://{tmp_path}/old/{'c' if name == 'D' else 'chunks'}/"
+    assert sorted(report.virtual_prefixes) == sorted([folder, "s3://bucket/"])
+    access = {folder: frazil.credentials.LocalFileSystemAccess}
+    check(target, name, authorize_virtual_chunk_access=access)
+
+
+def test_no_reference_to_what_has_no_address() -> None:
+    with pytest.raises(frazil.InvalidInputError, match="copy them instead") as error:
+        frazil.upgrade(stored(repository("M8")), MemoryStorage(), chunks="reference")
+    assert error.value.kind == frazil.ErrorKind.STORAGE_CONFIG
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Stopping(FaultyStorage):
+    """Stops at the call number ``at``, before or after it took effect."""
+
+    def __init__(self, inner: Storage, at: int, after: bool) -> None:
+        super().__init__(inner, lambda key, condition: None)
+        self.left, self.after = at, after
+
+    def _count(self, call: Callable[[], Any], *, writes: bool = False) -> Any:
+        self.left -= 1
+        if self.left < 0 and not (self.left == -1 and self.after and writes):
+            raise Interrupted
+        answer = call()
+        if self.left < 0:
+            raise Interrupted
+        return answer
+
+    def get(self, *given: Any) -> Any:
+        return self._count(lambda: self.inner.get(*given))
+
+    def head(self, key: str) -> Any:
+        return self._count(lambda: self.inner.head(key))
+
+    def list(self, prefix: str) -> Any:
+        return self._count(lambda: self.inner.list(prefix))
+
+    def put(self, *given: Any) -> Any:
+        return self._count(lambda: self.inner.put(*given), writes=True)
+
+
+@pytest.mark.parametrize(("name", "in_place"), [("M1", True), ("D", False), ("M8", False)])
+def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was done: the old files are there, no half repository is, and the next try ends it."""
+    # One thread: the calls have an order.
+    monkeypatch.setattr("frazil.importing.source.READERS", 1)
+    monkeypatch.setattr("frazil.repository.puts._WRITERS", 1)
+    files = repository(name)
+    at, finished = 0, 0
+    wanted: dict[str, bytes] = {}
+    while finished < 2:
+        for after in (False, True):
+            source = stored(files)
+            target = source if in_place else MemoryStorage()
+            broken = Stopping(target, at, after)
+            try:
+                frazil.upgrade(broken if in_place else source, None if in_place else broken)
+                finished += 1
+            except Interrupted:
+                assert target.head("repo") is None or after
+            assert everything(source).items() >= files.items()
+            frazil.upgrade(source, None if in_place else target)
+            whole = everything(target)
+            del whole["repo"]
+            assert whole == (wanted := wanted or whole)
+        at += 1
+    check(target, name)
+    assert at > 15
+
+
+@pytest.mark.parametrize("fault", Fault)
+def test_lost_answers(fault: Fault) -> None:
+    source, target = stored(repository("M8")), MemoryStorage()
+    lost = iter([fault])
+    faulty = FaultyStorage(target, lambda key, condition: next(lost, None) if key == "repo" else None)
+    if fault in (Fault.LOST, Fault.REFUSED):
+        with pytest.raises(frazil.StorageError):
+            frazil.upgrade(source, faulty)
+        assert target.head("repo") is None
+    assert frazil.upgrade(source, faulty).snapshots == 4
+    check(target, "M8")
+
+
+def test_another_repository_is_not_overwritten() -> None:
+    source, target = stored(repository("M8")), MemoryStorage()
+    frazil.Repository.create(target)
+    before = everything(target)
+    with pytest.raises(frazil.InvalidInputError, match="another repository") as error:
+        frazil.upgrade(source, target)
+    assert error.value.kind == frazil.ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
+    assert everything(target) == before
+
+
+@pytest.mark.parametrize(
+    "key", ["readme.txt", "snapshots/00000000000000000000", "chunks/00000000000000000000"]
+)
+def test_a_place_with_something_else_is_refused(key: str) -> None:
+    target = stored({key: b"x"})
+    with pytest.raises(frazil.InvalidInputError, match=f"found `{key}`") as error:
+        frazil.upgrade(stored(repository("M3")), target)
+    assert error.value.kind == frazil.ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
+    assert target.head("repo") is None
+
+
+def test_what_there_is_to_import() -> None:
+    with pytest.raises(frazil.RepositoryNotFoundError):
+        frazil.upgrade(MemoryStorage())
+    newer = MemoryStorage()
+    frazil.Repository.create(newer)
+    with pytest.raises(frazil.FormatError, match="found one of version 2"):
+        frazil.upgrade(newer)
+    with pytest.raises(frazil.FormatError, match="found one of version 1"):
+        frazil.upgrade(stored({"refs/branch.main/ref.json": b"{}"}))
+    with pytest.raises(ValueError, match="expected auto, copy or reference"):
+        frazil.upgrade(stored(repository("M3")), chunks="move")  # type: ignore[arg-type]
+
+
+@generations
+def test_what_is_not_there_is_told(name: str) -> None:
+    """Chunk files, manifests and snapshots that somebody deleted; a snapshot that no ref reaches."""
+    files = repository(name)
+    chunk = next(key for key in files if key.startswith(("chunks/", "c/")))
+    del files[chunk]
+    snapshot = next(key for key in files if key.startswith(("snapshots/", "s/")))
+    lonely = snapshot.rpartition("/")[0] + "/" + id_to_text(b"lonely".ljust(16 if name == "D" else 12, b"."))
+    files[lonely + (".json" if name == "D" else "")] = files[snapshot]
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    texts = sorted(report.left_out)
+    assert texts[0].startswith("chunk files ")
+    assert texts[1].endswith("no branch or tag ever reached it")
+    assert len(texts) == 2
+    assert frazil.Repository.open(target).list_branches() == {"main", "dev"}
+
+
+def test_an_initial_snapshot_under_another_name() -> None:
+    """The first versions wrote another id into it than its name; children quote that id."""
+    files = repository("M1")
+    inner = f"snapshots/{id_to_text(b'start'.ljust(12, b'.'))}"
+    outer = id_to_text(b"another-name")
+    files[f"snapshots/{outer}"] = files.pop(inner)
+    ref = f'{{"snapshot": "{outer}"}}'.encode()
+    files["refs/branch.main/ZZZZZZZZ.json"] = ref
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    assert report.left_out == ()
+    assert [entry.id for entry in check(target, "M1").ancestry(branch="main")][-1] == outer
+
+
+def test_entries_of_another_rank_are_left_behind() -> None:
+    """M1 and M2 wrote references of other arrays under a node."""
+    files = repository("M1")
+    make = Maker(GENERATIONS[2])
+    key = f"manifests/{make.text('m2')}"
+    payload = make.payload("inline", b"abcd")
+    second = {(0, 0): make.payload("inline", CHUNK[:3].tobytes()), (7,): payload, (1, 2, 3): payload}
+    files[key] = make.manifest(
+        "m2", {3: second, 4: {(): make.payload("inline", np.float64(1).tobytes())}, 9: {(0,): payload}}
+    )
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    assert report.left_out == (f"3 references in manifest {make.text('m2')}: they belong to no array",)
+    second_t = zarr.open_array(
+        frazil.Repository.open(target).readonly_session("main").store, path="t", mode="r"
+    )
+    assert second_t[0].tolist() == [0, 1, 2, -1, -1, -1]
+
+
+def test_times_rise() -> None:
+    files = repository("M8")
+    make = Maker(GENERATIONS[-1])
+    start = make.entry("start", 1, "")
+    files[f"snapshots/{make.text('first')}"] = make.snapshot("first", 1, "first", [start], {}, [])
+    files[f"snapshots/{make.text('second')}"] = make.snapshot(
+        "second", 1, "second", [make.entry("first", 1, "first")], {}, []
+    )
+    frazil.upgrade(stored(files), target := MemoryStorage())
+    times = [entry.written_at for entry in frazil.Repository.open(target).ancestry(branch="main")]
+    assert [(times[0] - time).microseconds for time in times] == [0, 1, 2]
+
+
+def test_a_cycle_is_an_error() -> None:
+    files = repository("M8")
+    make = Maker(GENERATIONS[-1])
+    for one, other in (("first", "second"), ("second", "first")):
+        files[f"snapshots/{make.text(one)}"] = make.snapshot(one, 2, one, [make.entry(other, 1, "")], {}, [])
+    with pytest.raises(frazil.FormatError, match="cycle"):
+        frazil.upgrade(stored(files), MemoryStorage())
+
+
+@generations
+def test_damage_names_the_file(name: str) -> None:
+    files = repository(name)
+    for key in files:
+        if key.startswith(("chunks/", "c/", "refs/tag.gone")):
+            continue
+        broken, target = stored(files | {key: files[key][: len(files[key]) // 2]}), MemoryStorage()
+        with pytest.raises(frazil.FormatError, match=re.escape(key)):
+            frazil.upgrade(broken, target)
+        assert target.head("repo") is None
+
+
+class TestCommandLine:
+    def test_import(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        stored(repository("M7"), frazil.local_filesystem_storage(str(tmp_path / "old")))
+        old, new = str(tmp_path / "old"), str(tmp_path / "new")
+        command = [sys.executable, "-m", "frazil.cli", "import", old, new]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "imported from: M7" in done.stdout
+        assert "virtual chunks below: s3://bucket/" in done.stdout
+        check(frazil.local_filesystem_storage(new), "M7")
+        assert main(["import", f"file://{old}", new]) == 0
+        assert "was there already" in capsys.readouterr().out
+        assert main(["import", old]) == 0
+        check(frazil.local_filesystem_storage(old), "M7")
+        assert main(["import", "--reference-chunks", old, str(tmp_path / "third")]) == 0
+        assert f"virtual chunks below: file://{old}/chunks/" in capsys.readouterr().out
+
+    def test_errors(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["import", str(tmp_path / "nothing")]) == 1
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert re.fullmatch(r"frazil: no repository to import in .* \[repository-not-found\]\n", told.err)
+        assert main(["import", "ftp://x/y"]) == 1
+        assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
+        for wrong in ([], ["import"], ["import", "a", "b", "--copy-chunks", "--reference-chunks"]):
+            with pytest.raises(SystemExit) as error:
+                main(wrong)
+            assert error.value.code == 2
+
+    def test_the_installed_command_is_this_one(self) -> None:
+        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+        assert project["project"]["scripts"] == {"frazil": f"{main.__module__.rpartition('.')[0]}:main"}
+
+
+def test_ids_that_fit_are_kept() -> None:
+    for name in NAMES[1:]:
+        report = frazil.upgrade(stored(repository(name)), target := MemoryStorage())
+        assert all(old == new for old, new in report.snapshot_ids.items())
+        assert id_from_text(report.snapshot_ids[id_to_text(b"first".ljust(12, b"."))]) == b"first......."
+        assert target.head(f"manifests/{id_to_text(b'm1'.ljust(12, b'.'))}") is not None

@@ -1,0 +1,268 @@
+"""Every older repository among the fixtures is recognised, and imported as its ``expected.json`` says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+from tests.expected import array_at
+from tests.fixtures import fixture_path
+from tests.importing.older import (
+    BUCKET,
+    FOLDERS,
+    Json,
+    check_array,
+    contents,
+    copy_of,
+    document_of,
+    expected_of,
+    is_too_long,
+    named,
+    open_imported,
+    reference_of,
+    virtual_config,
+    virtual_objects,
+)
+
+import frazil
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.older.values import timestamp
+
+pytestmark = pytest.mark.filterwarnings("ignore:The data type")
+folders = pytest.mark.parametrize("folder", FOLDERS, ids=named)
+
+GENERATIONS = {
+    "basic": "D",
+    "alpha1-like-colon-refs": "M0",
+    "alpha.2-to-4": "M1",
+    "alpha.5-to-7": "M2",
+    "alpha.8": "M3",
+    "alpha.9": "M4",
+    "alpha.10": "M5",
+    "alpha.11": "M6",
+    "alpha.12": "M6",
+    "alpha.13-to-15": "M7",
+    "0.1.0-to-0.1.3": "M8",
+    "handmade-v01": "M8",
+}
+
+
+#: Their virtual references say 100 bytes, of objects with 19.
+TOO_LONG = {"alpha.10", "alpha.11"}
+
+
+def test_there_are_fixtures() -> None:
+    fixture_path("s2-draft-json", "basic", "repo")
+    assert {folder.name for folder in FOLDERS} == set(GENERATIONS)
+
+
+@folders
+def test_it_is_recognised(folder: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(folder / "repo"))
+    for call in (
+        frazil.Repository.open,
+        frazil.Repository.open_or_create,
+        frazil.Repository.fetch_spec_version,
+    ):
+        with pytest.raises(
+            frazil.FormatError, match=rf"older format \({GENERATIONS[folder.name]}, "
+        ) as error:
+            call(storage)
+        assert error.value.kind == frazil.ErrorKind.UNSUPPORTED_SPEC_VERSION
+        assert "frazil.upgrade" in str(error.value)
+        assert "frazil import" in str(error.value)
+    assert frazil.Repository.exists(storage)
+
+
+@pytest.mark.parametrize("mode", ["copy", "reference", "in place"])
+@folders
+def test_it_is_imported(folder: Path, mode: str, tmp_path: Path) -> None:
+    source = copy_of(folder, tmp_path / "old")
+    before = contents(source)
+    target = source if mode == "in place" else tmp_path / "new"
+    old, new = (frazil.local_filesystem_storage(str(path)) for path in (source, target))
+    expected = expected_of(folder)
+    with virtual_objects(folder, tmp_path) as places:
+        options: dict[str, Any] = {}
+        if folder.name in TOO_LONG:
+            config, access = virtual_config(frazil, places, (BUCKET,))
+            options = {"config": config, "authorize_virtual_chunk_access": access}
+        if mode == "in place":
+            report = frazil.upgrade(old, **options)
+            assert contents(source).items() >= before.items()
+        else:
+            report = frazil.upgrade(old, new, chunks="copy" if mode == "copy" else "reference", **options)
+            assert contents(source) == before
+        assert report.generation.startswith(f"{GENERATIONS[folder.name]}, ")
+        repo = open_imported(frazil, target, places, report.virtual_prefixes)
+        check_refs(repo, expected, report)
+        for id_, snapshot in expected["snapshots"].items():
+            check_snapshot(repo, report.snapshot_ids[id_], snapshot, mode)
+    kept = all(old == new for old, new in report.snapshot_ids.items())
+    assert kept == (mode != "in place" and folder.name != "basic")
+    assert [told.split(" ")[1:] for told in report.left_out] == left_out_of(folder.name, expected)
+
+
+def left_out_of(name: str, expected: Json) -> list[list[str]]:
+    """What the report tells but for the first word."""
+    wrong = sorted({entry[0] for entry in expected.get("wrong_rank_entries", [])})
+    told = [f"references in manifest {id_}: they belong to no array" for id_ in wrong]
+    if name in TOO_LONG:
+        chunks = [
+            chunk["manifest"]
+            for snapshot in expected["snapshots"].values()
+            for node in snapshot["nodes"]
+            for chunk in node.get("chunks", [])
+            if chunk["kind"] == "virtual"
+        ]
+        told += [
+            f"ends of 1 virtual references in manifest {id_}: they are beyond the ends of their objects"
+            for id_ in sorted(set(chunks))
+        ]
+    return [each.split(" ") for each in told]
+
+
+def test_a_reference_beyond_its_object_is_told_when_read(tmp_path: Path) -> None:
+    """Nobody looked at the objects when it was imported."""
+    folder = fixture_path("s3-msgpack", "alpha.10")
+    report = frazil.upgrade(
+        frazil.local_filesystem_storage(str(folder / "repo")),
+        frazil.local_filesystem_storage(str(tmp_path / "new")),
+    )
+    with virtual_objects(folder, tmp_path) as places:
+        repo = open_imported(frazil, tmp_path / "new", places, report.virtual_prefixes)
+        array = array_at(repo.readonly_session("main"), "/group1/big_chunks")
+        assert (array[5:] == 42).all()
+        with pytest.raises(frazil.StorageError, match="ends at byte 19"):
+            array[:5]
+
+
+def check_refs(repo: frazil.Repository, expected: Json, report: frazil.ImportReport) -> None:
+    refs, ids = expected["refs"], report.snapshot_ids
+    assert {name: repo.lookup_branch(name) for name in repo.list_branches()} == {
+        name: ids[id_] for name, id_ in refs["branches"].items()
+    }
+    assert {name: repo.lookup_tag(name) for name in repo.list_tags()} == {
+        name: ids[id_] for name, id_ in refs["tags"].items()
+    }
+    assert sorted(repo._info().deleted_tags) == refs.get("deleted_tags", [])
+    assert sorted(ids) == sorted(expected["snapshots"])
+    for name, chain in expected["ancestry"].items():
+        kind, _, ref = name.partition(":")
+        at = {"snapshot_id": ids[kind]} if not ref else {kind: ref}
+        found = list(repo.ancestry(**at))
+        # The first versions quote an id of the initial snapshot that no file has.
+        known = [ids.get(entry["id"]) for entry in chain]
+        assert [entry.id for entry in found] == [k or f.id for k, f in zip(known, found, strict=True)]
+        assert [entry.message for entry in found] == [entry["message"] for entry in chain]
+        assert [
+            repo._info().snapshots.entry(repo._info().snapshots.find(id_from_text(f.id))).flushed_at
+            for f in found
+        ] == [timestamp(entry["written_at"]) for entry in chain]
+    assert len(list(repo.ops_log())) > len(ids)
+
+
+def check_snapshot(repo: frazil.Repository, id_: str, expected: Json, mode: str) -> None:
+    session = repo.readonly_session(snapshot_id=id_)
+    snapshot = session.workspace.snapshot
+    assert id_to_text(snapshot.id) == id_
+    assert snapshot.message == expected["message"]
+    assert snapshot.flushed_at == timestamp(expected["written_at"])
+    assert snapshot.metadata == expected.get("metadata", expected.get("properties"))
+    nodes = {node["path"]: node for node in expected["nodes"]}
+    assert session.workspace.nodes_table().paths_list() == sorted(nodes)
+    for path, node in nodes.items():
+        found = session.workspace.require(path)
+        assert json.loads(found.user_data) == document_of(node), path
+        if isinstance(node.get("node_id"), str):
+            assert id_to_text(found.id) == node["node_id"]
+        if node["type"] == "array":
+            check_references(session, node, mode)
+            check_array(session, node)
+
+
+def check_references(session: frazil.Session, node: Json, mode: str) -> None:
+    table = session.workspace.table(node["path"])
+    found = [
+        {"index": index, **reference_of(table.ref(row))} for row, index in enumerate(table.index.tolist())
+    ]
+    for each in found:
+        assert session.workspace.ref(node["path"], tuple(each["index"])) is not None
+    if not isinstance(node.get("chunks"), list):
+        return
+    wanted = [{name: value for name, value in each.items() if name != "manifest"} for each in node["chunks"]]
+    for each in wanted:
+        if each["kind"] == "virtual" and is_too_long(node):
+            each["length"] = 19
+    if mode == "reference":
+        wanted = [{**each, "kind": each["kind"].replace("native", "virtual")} for each in wanted]
+        for each, other in zip(found, wanted, strict=True):
+            if "chunk_id" in other:
+                assert each["location"].endswith(f"/chunks/{other.pop('chunk_id')}")
+                del each["location"]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    "folder", [folder for folder in FOLDERS if (folder / "repo" / "transactions").is_dir()], ids=named
+)
+def test_logs_worked_out_are_those_that_were_written(folder: Path, tmp_path: Path) -> None:
+    """Where a commit wrote no chunk again with the same content, both say the same."""
+    with_logs = imported(copy_of(folder, tmp_path / "a"))
+    without = copy_of(folder, tmp_path / "b")
+    shutil.rmtree(without / "transactions")
+    compared = imported(without)
+    expected = expected_of(folder)
+    logs = expected.get("tx_logs")
+    for id_ in expected["snapshots"]:
+        log, other = (logged(repo, report.snapshot_ids[id_]) for repo, report in (with_logs, compared))
+        assert log == other, expected["snapshots"][id_]["message"]
+        if logs is not None and id_ in logs:
+            own = logs[id_]
+            for name in ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays"):
+                assert log[name] == own[name]
+            changed = {*own["updated_user_attributes"], *own["updated_zarr_metadata"]}
+            changed -= {*own["new_groups"], *own["new_arrays"]}
+            assert sorted(log["updated_arrays"] + log["updated_groups"]) == sorted(changed)
+            assert log["updated_chunks"] == {node: sorted(at) for node, at in own["updated_chunks"].items()}
+
+
+def imported(path: Path) -> tuple[frazil.Repository, frazil.ImportReport]:
+    storage = frazil.local_filesystem_storage(str(path))
+    report = frazil.upgrade(storage)
+    return frazil.Repository.open(storage), report
+
+
+def logged(repo: frazil.Repository, id_: str) -> Json:
+    log = repo._context.assets.transaction_log(id_from_text(id_))
+    lists = (
+        "new_groups",
+        "new_arrays",
+        "deleted_groups",
+        "deleted_arrays",
+        "updated_arrays",
+        "updated_groups",
+    )
+    out: dict[str, Any] = {
+        name: sorted(id_to_text(row.tobytes()) for row in getattr(log, name)) for name in lists
+    }
+    return out | {
+        "updated_chunks": {id_to_text(node): at.tolist() for node, at in log.updated_chunks.items()}
+    }
+
+
+@folders
+def test_it_can_be_worked_on(folder: Path, tmp_path: Path) -> None:
+    """Diffs and new commits, with what the logs say."""
+    repo, _ = imported(copy_of(folder, tmp_path / "old"))
+    chain = [entry.id for entry in repo.ancestry(branch="main")]
+    diff = repo.diff(from_snapshot_id=chain[-1], to_snapshot_id=chain[0])
+    assert diff.new_arrays
+    assert diff.updated_chunks
+    with repo.transaction("main", message="more") as store:
+        zarr.create_group(store, path="another")
+    assert next(iter(repo.ancestry(branch="main"))).parent_id == chain[0]

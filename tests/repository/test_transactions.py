@@ -1,0 +1,267 @@
+"""Writers at work on one repository: cooperating in one session, or not knowing of each other."""
+
+import datetime as dt
+import multiprocessing
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+import zarr
+
+import frazil
+from frazil.conflicts import ConflictType
+from frazil.errors import ErrorKind, SessionStateError
+from frazil.repository import fast_forward
+from frazil.testing.faults import FaultyStorage
+
+PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=60))
+
+
+@pytest.fixture(params=["memory", "local"])
+def storage(request, tmp_path):
+    if request.param == "memory":
+        return frazil.in_memory_storage()
+    return frazil.local_filesystem_storage(str(tmp_path / "repo"))
+
+
+def with_array(storage, config=PATIENT):
+    """A repository with an array of 30 elements in chunks of 10."""
+    repo = frazil.Repository.create(storage, config)
+    with repo.transaction("main", message="C1") as store:
+        zarr.create_array(store, name="a", shape=(30,), chunks=(10,), dtype="i4", fill_value=0)
+    return repo
+
+
+def write(session, start, stop, value):
+    zarr.open_array(session.store, path="a", mode="r+")[start:stop] = value
+
+
+def read(repo):
+    return zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[::5].tolist()
+
+
+def history(repo):
+    return [commit.message for commit in repo.ancestry(branch="main")][-3::-1]
+
+
+# ------------------------------------------------------------------- writers that do not know each other
+
+
+def test_aligned_writes_both_succeed(storage):
+    repo = with_array(storage)
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write(one, 0, 20, 1)
+    write(two, 20, 30, 2)
+    ids = [one.commit("one", {"by": 1}), two.commit("two", {"by": 2})]
+    assert read(repo) == [1, 1, 1, 1, 2, 2]
+    commits = list(repo.ancestry(branch="main"))
+    assert [commit.id for commit in commits[:2]] == ids[::-1]
+    assert commits[0].parent_id == ids[0]
+    assert commits[1].metadata == {"by": 1}  # as it was given, where nothing came between
+    assert {key: value for key, value in commits[0].metadata.items() if key[0] != "_"} == {"by": 2}
+
+
+def test_overlapping_writes_conflict_and_the_user_tries_again(storage):
+    repo = with_array(storage)
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write(one, 0, 20, 1)
+    write(two, 15, 30, 2)
+    won = one.commit("one")
+    with pytest.raises(frazil.RebaseFailedError) as error:
+        two.commit("two")
+    assert error.value.snapshot == won
+    (conflict,) = error.value.conflicts
+    assert (conflict.conflict_type, conflict.path) == (ConflictType.ChunkDoubleUpdate, "/a")
+    assert conflict.conflicted_chunks == [[1]]
+    assert repo.lookup_branch("main") == won
+    # What the loser wrote can still be read, and saved.
+    assert zarr.open_array(two.store, path="a")[15:].tolist() == [2] * 15
+    # The user's own code: start from the latest state, and do it again.
+    again = repo.writable_session("main")
+    write(again, 15, 30, 2)
+    again.commit("two")
+    assert read(repo) == [1, 1, 1, 2, 2, 2]
+    assert history(repo) == ["one", "two"]
+
+
+def test_nobody_waits_unless_told_to(storage):
+    repo = with_array(storage, None)
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write(one, 0, 20, 1)
+    write(two, 20, 30, 2)
+    won = one.commit("one")
+    with pytest.raises(frazil.ConflictError) as error:
+        two.commit("two")
+    assert error.value.actual_parent == won
+    assert error.value.kind == ErrorKind.COMMIT_CONFLICT
+    assert not isinstance(error.value, frazil.RebaseFailedError)
+
+
+class Race:
+    """Rivals that commit while we do: before our snapshot is written, each time it is."""
+
+    def __init__(self, storage, config=PATIENT):
+        self.rivals = []
+        self.lost = 0
+        self.repo = with_array(FaultyStorage(storage, self.choose), config)
+        self.plain = frazil.Repository.open(storage)
+
+    def choose(self, key, condition):
+        if key.startswith("snapshots/") and self.rivals:
+            self.lost += 1
+            self.rivals.pop(0)()
+
+    def rival(self, number, start=0, stop=10):
+        def act():
+            session = self.plain.writable_session("main")
+            write(session, start, stop, 7)
+            session.commit(f"rival {number}")
+
+        return act
+
+
+def test_it_goes_on_until_it_succeeds(storage):
+    race = Race(storage)
+    session = race.repo.writable_session("main")
+    write(session, 10, 30, 2)
+    race.rivals = [race.rival(number) for number in range(8)]
+    session.commit("mine")
+    assert race.lost == 8
+    assert history(race.repo) == [*(f"rival {number}" for number in range(8)), "mine"]
+    assert read(race.repo) == [7, 7, 2, 2, 2, 2]
+
+
+def test_it_goes_on_until_there_is_a_conflict(storage):
+    race = Race(storage)
+    session = race.repo.writable_session("main")
+    write(session, 10, 30, 2)
+    race.rivals = [race.rival(0), race.rival(1), race.rival(2, 20, 30), race.rival(3)]
+    with pytest.raises(frazil.RebaseFailedError):
+        session.commit("mine")
+    assert race.lost == 3
+    assert read(race.repo) == [7, 7, 0, 0, 7, 7]
+    assert session.has_uncommitted_changes
+    session.rebase(frazil.BasicConflictSolver())
+    race.rivals.clear()
+    session.commit("mine after all")
+    assert read(race.repo) == [7, 7, 2, 2, 2, 2]
+
+
+def test_it_goes_on_until_the_time_is_up(storage, monkeypatch):
+    race = Race(storage, frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=5)))
+    clock = [100.0]
+    monkeypatch.setattr(fast_forward, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(fast_forward, "sleep", lambda seconds: clock.append(seconds))
+    session = race.repo.writable_session("main")
+    write(session, 10, 30, 2)
+
+    def later(number):
+        def act():
+            race.rival(number)()
+            clock[0] += 1.3
+
+        return act
+
+    race.rivals = [later(number) for number in range(9)]
+    with pytest.raises(frazil.ConflictError, match="4 attempts were made in the 0:00:05") as error:
+        session.commit("mine")
+    assert error.value.kind == ErrorKind.COMMIT_CONFLICT
+    assert error.value.actual_parent == race.repo.lookup_branch("main")
+    assert race.lost == 4
+    race.rivals.clear()
+    session.commit("mine")  # nothing is lost
+    assert read(race.repo) == [7, 7, 2, 2, 2, 2]
+
+
+def test_a_session_that_ends_meanwhile_does_not_commit(storage, monkeypatch):
+    race = Race(storage)
+    session = race.repo.writable_session("main")
+    write(session, 10, 30, 2)
+    end = round(session.expires_at.timestamp() * 1e6)
+
+    def act():
+        race.rival(0)()
+        monkeypatch.setattr("frazil.repository.session.now_us", lambda: end)
+
+    race.rivals = [act]
+    with pytest.raises(SessionStateError) as error:
+        session.commit("mine")
+    assert error.value.kind == ErrorKind.SESSION_EXPIRED
+    assert history(race.repo) == ["rival 0"]
+
+
+def test_many_threads_that_know_nothing_of_each_other(storage):
+    repo = frazil.Repository.create(storage, PATIENT)
+    with repo.transaction("main", message="C1") as store:
+        zarr.create_array(store, name="a", shape=(8, 3), chunks=(1, 1), dtype="i4", fill_value=0)
+    begin = threading.Barrier(8)
+
+    def work(row):
+        begin.wait(20)
+        for column in range(3):
+            session = repo.writable_session("main")
+            zarr.open_array(session.store, path="a", mode="r+")[row, column] = 10 * row + column + 1
+            session.commit(f"{row}/{column}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
+    assert array.tolist() == [[10 * row + column + 1 for column in range(3)] for row in range(8)]
+    assert sorted(history(repo)) == sorted(f"{row}/{column}" for row in range(8) for column in range(3))
+
+
+def commit_alone(path, worker):
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(path))
+    for number in range(4):
+        with repo.transaction("main", message=f"{worker}/{number}") as store:
+            zarr.open_array(store, path="a", mode="r+")[10 * worker : 10 * worker + 10] = number + 1
+
+
+def test_many_processes_that_know_nothing_of_each_other(tmp_path):
+    path = str(tmp_path / "repo")
+    repo = with_array(frazil.local_filesystem_storage(path))
+    repo.save_config()  # so that all others are as patient
+    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(commit_alone, [path] * 3, range(3)))
+    assert read(repo) == [4] * 6
+    assert sorted(history(repo)) == sorted(f"{w}/{n}" for w in range(3) for n in range(4))
+
+
+# ------------------------------------------------------------------------------- writers that cooperate
+
+
+def write_part(fork, part):
+    write(fork, 10 * part, 10 * part + 10, part + 1)
+    return fork
+
+
+def test_workers_whose_writes_are_aligned_share_a_session_and_commit_once(tmp_path):
+    repo = with_array(frazil.local_filesystem_storage(str(tmp_path / "repo")), None)
+    session = repo.writable_session("main")
+    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        forks = list(pool.map(write_part, [session.fork() for _ in range(3)], range(3)))
+    assert {fork.session_id for fork in forks} == {session.session_id}
+    session.merge(*forks)
+    session.commit("all of it")
+    assert read(repo) == [1, 1, 2, 2, 3, 3]
+    assert history(repo) == ["all of it"]
+
+
+def test_dask_workers_share_a_session(tmp_path):
+    dask = pytest.importorskip("dask")
+    repo = with_array(frazil.local_filesystem_storage(str(tmp_path / "repo")), None)
+    session = repo.writable_session("main")
+    parts = [dask.delayed(write_part)(session.fork(), part) for part in range(3)]
+    session.merge(*dask.compute(*parts, scheduler="threads"))
+    session.commit("all of it")
+    assert read(repo) == [1, 1, 2, 2, 3, 3]
+
+
+def test_workers_that_get_in_each_other_s_way_are_told(storage):
+    session = with_array(storage).writable_session("main")
+    forks = [session.fork(), session.fork()]
+    write(forks[0], 0, 20, 1)
+    write(forks[1], 15, 30, 2)
+    with pytest.raises(SessionStateError) as error:
+        session.merge(*forks)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
