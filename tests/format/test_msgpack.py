@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.errors import FormatError
+from frazil.errors import FormatError, InvalidInputError
 from frazil.format.msgpack import dumps, loads
 
 
@@ -64,7 +64,7 @@ json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=3), inner, max_size=20),
 )
@@ -91,8 +91,10 @@ def test_the_shortest_form(data: str) -> None:
     assert dumps(loads(bytes.fromhex(data))).hex() == data
 
 
-@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, {1: 2}, b"x", object(), [[[{1}]]]])
+@pytest.mark.parametrize(
+    "value", [2**64, -(2**63) - 1, {1: 2}, b"x", object(), [[[{1}]]], float("nan"), "\ud800"]
+)
 def test_what_cannot_be_written(value: Any) -> None:
-    with pytest.raises(FormatError) as error:
+    with pytest.raises(InvalidInputError) as error:
         dumps(value)
-    assert error.value.kind == "serialization"
+    assert error.value.kind == "bad-metadata"
