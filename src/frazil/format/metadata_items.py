@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -55,6 +56,9 @@ class MetadataColumn:
     @classmethod
     def of(cls, rows: list[Mapping[str, Any]], spec_version: int = 2) -> MetadataColumn:
         """Encoded values, items sorted by name."""
+        if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
+            wrong = next(name for row in rows for name in row if not isinstance(name, str))
+            raise TypeError(f"metadata: expected names that are text, found {wrong!r}")
         dumps = _DUMPERS[spec_version]
         try:
             items = [item for row in rows for item in sorted(row.items())]
