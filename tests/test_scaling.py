@@ -478,6 +478,31 @@ def merge_forks(tables: list[ChunkTable]) -> None:
     session.merge(*map(pickle.loads, map(pickle.dumps, forks)))
 
 
+def rebase_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
+    """Two sessions, of which the later wrote half of the chunks of the earlier, and some more."""
+    repo, table = given
+    early, late = repo.writable_session("main"), repo.writable_session("main")
+    early.workspace.set_refs("/a", table.take(slice(0, 2 * len(table) // 3)))
+    late.workspace.set_refs("/a", table.take(slice(len(table) // 3, None)))
+    early.commit("early")
+    late.commit("late", rebase_with=frazil.BasicConflictSolver())
+
+
+def merge_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
+    repo, table = given
+    start = repo.lookup_branch("main")
+    repo.create_branch(f"b-{start}", start)
+    for branch, part in (
+        ("main", slice(0, 2 * len(table) // 3)),
+        (f"b-{start}", slice(len(table) // 3, None)),
+    ):
+        session = repo.writable_session(branch)
+        session.workspace.set_refs("/a", table.take(part))
+        session.commit("a part")
+    merged = repo.merge(f"b-{start}", solver=frazil.BasicConflictSolver())
+    repo.revert(merged, solver=frazil.BasicConflictSolver())
+
+
 def set_grid(given: tuple[list[str], NDArray[Any]]) -> None:
     paths, offsets = given
     store = array_repository(len(paths)).writable_session("main").store
@@ -520,6 +545,8 @@ END_TO_END: Final = [
         for name, make in (("virtual", virtual), ("distinct", distinct), ("mixed", mixed))
     ],
     Case("overwrite-half", lambda n: (committed(mixed, n), distinct(n)), overwrite_half),
+    Case("rebase-half", lambda n: (committed(mixed, n), distinct(n)), rebase_half),
+    Case("merge-half", lambda n: (committed(mixed, n), distinct(n)), merge_half),
     Case("merge-forks", lambda n: [mixed(n).take(slice(k, None, 4)) for k in range(4)], merge_forks),
 ]
 
