@@ -91,3 +91,18 @@ def test_every_commit_is_kept_once_when_answers_are_lost(version: int, server: R
         faulty = ObjectStorage(server.location(bucket, proxy.port), "repository")
         _commit_from_many_threads(faulty, server.storage(bucket, "repository"), version)
         assert [rule.hits for rule in rules] == [3, 3]
+
+
+def test_identical_chunks_are_stored_once(server: RunningServer) -> None:
+    config = frazil.RepositoryConfig(
+        chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(enabled=False)
+    )
+    storage = server.storage(prefix="identical")
+    repo = frazil.Repository.create(storage, config)
+    data = np.repeat(np.arange(1, 4, dtype="i4"), 1000)
+    for name in "ab":
+        with repo.transaction("main", message=name) as store:
+            zarr.create_array(store, name=name, data=data, chunks=(1000,), compressors=None)
+    assert len(list(repo.storage.list("chunks"))) == 3
+    array = zarr.open_array(repo.readonly_session("main").store, path="b", mode="r")
+    assert np.array_equal(array[:], data)
