@@ -1,6 +1,6 @@
 """Many writers, one commit: threads, processes, Dask, Spark.
 
-Run it:  python examples/how_to/parallel_writes.py          (add `spark` for the part that needs Java)
+Run it:  python examples/how_to/parallel_writes.py          (with `spark`: on Spark, which needs Java)
 
 Workers that share chunks would overwrite each other, so work is cut along the chunks. Frazil checks it: two
 workers that wrote the same chunk are an error when their work is merged, never a silent loss.
@@ -55,6 +55,10 @@ def main(folder: Path, with_spark: bool) -> None:
     with repo.transaction("main", message="An empty array") as store:
         zarr.create_array(store, name="a", shape=(STEPS, 100), chunks=(CHUNK, 100), dtype="f8")
 
+    if with_spark:
+        by_spark(repo)
+        return
+
     # Threads share a session.
     session = repo.writable_session("main")
     with ThreadPoolExecutor(4) as pool:
@@ -88,9 +92,6 @@ def main(folder: Path, with_spark: bool) -> None:
     to_icechunk(xr.Dataset({"a": (("t", "x"), lazy)}), session, mode="w")
     session.commit("By Dask, through xarray")
     check(repo, "dask")
-
-    if with_spark:
-        by_spark(repo)
 
 
 def read_block(block: Any) -> np.ndarray:
