@@ -83,7 +83,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
             "upkeep is public as methods of `Repository`, and is made of what is below it"
         )
-        for module in ("expire", "garbage", "storage_stats", "sweep", "walk")
+        for module in ("expire", "garbage", "rewrite", "storage_stats", "sweep", "version1", "walk")
     },
     (
         "frazil.storage.named",

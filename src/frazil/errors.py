@@ -114,6 +114,8 @@ class ErrorKind(StrEnum):
     TAG_ERROR = "tag-error"
     INVALID_REPOSITORY_MIGRATION = "invalid-repository-migration"
     SESSION_EXPIRED = "session-expired"  # Frazil only
+    GARBAGE_COLLECTED = "garbage-collected"  # Frazil only
+    GARBAGE_COLLECTION_RUNNING = "garbage-collection-running"  # Frazil only
 
     # storage and environment
     OBJECT_NOT_FOUND = "object-not-found"

@@ -1,8 +1,5 @@
 """Names of types."""
 
-from typing import Literal
-
-#: Whether a commit is a new one, or takes the place of the last one.
-CommitMethod = Literal["new_commit", "amend"]
+from frazil.repository.values import CommitMethod
 
 __all__ = ["CommitMethod"]

@@ -38,6 +38,8 @@ def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits
     for generation, edits in enumerate(steps):
         layers.add(table_of(edits, 2), generation)
         known.update((at, (generation, ref)) for at, ref in edits.items())
+        if generation % 3 == 0:
+            layers.differing(table_of(edits, 2), 0)  # someone asks in between
     found = layers.differing(table_of(asked, 2), since)
     assert sorted(map(tuple, found.tolist())) == sorted(
         at for at, ref in asked.items() if at in known and known[at][0] >= since and known[at][1] != ref

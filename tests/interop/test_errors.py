@@ -94,8 +94,8 @@ class Scene:
         repo = self.package.Repository.open(self.side.storage())
         repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
 
-    def committed(self) -> Any:
-        session = self.session
+    def committed(self, branch: str = "main") -> Any:
+        session = self.repo.writable_session(branch)
         self.set("g/x/zarr.json", b'{"zarr_format":3,"node_type":"group"}', session)
         session.commit("third")
         return session
@@ -155,10 +155,19 @@ def amended_first(scene: Scene) -> None:
 
 
 def amended_move(scene: Scene) -> None:
+    moved(scene)
+    scene.changed().amend("x")
+
+
+def reworded_move(scene: Scene) -> None:
+    moved(scene)
+    scene.session.amend("x", allow_empty=True)
+
+
+def moved(scene: Scene) -> None:
     session = scene.moving
     session.move("/a", "/b")
     session.commit("moved")
-    scene.changed().amend("x")
 
 
 def modified(scene: Scene) -> None:
@@ -557,16 +566,6 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         lambda s: s.without("delete_tag").delete_tag("v1"),
     ),
     # what changed
-    "diff backwards": (
-        "InvalidInputError",
-        "bad-snapshot-chain-for-diff",
-        lambda s: s.repo.diff(from_snapshot_id=s.tip, to_snapshot_id=s.first),
-    ),
-    "diff with itself": (
-        "InvalidInputError",
-        "bad-snapshot-chain-for-diff",
-        lambda s: s.repo.diff(from_snapshot_id=s.tip, to_snapshot_id=s.tip),
-    ),
     "diff from nothing": ("ValueError", None, lambda s: s.repo.diff(to_branch="main")),
     # settings and status
     "unknown flag": (
@@ -695,6 +694,36 @@ def test_only_ours_refuses(case: str, scenes: dict[str, Scene]) -> None:
     act(scenes["icechunk"])
     with pytest.raises(frazil.IcechunkError) as error:
         act(scenes["frazil"])
+    assert (public(type(error.value)), error.value.kind) == (name, kind)
+
+
+#: What the reference refuses and Frazil does.
+ONLY_THEIRS: dict[str, tuple[str, str, Act]] = {
+    "diff backwards": (
+        "InvalidInputError",
+        "bad-snapshot-chain-for-diff",
+        lambda s: s.repo.diff(from_snapshot_id=s.tip, to_snapshot_id=s.first),
+    ),
+    "diff with itself": (
+        "InvalidInputError",
+        "bad-snapshot-chain-for-diff",
+        lambda s: s.repo.diff(from_snapshot_id=s.tip, to_snapshot_id=s.tip),
+    ),
+    "diff of two branches": (
+        "InvalidInputError",
+        "bad-snapshot-chain-for-diff",
+        lambda s: s.committed("dev") and s.repo.diff(from_branch="main", to_branch="dev"),
+    ),
+    "reword a move": ("SessionStateError", "rearrange-session-only", reworded_move),
+}
+
+
+@pytest.mark.parametrize("case", ONLY_THEIRS)
+def test_only_theirs_refuses(case: str, scenes: dict[str, Scene]) -> None:
+    name, kind, act = ONLY_THEIRS[case]
+    act(scenes["frazil"])
+    with pytest.raises(icechunk.IcechunkError) as error:
+        act(scenes["icechunk"])
     assert (public(type(error.value)), error.value.kind) == (name, kind)
 
 

@@ -70,8 +70,8 @@ def play(side: Side, steps: list[Step]) -> None:
                     session.commit(f"write {number}")
                 elif what == "amend" and hasattr(session, "amend"):
                     session.amend(f"amend {number}")
-                else:
-                    session.fork()  # makes its chunks durable
+                elif side.name == "frazil":
+                    session.workspace.writer.flush()
             case "virtual":
                 session.store.set_virtual_ref(f"v/c/{where % 4}", f"{side.prefix}d.bin", offset=0, length=4)
                 session.commit("virtual")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -113,3 +115,22 @@ def test_each_reads_what_the_other_wrote(told: dict[str, Any], directory: Path) 
         assert node["document"] == other["document"]
         assert node.get("values") == other.get("values")
     assert len(seen["frazil", "frazil"]) == len(seen["icechunk", "icechunk"]) > 40
+
+
+def test_every_public_module_of_the_wheel_is_there() -> None:
+    """By name, from the files of the published package; with their public classes and functions."""
+    top = importlib.metadata.distribution("icechunk").locate_file("icechunk")
+    below = [name for _, name, _ in pkgutil.walk_packages([str(top)], "icechunk.") if "._" not in name]
+    public = [name for name in below if not name.startswith(("icechunk.vendor", "icechunk.testing"))]
+    program = f"""
+import importlib
+import frazil.compat
+frazil.compat.install_as_icechunk()
+for name in {public!r}:
+    module = importlib.import_module(name)
+    assert module.__name__ == name.replace("icechunk", "frazil"), name
+print(len({public!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 14

@@ -440,6 +440,10 @@ class Turns(RuleBasedStateMachine):
     )
     def edit_and_commit(self, data: Any, kinds: list[str], told: dict[str, Any]) -> None:
         """The rules above pick one thing at a time; this one makes sure of commits that change something."""
+        self.edit(data, kinds)
+        self.end(data, told)
+
+    def edit(self, data: Any, kinds: list[str]) -> None:
         draw, number = data.draw, st.integers(0, 19)
         for kind in kinds:
             if kind == "array" or not self.arrays():
@@ -460,7 +464,6 @@ class Turns(RuleBasedStateMachine):
             elif kind == "virtual":
                 at = draw(st.tuples(st.integers(0, 5), st.integers(0, 190)))
                 self.set_virtual(*at, draw(st.booleans()), draw(st.booleans()))
-        self.end(data, told)
 
     def end(self, data: Any, told: dict[str, Any]) -> None:
         self.commit(told, True)

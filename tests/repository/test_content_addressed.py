@@ -186,7 +186,7 @@ def test_a_collection_that_is_under_way_does_not_get_the_chunk(repo, tmp_path, m
     """It has seen the old file, and deletes it after the session found it."""
     file = garbage(repo, tmp_path, 30)
     session = repo.writable_session("main")
-    monkeypatch.setattr(collecting, "is_collecting", lambda info: True)
+    monkeypatch.setattr(collecting, "is_collecting", lambda storage: True)
     fill(session, "found", [7])
     file.unlink()
     session.commit("found")
@@ -195,7 +195,7 @@ def test_a_collection_that_is_under_way_does_not_get_the_chunk(repo, tmp_path, m
 
 @pytest.mark.interop
 def test_a_watch_sees_collections(repo, tmp_path):
-    watch = CollectionWatch(repo._context.repo_info)
+    watch = CollectionWatch(repo._context.repo_info, repo.storage)
     assert [watch(), watch()] == [True, True]
     collect(tmp_path / "repo")
     commit(repo, "a", [1])

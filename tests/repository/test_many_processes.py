@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from frazil.repository import Repository
+from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.storage import local_filesystem_storage
 
 WORKER = Path(__file__).with_name("commit_worker.py")
@@ -26,7 +27,7 @@ def finish(process):
     assert (process.returncode, out) == (0, "done\n"), err
 
 
-def check(root, count):
+def check(root, count, spec_version=2):
     repo = Repository.open(local_filesystem_storage(str(root)))
     commits = list(repo.ancestry(branch="main"))
     messages = Counter(commit.message for commit in commits)
@@ -35,7 +36,10 @@ def check(root, count):
     for worker in range(PROCESSES):
         mine = [c.message for c in reversed(commits) if c.message.startswith(f"worker{worker}/")]
         assert mine == [f"worker{worker}/{n}" for n in range(count)]
-    kinds = [type(update.kind).__name__ for update in repo.ops_log()]
+    assert repo.spec_version.value == spec_version
+    if spec_version == 1:
+        repo = upgrade_icechunk_repository(repo, dry_run=False)
+    kinds = [type(update.kind).__name__ for update in repo.ops_log()][2 - spec_version :]
     assert kinds == ["NewCommit"] * PROCESSES * count + ["RepoInitialized"]
     # Every version that the history promises can be read.
     for commit in commits[:: len(commits) // 20]:
@@ -43,11 +47,13 @@ def check(root, count):
 
 
 @pytest.mark.timeout(300)
-def test_no_commit_is_lost_and_none_is_there_twice(tmp_path):
-    Repository.create(local_filesystem_storage(str(tmp_path)))
-    for process in [start(tmp_path, worker, 20) for worker in range(PROCESSES)]:
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_no_commit_is_lost_and_none_is_there_twice(spec_version, tmp_path):
+    Repository.create(local_filesystem_storage(str(tmp_path)), spec_version=spec_version)
+    count = 10 * spec_version
+    for process in [start(tmp_path, worker, count) for worker in range(PROCESSES)]:
         finish(process)
-    check(tmp_path, 20)
+    check(tmp_path, count, spec_version)
 
 
 @pytest.mark.timeout(300)

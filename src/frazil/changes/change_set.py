@@ -23,6 +23,8 @@ from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.moves import Moves, moved
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.format.columns import U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.manifest import ChunkRef, ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
@@ -53,6 +55,14 @@ class ChangeSet:
             chunks,
             dict(self.moves),
         )
+
+    def chunk_files(self) -> U8:
+        """Ids of the chunk files that the changes refer to, (k, 12), sorted."""
+        tables = [edits.table().prune() for edits in self.chunks.values()]
+        ids = np.concatenate(
+            [np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(table.chunk_ids for table in tables)]
+        )
+        return ids[np.unique(id_keys(ids), return_index=True)[1]]
 
     # Nodes
 

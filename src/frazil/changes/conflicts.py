@@ -17,6 +17,8 @@ Relations:
     CHUNK_LOST  one array whose metadata ours changed so that chunks that theirs wrote are lost: they lie
                 outside of the smaller grid, or chunks are cut or encoded in another way. It has their
                 coordinates, as far as they are lost
+    UNDER_THEM  one array whose metadata theirs changed under chunks of ours: any change, in a rebase; in a
+                merge only one that loses them, as in CHUNK_LOST
     SAME_PATH   two nodes that ended at one path
     IN_ARRAY    a new node of ours would be below an array of theirs; the conflict has the array's path
     GROUP_GONE  a new node of ours would be below a group that is gone; the conflict has the group's path
@@ -39,6 +41,7 @@ from frazil.changes.meeting import Did, Meeting
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.snapshot import Node
 
 
 class ConflictType(Enum):
@@ -108,14 +111,25 @@ def _chunk_lost(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
     for path, id_, _ in _same_node(at, ours, theirs):
         if id_ in at.theirs.updated:
             continue  # that is the conflict
-        written = at.theirs.chunks[id_]
-        node = at.changes.array(at.here, path)
-        assert node.array is not None
-        before = at.here.user_data.bytes(int(rows_of(at.here, id_matrix([id_], NODE_ID_BYTES))[0]))
-        if written.shape[1] == len(node.array.shape) and same_encoding(before, node.user_data):
-            written = written[(written >= np.array(node.array.num_chunks, np.uint64)).any(axis=1)]
-        if len(written):
-            yield path, id_, written
+        lost = _lost(at, id_, at.theirs.chunks[id_], at.changes.array(at.here, path))
+        if len(lost):
+            yield path, id_, lost
+
+
+def _under_them(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
+    for path, id_, _ in _same_node(at, ours, theirs):
+        after = at.ground.node(int(rows_of(at.ground, id_matrix([id_], NODE_ID_BYTES))[0]))
+        if not at.by_chunk or len(_lost(at, id_, at.ours.chunks[id_], after)):
+            yield path, id_, None
+
+
+def _lost(at: Meeting, id_: bytes, written: U32, after: Node) -> U32:
+    """Which of the chunks, written to an array of the base, are none of the array as it is after."""
+    assert after.array is not None
+    before = at.here.user_data.bytes(int(rows_of(at.here, id_matrix([id_], NODE_ID_BYTES))[0]))
+    if written.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
+        return written
+    return written[(written >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
 
 
 def _same_path(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
@@ -181,6 +195,7 @@ def _table(*rows: tuple[Did, Did, Of, str, str]) -> tuple[Rule, ...]:
         "SAME_NODE": _same_node,
         "SAME_CHUNK": _same_chunk,
         "CHUNK_LOST": _chunk_lost,
+        "UNDER_THEM": _under_them,
         "SAME_PATH": _same_path,
         "IN_ARRAY": _in_array,
         "GROUP_GONE": _group_gone,
@@ -203,7 +218,7 @@ TABLE: Final = _table(
     (_UPDATED,  _DELETED,  _ARRAY,  "SAME_NODE",  "ZarrMetadataUpdateOfDeletedArray"),
     (_UPDATED,  _DELETED,  _GROUP,  "SAME_NODE",  "ZarrMetadataUpdateOfDeletedGroup"),
     (_UPDATED,  _WROTE,    _ARRAY,  "CHUNK_LOST", "ChunksUpdatedInUpdatedArray"),
-    (_WROTE,    _UPDATED,  _ARRAY,  "SAME_NODE",  "ChunksUpdatedInUpdatedArray"),
+    (_WROTE,    _UPDATED,  _ARRAY,  "UNDER_THEM", "ChunksUpdatedInUpdatedArray"),
     (_WROTE,    _WROTE,    _ARRAY,  "SAME_CHUNK", "ChunkDoubleUpdate"),
     (_WROTE,    _DELETED,  _ARRAY,  "SAME_NODE",  "ChunksUpdatedInDeletedArray"),
     (_DELETED,  _UPDATED,  _ARRAY,  "SAME_NODE",  "DeleteOfUpdatedArray"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.log import united
+from frazil.changes.moves import by_segments
 from frazil.format.ids import id_list
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
@@ -32,12 +34,18 @@ class Changes:
     moved: tuple[tuple[str, str], ...] = ()
 
 
-def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> Changes:
+def compose(
+    logs: Sequence[TransactionLog],
+    before: NodeTable,
+    after: NodeTable,
+    told: Sequence[TransactionLog] | None = None,
+) -> Changes:
     """The logs, oldest first, that lead from ``before`` to ``after``.
 
     As the reference composes them: each log's part is kept, so that a node can be both new and updated, and
-    one that was moved twice is in two moves, which are sorted by target, segment by segment. A node that was
-    created and deleted in between has no name in either version: only its moves tell of it.
+    one that was moved twice is in two moves. Those are in the order ``told``, the newest log's first unless
+    given, and in a log sorted by target, segment by segment. A node that was created and deleted in between
+    has no name in either version: only its moves tell of it.
     """
     old, new = _names(before), _names(after)
     names = {**old, **new}
@@ -48,7 +56,7 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
 
     chunks = united([log.updated_chunks for log in logs])
     known = list(filter(names.__contains__, chunks))
-    moves = [(move.source, move.target) for log in logs for move in log.moves]
+    moves = chain.from_iterable(map(_moves, told or reversed(logs)))
     return Changes(
         new_groups=named(new, "new_groups"),
         new_arrays=named(new, "new_arrays"),
@@ -57,8 +65,13 @@ def compose(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable)
         updated_groups=named(names, "updated_groups"),
         updated_arrays=named(names, "updated_arrays"),
         updated_chunks=dict(zip(map(names.__getitem__, known), map(chunks.__getitem__, known), strict=True)),
-        moved=tuple(sorted(moves, key=lambda move: [part.encode() for part in move[1].split("/")])),
+        moved=tuple(moves),
     )
+
+
+def _moves(log: TransactionLog) -> list[tuple[str, str]]:
+    moves = ((move.source, move.target) for move in log.moves)
+    return sorted(moves, key=lambda move: by_segments(move[1]))
 
 
 def _names(nodes: NodeTable) -> dict[bytes, str]:

@@ -46,6 +46,7 @@ class Meeting:
     torn      id -> path in ours: nodes that both sides moved, each somewhere else
     blocked   id -> path in ours: nodes that ours moved to where theirs has another node
     places    where paths of ours are on the ground, as far as they are not the same
+    by_chunk  whether other metadata of an array are fine with chunks that stay good under them
     """
 
     changes: ChangeSet
@@ -57,6 +58,7 @@ class Meeting:
     torn: dict[bytes, str]
     blocked: dict[bytes, str]
     places: dict[str, str]
+    by_chunk: bool = False
 
     def place(self, path: str) -> str:
         """Where a path of ours is on the ground."""
@@ -77,7 +79,9 @@ class Meeting:
         return {self.place(path) for id_, path in new.items() if id_ not in ours.arrays}
 
 
-def meet(changes: ChangeSet, base: NodeTable, theirs: Edits, tip: NodeTable) -> Meeting:
+def meet(
+    changes: ChangeSet, base: NodeTable, theirs: Edits, tip: NodeTable, *, by_chunk: bool = False
+) -> Meeting:
     """Put both sides on one map."""
     here = changes.moved(base)
     ours = edits_of(changes, base)
@@ -88,7 +92,7 @@ def meet(changes: ChangeSet, base: NodeTable, theirs: Edits, tip: NodeTable) -> 
         if id_ in theirs.moved and theirs.moved[id_][1] != target
     }
     if not changes.moves:
-        return Meeting(changes, here, ours, theirs, tip, {}, torn, {}, places)
+        return Meeting(changes, here, ours, theirs, tip, {}, torn, {}, places, by_chunk)
     targets = {
         id_: places.get(target, target)
         for id_, (_, target) in ours.moved.items()
@@ -115,7 +119,7 @@ def meet(changes: ChangeSet, base: NodeTable, theirs: Edits, tip: NodeTable) -> 
         created={id_: carried.get(path, path) for id_, path in theirs.created.items()},
         moved={id_: (source, carried.get(path, path)) for id_, (source, path) in theirs.moved.items()},
     )
-    return Meeting(changes, here, ours, theirs, moved(tip, moves), moves, torn, blocked, places)
+    return Meeting(changes, here, ours, theirs, moved(tip, moves), moves, torn, blocked, places, by_chunk)
 
 
 def _our_path(ours: Edits, id_: bytes, path: str) -> str:

@@ -10,9 +10,10 @@ move has to know without making a table of nodes each time.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from itertools import filterfalse
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 
 import numpy as np
 
@@ -87,6 +88,11 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
     return next((path for path in targets if parent_of(path) not in groups), None)
 
 
+def by_segments(path: str) -> list[bytes]:
+    """Moves are told in this order of their targets."""
+    return path.encode().split(b"/")
+
+
 def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
@@ -104,6 +110,7 @@ class Tree:
         rows = map(base.find, sources)
         self._left = set(sources)
         self._came = dict(zip(map(_target, moves.values()), rows, strict=True))
+        self._places = sorted(self._came)  # everything below a node is side by side
 
     def find(self, path: str) -> int:
         """Row in the base of the node that is at ``path`` now, -1 if there is none."""
@@ -126,7 +133,7 @@ class Tree:
         stayed = dict(zip(base.paths_list()[below], range(below.start, below.stop), strict=True))
         for gone in stayed.keys() & self._left:
             del stayed[gone]
-        arrived = list(filter(methodcaller("startswith", f"{source}/"), came))
+        arrived = self._taken(source)
         subtree = {source: row, **stayed, **dict(zip(arrived, map(came.__getitem__, arrived), strict=True))}
         rows = list(subtree.values())
         origins = list(map(base.paths_list().__getitem__, rows))
@@ -135,8 +142,21 @@ class Tree:
         for path in came.keys() & subtree.keys():
             del came[path]
         came.update(zip(targets, rows, strict=True))
+        insort(self._places, target)
+        at = bisect_left(self._places, f"{target}/")
+        self._places[at:at] = sorted(targets[1:])
         self._left.update(origins)
         self._moves.update(zip(ids, map(Move, origins, targets, ids, are_arrays), strict=True))
+
+    def _taken(self, path: str) -> list[str]:
+        """The places of moved nodes below ``path``, which are theirs no more, nor ``path`` its own."""
+        places = self._places
+        below = slice(bisect_left(places, f"{path}/"), bisect_left(places, f"{path}0"))
+        taken = places[below]
+        del places[below]
+        if path in self._came:
+            del places[bisect_left(places, path)]
+        return taken
 
     def _check(self, row: int, source: str, target: str) -> None:
         if row < 0:

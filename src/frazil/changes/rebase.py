@@ -13,6 +13,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.changes.between import Tables
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.conflicts import Clash, ConflictType
@@ -73,8 +74,11 @@ def _revivable(at: Meeting, path: str) -> list[str] | None:
     return None if at.ground.is_array[row] else gone
 
 
-def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]]) -> ChangeSet:
-    """Ours, relative to the tip. Every conflict has to be decided."""
+def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base_table: Tables) -> ChangeSet:
+    """Ours, relative to the tip. Every conflict has to be decided.
+
+    ``base_table`` gives the references that an array had in the base, by its path there.
+    """
     changes, ground = at.changes, at.ground
     if not decided and not _meet(at):
         return changes
@@ -123,7 +127,7 @@ def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]]) -> ChangeSet:
     )
     for clash in forced:
         if clash.theirs is Did.DELETED:
-            _revive(at, out, clash)
+            _revive(at, out, clash, base_table)
     _take_chunks(at, out, undone, decided)
     return out
 
@@ -177,13 +181,22 @@ def _update_nodes(
         out.updated.add(id_)
 
 
-def _revive(at: Meeting, out: ChangeSet, clash: Clash) -> None:
+def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> None:
     """Bring back a node that theirs deleted, as ours has it, and the groups above."""
     path = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
     nodes = [at.here.node(at.here.find(path)) for path in _revivable(at, path) or () if path not in out.nodes]
     if clash.ours is not Did.CREATED:
         node = at.changes.node(at.here, clash.path)
         assert node is not None
+        if node.array is not None:
+            edits = at.changes.chunks.get(node.id)
+            tables = [base_table(clash.path)] if node.array.manifests else []
+            table = ChunkTable.merge([*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(0)])
+            inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
+            table = table.take(inside).stored()
+            if len(table):
+                out.chunks[node.id] = ChunkEdits(node.path, table.ndim, (table,))
+            node = replace(node, array=replace(node.array, manifests=()))
         nodes.append(node)
     for node in nodes:
         out.nodes[node.path] = node
@@ -201,7 +214,7 @@ def _take_chunks(
     paths = {node.id: path for path, node in out.nodes.items() if node is not None}
     paths = _paths(at.ground, at.changes.chunks.keys() - paths.keys()) | paths
     for id_, edits in at.changes.chunks.items():
-        if id_ not in paths or id_ in out.deleted or (Did.WROTE, id_) in undone:
+        if id_ not in paths or id_ in out.deleted or id_ in out.chunks or (Did.WROTE, id_) in undone:
             continue
         table = edits.table()
         path = paths[id_]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 
 import numpy as np
 
@@ -25,21 +26,15 @@ class Layers:
     """References of one array, deletions included, and the generation in which each was set last."""
 
     parts: list[tuple[ChunkTable, I64]] = field(default_factory=list)
+    #: Not looked at yet: most sessions commit after one merge, and nobody ever asks.
+    fresh: list[tuple[ChunkTable, int]] = field(default_factory=list)
 
     def add(self, table: ChunkTable, generation: int) -> None:
-        self.parts.append((table, np.full(len(table), generation, np.int64)))
-        while len(self.parts) > 1 and len(self.parts[-2][0]) <= 2 * len(self.parts[-1][0]):
-            (late, late_at), (early, early_at) = self.parts.pop(), self.parts.pop()
-            both = ChunkTable.merge([early, late])
-            at = np.empty(len(both), np.int64)
-            for part, generations in ((early, early_at), (late, late_at)):
-                rows = part.find_many(both.index)
-                known = rows >= 0
-                at[known] = generations[rows[known]]
-            self.parts.append((both, at))
+        self.fresh.append((table, generation))
 
     def differing(self, table: ChunkTable, since: int) -> U32:
         """Coordinates (k, ndim) at which another reference than the table's was set in ``since`` or later."""
+        self._arrange()
         wrong = np.zeros(len(table), np.bool_)
         open_ = np.ones(len(table), np.bool_)
         for part, generations in reversed(self.parts):
@@ -49,6 +44,23 @@ class Layers:
             here = here[generations[rows[here]] >= since]
             wrong[here] = ~table.same(here, part, rows[here])
         return table.index[wrong]
+
+    def _arrange(self) -> None:
+        parts = self.parts
+        for generation, group in groupby(self.fresh, itemgetter(1)):
+            together = ChunkTable.merge(list(map(itemgetter(0), group)))
+            parts.append((together, np.full(len(together), generation, np.int64)))
+            while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
+                parts[-2:] = [_joined(*parts[-2:])]
+        self.fresh.clear()
+
+
+def _joined(early: tuple[ChunkTable, I64], late: tuple[ChunkTable, I64]) -> tuple[ChunkTable, I64]:
+    both = ChunkTable.merge([early[0], late[0]])
+    at = np.empty(len(both), np.int64)
+    for table, generations in (early, late):
+        at[both.find_many(table.index)] = generations
+    return both, at
 
 
 @dataclass(slots=True)

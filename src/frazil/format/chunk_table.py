@@ -407,7 +407,7 @@ class ChunkTable:
         present = self.kind != ChunkKind.ABSENT
         return self if present.all() else self.take(present)
 
-    def identical(self, other: ChunkTable) -> bool:
+    def equals(self, other: ChunkTable) -> bool:
         """Whether the other is made of equal columns; equal references to other rows of them do not count."""
 
         def columns(table: ChunkTable) -> list[Any]:

@@ -108,9 +108,10 @@ def id_matrix(ids: list[bytes], size: int = OBJECT_ID_BYTES) -> NDArray[np.uint8
 def id_list(ids: NDArray[np.uint8]) -> list[bytes]:
     """The rows of a matrix of ids, each as bytes."""
     rows, size = ids.shape
-    data = np.ascontiguousarray(ids).tobytes()
-    starts = range(0, rows * size, size)
-    return list(map(data.__getitem__, map(slice, starts, range(size, rows * size + size, size))))
+    if not size:
+        return [b""] * rows
+    items: list[bytes] = np.ascontiguousarray(ids).view(f"V{size}")[:, 0].tolist()
+    return items
 
 
 def id_keys(ids: NDArray[np.uint8]) -> NDArray[Any]:

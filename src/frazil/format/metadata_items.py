@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.columns import Ragged
 from frazil.format.envelope import reading
@@ -59,8 +60,14 @@ class MetadataColumn:
             wrong = next(name for row in rows for name in row if not isinstance(name, str))
             raise TypeError(f"metadata: expected names that are text, found {wrong!r}")
         dumps = _DUMPERS[spec_version]
-        items = [item for row in rows for item in sorted(row.items())]
-        names = Ragged.of_text([name for name, _ in items])
+        try:
+            items = [item for row in rows for item in sorted(row.items())]
+            names = Ragged.of_text([name for name, _ in items])
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InvalidInputError(
+                f"names of metadata: expected text that UTF-8 can encode, found {error}",
+                ErrorKind.BAD_METADATA,
+            ) from None
         values = Ragged.of_bytes([dumps(value) for _, value in items])
         return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
 

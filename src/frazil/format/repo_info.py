@@ -85,6 +85,13 @@ class RepoInfo:
     disabled_flags: frozenset[int] = field(default_factory=frozenset)
     extra: bytes | None = None
 
+    @property
+    def table(self) -> SnapshotTable:
+        """All snapshots, for upkeep; ``InternalError`` where nobody has listed them."""
+        if not isinstance(self.snapshots, SnapshotTable):
+            raise InternalError("only some snapshots are known here: `Context.whole` reads them all")
+        return self.snapshots
+
     def recorded(self, entry: OpsEntry, *, backup: str, keep: int) -> RepoInfo:
         """With one more ops log entry on top.
 
@@ -132,9 +139,7 @@ def new_repo_info(
 
 def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     """The file. ``InternalError`` if a branch or tag names a snapshot that is not listed."""
-    snapshots = info.snapshots
-    if not isinstance(snapshots, SnapshotTable):
-        raise InternalError("only a repository of spec version 2 has a repo info file")
+    snapshots = info.table
     optional = {
         _BEFORE: info.repo_before_updates is not None,
         _CONFIG: info.config is not None,

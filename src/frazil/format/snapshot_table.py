@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -177,6 +178,10 @@ class SnapshotTable:
         parents, place = np.unique(self._parents[rows], return_inverse=True)
         ids = [*id_list(self._ids[parents[parents >= 0]]), None]
         numbers = (place - np.count_nonzero(parents < 0)).tolist()
+        pruned = self._pruned.take(rows)
+        logs: Iterable[tuple[bytes, ...]] = repeat(())
+        if pruned.lengths.any():
+            logs = map(tuple, map(np.ndarray.tolist, map(pruned.row, range(len(rows)))))
         with reading(self._source):
             return map(
                 SnapshotEntry,
@@ -185,7 +190,7 @@ class SnapshotTable:
                 self._flushed[rows].tolist(),
                 messages.texts(),
                 metadata.load_all(),
-                map(tuple, map(np.ndarray.tolist, map(self._pruned.row, rows.tolist()))),
+                logs,
             )
 
     def id_of(self, row: int) -> bytes:

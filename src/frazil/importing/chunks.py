@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.format.keys import CHUNKS, chunk_key
+from frazil.format.columns import U8
+from frazil.format.ids import ids_to_text
+from frazil.format.keys import CHUNKS
 from frazil.importing.source import Source, in_parallel
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.addresses import address_of
 from frazil.storage.base import Storage
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkFiles:
+    """The chunk files that a repository needs: new ids, uint8 (n, 12), and the names of their old files."""
+
+    ids: U8
+    old: list[str]
+
+    def __len__(self) -> int:
+        return len(self.old)
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How much was copied now, and the old ids of files that are not there."""
+    """How much was copied now, and the old names of files that are not there."""
 
     files: int
     size: int
-    missing: tuple[bytes, ...]
+    missing: tuple[str, ...]
 
 
 def container_of(source: Source) -> VirtualChunkContainer:
@@ -34,33 +46,34 @@ def container_of(source: Source) -> VirtualChunkContainer:
     return VirtualChunkContainer(*address)
 
 
-def copy_chunks(source: Source, target: Storage, chunks: Mapping[bytes, bytes]) -> Copied:
-    """Copy chunk files, new ids to old ones, side by side; what is there already is not copied again."""
+def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
+    """Copy chunk files, side by side; what is there already is not copied again."""
     there = {found.key: found.size for found in target.list(CHUNKS)}
+    folder = source.layout.chunks
 
-    def copy(pair: tuple[bytes, bytes]) -> int | None:
-        key = chunk_key(pair[0])
+    def copy(pair: tuple[str, str]) -> int | None:
+        new, old = (f"{CHUNKS}/{pair[0]}", f"{folder}/{pair[1]}")
         try:
-            if key in there:
-                known = source.storage.head(source.chunk_key(pair[1]))
-                if known is not None and known.size == there[key]:
+            if new in there:
+                known = source.storage.head(old)
+                if known is not None and known.size == there[new]:
                     return 0
-            data = source.storage.get(source.chunk_key(pair[1]))
+            data = source.storage.get(old)
         except StorageError as error:
             if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 return None
             raise
-        target.put(key, data)
+        target.put(new, data)
         return len(memoryview(data))
 
-    pairs = sorted(chunks.items())
-    sizes = in_parallel(copy, pairs)
-    missing = tuple(old for (_, old), size in zip(pairs, sizes, strict=True) if size is None)
-    done = [size for size in sizes if size]
+    sizes = in_parallel(copy, zip(ids_to_text(chunks.ids), chunks.old, strict=True))
+    missing = tuple(old for old, size in zip(chunks.old, sizes, strict=True) if size is None)
+    done = list(filter(None, sizes))
     return Copied(len(done), sum(done), missing)
 
 
-def missing_chunks(source: Source, chunks: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
-    """The old ids of chunk files that are not there."""
-    there = {found.key for found in source.storage.list(source.layout.chunks)}
-    return tuple(old for old in sorted(chunks.values()) if source.chunk_key(old) not in there)
+def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
+    """The old names of chunk files that are not there."""
+    folder = source.layout.chunks
+    there = {found.key.removeprefix(f"{folder}/") for found in source.storage.list(folder)}
+    return tuple(sorted(set(chunks.old) - there))

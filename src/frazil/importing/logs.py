@@ -6,21 +6,21 @@ references by what they say. What a commit wrote again with the same content is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.chunk_table import ChunkKind, ChunkTable
-from frazil.format.columns import U32, Ragged, intern, row_keys
+from frazil.format.columns import U32, intern, row_keys
 from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix
 from frazil.format.older.values import NodeId, OldLog
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 
-#: Node id to all references of an array in one version.
-Tables = Callable[[bytes], ChunkTable | None]
+#: A node's id and the ids of its manifests, to the references in them.
+Tables = Callable[[bytes, Sequence[bytes]], ChunkTable | None]
 
 
 def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> TransactionLog:
@@ -44,9 +44,7 @@ def translated(old: OldLog, id_: bytes, before: NodeTable, after: NodeTable) -> 
     )
 
 
-def worked_out(
-    id_: bytes, before: NodeTable, after: NodeTable, old_tables: Tables, new_tables: Tables
-) -> TransactionLog:
+def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) -> TransactionLog:
     """The log of a commit that led from ``before`` to ``after``."""
     old, new = _kinds(before), _kinds(after)
     added, gone = new.keys() - old.keys(), old.keys() - new.keys()
@@ -57,9 +55,9 @@ def worked_out(
     manifests_before, manifests_after = _manifests(before), _manifests(after)
     chunks = {
         node: changed
-        for node, is_array in new.items()
-        if is_array and manifests_after[node] != manifests_before.get(node)
-        if len(changed := changed_chunks(old_tables(node) if node in old else None, new_tables(node)))
+        for node, used in manifests_after.items()
+        if used != (known := manifests_before.get(node, []))
+        if len(changed := changed_chunks(tables(node, known), tables(node, used)))
     }
     return TransactionLog(
         id_,
@@ -137,12 +135,10 @@ def _ranks(nodes: NodeTable) -> dict[bytes, int]:
     return dict(zip(id_list(nodes.ids), nodes.array_length.lengths.tolist(), strict=True))
 
 
-def _manifests(nodes: NodeTable) -> dict[bytes, bytes]:
-    """Node id to the ids of its manifests, joined."""
-    rows: Ragged = nodes.manifests
-    return dict(
-        zip(id_list(nodes.ids), map(np.ndarray.tobytes, map(rows.row, range(len(rows)))), strict=True)
-    )
+def _manifests(nodes: NodeTable) -> dict[bytes, list[bytes]]:
+    """Node id to the ids of its manifests."""
+    rows = nodes.manifests
+    return dict(zip(id_list(nodes.ids), map(np.ndarray.tolist, map(rows.row, range(len(rows)))), strict=True))
 
 
 def _bytes(ids: Iterable[NodeId]) -> list[bytes]:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
-from frazil.format.columns import U32, Ragged
-from frazil.format.ids import id_list, id_to_text
+from frazil.format.columns import U8, U32, Ragged
+from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_to_text, ids_to_text
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
 from frazil.format.older.values import OldManifest
 from frazil.importing.containers import url_prefixes
@@ -40,14 +40,16 @@ class Converted:
 class Conversion:
     """What became of one old manifest.
 
-    ``chunks`` maps the new ids of the chunk files that it refers to, to the old ones. ``prefixes`` says where
+    ``chunks`` are the ids of the chunk files that it refers to, uint8 (n, 12), each once, and ``chunk_names``
+    the draft's ids behind them. ``prefixes`` says where
     its virtual chunks are. ``unused`` counts references that were left behind, ``cut`` those that were cut at
     the end of their objects.
     """
 
     converted: tuple[Converted, ...]
     files: tuple[bytes, ...]
-    chunks: Mapping[bytes, bytes]
+    chunks: U8
+    chunk_names: Mapping[bytes, bytes]
     prefixes: frozenset[str]
     unused: int
     cut: int
@@ -78,14 +80,13 @@ def convert(
         used += len(table)
         for id_ in new:
             variants[sorted(ranks[id_]).index(rank)][id_] = table.prune()
-    chunks: dict[bytes, bytes] = {}
+    chunks = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
     prefixes: set[str] = set()
     converted, files = [], []
     for number, tables in enumerate(filter(None, variants)):
         arrays = {}
         for id_, table in tables.items():
-            own = id_list(table.chunk_ids)
-            chunks.update(zip(own, map(old.chunk_names.get, own, own), strict=True))
+            chunks.append(table.chunk_ids)
             prefixes |= url_prefixes(table.foreign.locations.texts())
             if sizes is not None:
                 table, number_cut = cut_at_the_end(table, sizes)
@@ -98,7 +99,16 @@ def convert(
         count = sum(map(len, arrays.values()))
         converted.append(Converted(manifest.id, len(file), count, bounds))
     unused = sum(map(len, old.tables.values())) - used
-    return Conversion(tuple(converted), tuple(files), chunks, frozenset(prefixes), unused, cut)
+    ids_of_chunks = distinct_ids(chunks)
+    return Conversion(
+        tuple(converted), tuple(files), ids_of_chunks, old.chunk_names, frozenset(prefixes), unused, cut
+    )
+
+
+def distinct_ids(parts: Sequence[U8]) -> U8:
+    """Each of many ids once, sorted."""
+    keys = np.ascontiguousarray(np.concatenate(parts)).view(f"V{OBJECT_ID_BYTES}").reshape(-1)
+    return np.unique(keys).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
 
 
 def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
@@ -113,11 +123,18 @@ def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
     return replace(table, length=length), int(np.count_nonzero(long))
 
 
+def old_names(ids: U8, names: Mapping[bytes, bytes]) -> list[str]:
+    """The old file names of chunks."""
+    if not names:
+        return ids_to_text(ids)
+    return [id_to_text(names.get(id_, id_)) for id_ in id_list(ids)]
+
+
 def as_virtual(table: ChunkTable, prefix: str, names: Mapping[bytes, bytes]) -> ChunkTable:
     """The same references with chunk files as virtual objects below ``prefix``."""
     native = table.kind == ChunkKind.NATIVE
-    own = id_list(table.chunk_ids)
-    urls = [prefix + id_to_text(names.get(id_, id_)) for id_ in own]
+    own = old_names(table.chunk_ids, names)
+    urls = list(map(prefix.__add__, own))
     foreign = ForeignObjects.concat(
         [
             table.foreign,

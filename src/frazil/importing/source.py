@@ -89,9 +89,6 @@ class Source:
             raise
         return load_config(data)
 
-    def chunk_key(self, id_: bytes) -> str:
-        return f"{self.layout.chunks}/{id_to_text(id_)}"
-
     @cached_property
     def snapshot_files(self) -> dict[str, str]:
         """Id, as text, to key."""

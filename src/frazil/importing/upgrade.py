@@ -9,7 +9,7 @@ that are not there yet, and creates ``repo`` if nobody has. An import of what wa
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import filterfalse
@@ -27,14 +27,13 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.chunk_table import ChunkTable
-from frazil.format.ids import id_list, id_matrix, id_to_text
+from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_matrix, id_to_text, ids_to_text
 from frazil.format.keys import (
     CHUNKS,
     MANIFESTS,
     REPO,
     SNAPSHOTS,
     TRANSACTIONS,
-    chunk_key,
     manifest_key,
     snapshot_key,
     transaction_key,
@@ -43,12 +42,12 @@ from frazil.format.older.generations import DRAFT
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
-from frazil.importing.chunks import container_of, copy_chunks, missing_chunks
+from frazil.importing.chunks import ChunkFiles, container_of, copy_chunks, missing_chunks
 from frazil.importing.containers import merged_prefixes, new_config
 from frazil.importing.history import History, Users, Version, read_history
 from frazil.importing.ids import NewIds
 from frazil.importing.logs import translated, worked_out
-from frazil.importing.manifests import Conversion, Converted, Sizes, convert
+from frazil.importing.manifests import Conversion, Converted, Sizes, convert, distinct_ids, old_names
 from frazil.importing.nodes import new_nodes
 from frazil.importing.record import new_info
 from frazil.importing.report import ImportReport
@@ -69,6 +68,8 @@ Chunks = Literal["auto", "copy", "reference"]
 _LEVEL = 3
 #: So many snapshots are kept decoded; a child mostly follows its parent.
 _KEPT_NODES = 4
+#: So many of the chunk files that are not there are named.
+_NAMED = 10
 _OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
 
 
@@ -141,8 +142,12 @@ class _Manifests:
     def converted(self) -> dict[bytes, tuple[Converted, ...]]:
         return {id_: each.converted for id_, each in self.conversions.items()}
 
-    def chunks(self) -> dict[bytes, bytes]:
-        return {new: old for each in self.conversions.values() for new, old in each.chunks.items()}
+    def chunks(self) -> ChunkFiles:
+        """The chunk files that all of them need."""
+        every = self.conversions.values()
+        ids = distinct_ids([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(each.chunks for each in every)])
+        names = {new: old for each in every for new, old in each.chunk_names.items()}
+        return ChunkFiles(ids, old_names(ids, names))
 
 
 class _Job:
@@ -177,6 +182,7 @@ class _Job:
         self.assets = Assets(target, CacheLimits())
         self._nodes: OrderedDict[bytes, NodeTable] = OrderedDict()
         self._manifests: dict[bytes, tuple[Converted, ...]] = {}
+        self._files: dict[bytes, Converted] = {}
 
     def run(self) -> ImportReport:
         """Write everything."""
@@ -185,6 +191,7 @@ class _Job:
         new_config(self.settings, (), (), None)  # better told now than at the end
         manifests = self._convert()
         self._manifests = manifests.converted()
+        self._files = {file.id: file for each in self._manifests.values() for file in each}
         report = self._chunks(self._report(manifests), manifests)
         with putting(self.target) as puts:
             for version in self.history.versions.values():
@@ -243,16 +250,17 @@ class _Job:
     def _chunks(self, report: ImportReport, manifests: _Manifests) -> ImportReport:
         """Bring the chunk files where the new repository looks for them."""
         chunks = manifests.chunks()
+        report = replace(report, chunk_files=len(chunks))
         if self.own_chunks or self.container is not None:
-            missing: Iterable[bytes] = missing_chunks(self.source, chunks)
+            missing = missing_chunks(self.source, chunks)
         else:
             if not self.in_place:
-                _require_known(self.target, map(chunk_key, chunks), CHUNKS)
+                known = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
+                _require_known(self.target, known, CHUNKS)
             copied = copy_chunks(self.source, self.target, chunks)
             report = replace(report, chunks_copied=copied.files, bytes_copied=copied.size)
             missing = copied.missing
-        lost = tuple(f"chunk file {id_to_text(id_)}: it is not there" for id_ in missing)
-        return replace(report, left_out=(*report.left_out, *lost))
+        return replace(report, left_out=(*report.left_out, *_lost(missing)))
 
     def _report(self, manifests: _Manifests) -> ImportReport:
         versions = self.history.versions.values()
@@ -279,7 +287,6 @@ class _Job:
             groups=len(set().union(*(version.summary.groups for version in versions))),
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
-            chunk_files=len(manifests.chunks()),
             left_out=(*self.history.left_out, *lost, *unused, *cut),
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
@@ -287,9 +294,7 @@ class _Job:
     def _write(self, version: Version, puts: Puts) -> None:
         """The snapshot's file and its transaction log."""
         nodes = self._nodes_of(version.old_id)
-        files = [file for each in self._manifests.values() for file in each]
-        used = {file.id: file for file in files}
-        wanted = [used[id_] for id_ in id_list(nodes.manifest_ids())]
+        wanted = [self._files[id_] for id_ in id_list(nodes.manifest_ids())]
         snapshot = Snapshot(
             version.id,
             version.flushed_at,
@@ -303,21 +308,13 @@ class _Job:
             ),
         )
         puts.put(snapshot_key(version.id), partial(encode_snapshot, snapshot, level=_LEVEL))
-        if version.old_parent is None:
-            before = NodeTable.from_nodes([])
-            log = worked_out(
-                version.id, before, nodes, partial(self._table, before), partial(self._table, nodes)
-            )
+        parent = version.old_parent
+        before = NodeTable.from_nodes([]) if parent is None else self._nodes_of(parent)
+        old = None if parent is None else self.source.log(version.old_id)
+        if old is None:
+            log = worked_out(version.id, before, nodes, self._table)
         else:
-            before = self._nodes_of(version.old_parent)
-            old = self.source.log(version.old_id)
-            log = (
-                worked_out(
-                    version.id, before, nodes, partial(self._table, before), partial(self._table, nodes)
-                )
-                if old is None
-                else translated(old, version.id, before, nodes)
-            )
+            log = translated(old, version.id, before, nodes)
         puts.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
 
     def _nodes_of(self, old_id: bytes) -> NodeTable:
@@ -330,14 +327,17 @@ class _Job:
             self._nodes.popitem(last=False)
         return known
 
-    def _table(self, nodes: NodeTable, id_: bytes) -> ChunkTable | None:
-        """All references of an array in one version; None if it has none."""
-        row = int(np.flatnonzero((nodes.ids == np.frombuffer(id_, np.uint8)).all(axis=1))[0])
-        array = nodes.node(row).array
-        tables = [
-            self.assets.manifest(ref.id).arrays[id_] for ref in (() if array is None else array.manifests)
-        ]
+    def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
+        """The references of an array in these manifests; None if there are none."""
+        tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
         return ChunkTable.merge(tables) if tables else None
+
+
+def _lost(chunks: tuple[str, ...]) -> list[str]:
+    if not chunks:
+        return []
+    more = f" and {len(chunks) - _NAMED} more" if len(chunks) > _NAMED else ""
+    return [f"chunk files {', '.join(chunks[:_NAMED])}{more}: they are not there"]
 
 
 def _source(storage: Storage) -> Source:

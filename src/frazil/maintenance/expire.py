@@ -10,6 +10,7 @@ changes; the files of what went are garbage, and collected as such.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.collapse import Onto, collapse
+from frazil.repository.in_use import newest_update
 from frazil.repository.mutations import MAIN, require_online
 from frazil.repository.update import Changed
 
@@ -43,7 +45,7 @@ class Expired:
 
 def expire(info: RepoInfo, what: Expiry) -> Expired:
     """Pure: the repo info after an expiration."""
-    table = info.snapshots
+    table = info.table
     old = (table.flushed_at() < what.older_than) & (table.parents() >= 0)
     branches = _left(info.branches, info, old) if what.branches else info.branches
     if MAIN in info.branches:
@@ -61,7 +63,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
     return Expired(left, table.ids()[~keep])
 
 
-def _left(refs: dict[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
+def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
     """The refs that do not end in an old snapshot."""
     rows = info.snapshots.find_many(id_matrix(list(refs.values())))
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
@@ -72,14 +74,14 @@ class Expiring:
 
     def __init__(self, what: Expiry) -> None:
         self._what = what
-        self._made: list[Expired] = []
+        self._made: dict[int, Expired] = {}
 
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         done = expire(info, self._what)
-        self._made.append(done)
+        self._made[now] = done
         return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def ids(self, after: RepoInfo) -> U8:
         """What went in the attempt that led to ``after``."""
-        return next(done.ids for done in reversed(self._made) if done.info.snapshots is after.snapshots)
+        return self._made[newest_update(after)].ids

@@ -17,6 +17,7 @@ Ages are by the storage's clock: that of a file's last modification.
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -33,11 +34,15 @@ from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
 from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
+from frazil.repository.clock import now_us
 from frazil.repository.context import Context
+from frazil.repository.in_use import announce, forget_old, newest_update, oldest_in_use
 from frazil.repository.mutations import require_online
 from frazil.repository.update import Changed
 from frazil.repository.values import GCSummary
 from frazil.storage.base import Storage
+
+_log = logging.getLogger(__name__)
 
 
 def _no_ids() -> U8:
@@ -82,18 +87,19 @@ def old_files(storage: Storage, what: Collection) -> Old:
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
     """The repo info without the versions that no ref leads to and whose files are in ``old``."""
-    return replace(info, snapshots=collapse(info.snapshots, _living(info, old), Onto.NEXT))
+    return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
-    table = info.snapshots
-    return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
+    table = info.table
+    first = (table.parents() < 0) & (info.spec_version > 1)
+    return referred(info) | ~among(table.ids(), old) | first
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    return info.snapshots.reachable(info.snapshots.find_many(tips))
+    return info.table.reachable(info.table.find_many(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
@@ -130,34 +136,71 @@ class Collecting:
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         after = without_dead(info, self.old.snapshots.ids)
-        if not among(after.snapshots.ids(), self.live.snapshots).all():
+        if not among(after.table.ids(), self.live.snapshots).all():
             raise _Outdated("commits came while garbage was looked for")
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
 
 
-def collect(context: Context, what: Collection, dry_run: bool) -> GCSummary:
-    """All steps."""
+def collect(context: Context, what: Collection) -> GCSummary:
+    """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
     storage = context.storage
     require_online(context.repo_info())
+    record, ahead = announce(storage, what.older_than)
+    try:
+        now = now_us() + ahead
+        what = replace(what, older_than=_spared(storage, what.older_than + ahead, now))
+        forget_old(storage, now)
+        old = old_files(storage, what)
+        after, live, ran_at = _edited(context, what, old)
+    except BaseException:
+        storage.delete([record.key])  # nothing was deleted
+        raise
+    record = record.put(storage, older_than=what.older_than, ran_at=ran_at)
+    try:
+        phases = garbage(after, old, live)
+        return _summary(phases, _swept(storage, phases, what.patience, now))
+    finally:
+        record.put(storage, done=True)
+
+
+def look(context: Context, what: Collection) -> GCSummary:
+    """What ``collect`` would delete. Writes nothing."""
+    storage = context.storage
+    require_online(context.repo_info())
+    what = replace(what, older_than=_spared(storage, what.older_than, now_us()))
     old = old_files(storage, what)
+    info = context.whole()
+    live = needed(storage, info, old, Live(), what.bounds)
+    phases = garbage(without_dead(info, old.snapshots.ids), old, live)
+    return _summary(
+        phases, {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
+    )
+
+
+def _spared(storage: Storage, older_than: int, now: int) -> int:
+    """A limit that spares what sessions with forks have written."""
+    since = oldest_in_use(storage, now)
+    if since is None or since >= older_than:
+        return older_than
+    _log.info("a session with forks is at work: only files older than it are collected")
+    return since
+
+
+def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Live, int]:
+    """Steps 2 to 4: the repo info without the dead, what lives, and the time of the entry in the ops log."""
     live = Live()
     while True:
-        live = needed(storage, context.repo_info(), old, live, what.bounds)
+        live = needed(context.storage, context.whole(), old, live, what.bounds)
         try:
-            if dry_run:
-                after = without_dead(context.repo_info(), old.snapshots.ids)
-            else:
-                after = context.update(Collecting(old, live))
-            break
+            after = context.update_whole(Collecting(old, live))
         except _Outdated:
             continue
-    phases = garbage(after, old, live)
-    return _summary(phases, dict(_planned(phases)) if dry_run else _swept(storage, phases, what.patience))
+        return after, live, newest_update(after)
 
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     """What to delete, kind by kind, in this order."""
-    table = after.snapshots
+    table = after.table
     logs = distinct(
         [table.ids(), np.ascontiguousarray(table.pruned().compact().values).view(np.uint8).reshape(-1, 12)]
     )
@@ -170,16 +213,15 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     return {name: files.take(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
 
 
-def _planned(phases: dict[str, Listed]) -> list[tuple[str, Swept]]:
-    return [(name, Swept(len(files), int(files.sizes.sum()))) for name, files in phases.items()]
-
-
-def _swept(storage: Storage, phases: dict[str, Listed], patience: Patience) -> dict[str, Swept]:
-    """Step 5: as far as the first kind of which not all could be deleted."""
+def _swept(storage: Storage, phases: dict[str, Listed], patience: Patience, now: int) -> dict[str, Swept]:
+    """Step 5: as far as the first kind of which not all could be deleted. Spares what sessions have written
+    that took a lease since.
+    """
     sweeper = Sweeper(storage, patience)
     done: dict[str, Swept] = {}
     for name, files in phases.items():
-        done[name] = sweeper.sweep(files)
+        since = oldest_in_use(storage, now)
+        done[name] = sweeper.sweep(files if since is None else files.take(files.modified < since))
         if done[name].failed:
             break
     return done

@@ -62,6 +62,11 @@ class Kept[T]:
                 del self._making[job]
         return value
 
+    def drop(self, key: bytes) -> None:
+        with self._lock:
+            _, weight = self._values.pop(key, (None, 0))
+            self._total -= weight
+
     def keep(self, key: bytes, value: T, weight: int) -> None:
         with self._lock:
             if key not in self._values:
@@ -104,6 +109,10 @@ class Assets:
             return snapshot, len(snapshot.nodes) + 1
 
         return self._snapshots.get(id_, fetch)
+
+    def forget_snapshot(self, id_: bytes) -> None:
+        """Read it again the next time: expiration in spec version 1 has written to its file."""
+        self._snapshots.drop(id_)
 
     def manifest(self, id_: bytes) -> Manifest:
         def fetch() -> tuple[Manifest, int]:

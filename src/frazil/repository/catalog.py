@@ -36,11 +36,17 @@ class Catalog(Protocol):
     def repo_info(self) -> RepoInfo:
         """As it is now."""
 
+    def whole(self) -> RepoInfo:
+        """As it is now, with a table of all snapshots."""
+
     def begin(self) -> Begun:
         """The first attempt of an update."""
 
     def update(self, change: Change, settings: Effective, begun: Begun | None) -> RepoInfo:
         """Change it; what it is then. See ``repository.update``."""
+
+    def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
+        """``update`` for a change that needs the table of all snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,9 @@ class CatalogV2:
 
     def repo_info(self) -> RepoInfo:
         return read_repo_info(self.storage, self.assets.last_seen)[0]
+
+    def whole(self) -> RepoInfo:
+        return self.repo_info()
 
     def begin(self) -> Attempt:
         return begin(self.storage, self.assets.last_seen)
@@ -67,6 +76,9 @@ class CatalogV2:
             last_seen=self.assets.last_seen,
             begun=begun if isinstance(begun, Attempt) else None,
         )
+
+    def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
+        return self.update(change, settings, None)
 
 
 def policy_of(settings: Effective) -> RetryPolicy:

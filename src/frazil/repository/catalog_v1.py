@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
@@ -37,6 +37,7 @@ from frazil.repository.effective import Effective
 from frazil.repository.refs_v1 import DeletedTags, RefKind, Refs, encode_ref, read_ref, ref_key, tombstone_key
 from frazil.repository.snapshots_v1 import SnapshotsV1
 from frazil.repository.update import Change, Changed
+from frazil.repository.whole_v1 import carry_out, whole_v1
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Refused, Storage, Stored, Version
 
 _MARK_BYTES: Final = 4
@@ -136,6 +137,17 @@ class CatalogV1:
             metadata={},
             ops=OpsLog.of([]),
         )
+
+    def whole(self) -> RepoInfo:
+        return whole_v1(self.storage, self.repo_info())
+
+    def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
+        before = self.whole()
+        changed = change(before, now_us())
+        carry_out(self.assets, before, changed.info, settings.compression_level)
+        self.snapshots = SnapshotsV1(self.assets)
+        # The entry is in no file, but tells the change which of its attempts it was.
+        return replace(changed.info, ops=OpsLog.of([changed.entry]))
 
     def begin(self) -> BegunV1:
         return BegunV1(self.repo_info())
@@ -303,7 +315,6 @@ _WRITES: Final[dict[UpdateKind, Callable[[CatalogV1, RepoInfo, Changed], _Write]
     UpdateKind.TAG_DELETED: _delete_tag,
     UpdateKind.CONFIG_CHANGED: _change_config,
     UpdateKind.NEW_DETACHED_SNAPSHOT: _nothing,
-    UpdateKind.GC_RAN: _nothing,
 }
 
 

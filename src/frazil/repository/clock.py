@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from operator import methodcaller
+from typing import Final
+
+import numpy as np
 
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
+
+_LAST_US: Final = 250_000_000_000_000_000  # of the year 9892: numpy knows later times than datetime
+_in_utc: Callable[[datetime], datetime] = methodcaller("replace", tzinfo=UTC)
 
 
 def now_us() -> int:
@@ -30,6 +38,13 @@ def to_datetime(us: int) -> datetime:
     """
     seconds, rest = divmod(us, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+
+
+def to_datetimes(us: Sequence[int]) -> list[datetime]:
+    """``to_datetime`` for many: histories are long."""
+    if not us or max(us) > _LAST_US:
+        return list(map(to_datetime, us))
+    return list(map(_in_utc, np.array(us, "datetime64[us]").tolist()))
 
 
 def from_datetime(when: datetime, name: str = "time") -> int:

@@ -36,6 +36,7 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
+from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     new_snapshot,
     require_flag,
@@ -83,13 +84,17 @@ class Attempts:
 
     def find(self, update: _Update) -> tuple[Written, ...] | None:
         known = self._kept.get(update.node.id)
-        if known is None or known.made_of != update.made_of or not known.edits.identical(update.edits):
+        if known is None or known.made_of != update.made_of or not known.edits.equals(update.edits):
             return None
         return known.written
 
     def add(self, update: _Update, written: Iterable[Written]) -> None:
         """Something that is on its way; ``keep`` says that it has arrived."""
         self._new[update.node.id] = _Kept(update.made_of, update.edits, tuple(written))
+
+    def forget(self) -> None:
+        """It may have been taken for garbage."""
+        self._kept = {}
 
     def keep(self) -> None:
         self._kept |= self._new
@@ -107,11 +112,15 @@ class Ending:
     replaces: bool = False
     #: Without changes there is nothing to do, unless told so.
     needs_changes: bool = True
+    #: Every manifest is written anew, as the configuration splits them now.
+    rewrites: bool = False
 
 
 COMMIT: Final = Ending("commit")
 AMEND: Final = Ending("amend", replaces=True)
 FLUSH: Final = Ending("flush", moves_branch=False, needs_changes=False)
+REWRITE: Final = Ending("rewrite", needs_changes=False, rewrites=True)
+REWRITE_AMEND: Final = Ending("rewrite", replaces=True, needs_changes=False, rewrites=True)
 
 
 def end_session(
@@ -123,25 +132,74 @@ def end_session(
     message: str,
     metadata: dict[str, Any],
     flush: Callable[[], None],
+    relied: Relied,
     attempts: Attempts | None = None,
 ) -> bytes:
     """Make ``changes``, made on ``parent``, a version as ``ending`` says; the new snapshot's id.
 
-    ``flush`` makes the chunks of the changes durable; ``attempts`` are earlier ones. Raises ``ConflictError``
-    with both parents if the branch has moved, and then wrote nothing that anybody sees; ``SessionStateError``
+    ``flush`` makes the chunks of the changes durable; ``relied`` tells garbage collections that may have met
+    them from others; ``attempts`` are earlier ones. Raises ``ConflictError`` with both parents if the branch
+    has moved, and then wrote nothing that anybody sees; ``SessionStateError``
     (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``).
     """
+    while True:
+        try:
+            return _attempt(
+                context,
+                ending,
+                branch,
+                parent,
+                changes,
+                message,
+                metadata,
+                flush,
+                relied,
+                attempts or Attempts(),
+            )
+        except CollectedMeanwhile:
+            continue  # its files may have been taken
+
+
+def _attempt(
+    context: Context,
+    ending: Ending,
+    branch: str | None,
+    parent: Snapshot,
+    changes: ChangeSet,
+    message: str,
+    metadata: dict[str, Any],
+    flush: Callable[[], None],
+    relied: Relied,
+    attempts: Attempts,
+) -> bytes:
     begun = context.begin()
+
+    def files() -> U8:
+        flush()
+        return changes.chunk_files()
+
+    if not is_uncollected(context.storage, begun.info, relied, files):
+        attempts.forget()
     branch = branch if ending.moves_branch else None
+    if ending.replaces:
+        _require_not_first(begun.info, parent.id)
     _require_possible(begun.info, branch, parent.id, changes)
     before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
     amended = _amended(context, before, changes) if ending.replaces else None
-    attempts = attempts or Attempts()
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
         snapshot, written = write_version(
-            context, puts, begun.info, parent, changes, message, metadata, attempts, amended
+            context,
+            puts,
+            begun.info,
+            parent,
+            changes,
+            message,
+            metadata,
+            attempts,
+            amended,
+            rewrites=ending.rewrites,
         )
     attempts.keep()
     entry = SnapshotEntry(
@@ -152,7 +210,8 @@ def end_session(
         metadata,
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
-    context.update(new_snapshot(entry, branch, parent.id, needs_flag(changes)), begun)
+    change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
+    context.update(before_collections(change, begun.info), begun)
     context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():
         context.assets.keep_manifest(manifest)
@@ -173,13 +232,17 @@ def needs_flag(changes: ChangeSet) -> Flag | None:
     return MOVE_NODE if changes.moves else None
 
 
-def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
-    """The log of the commit that is to be replaced."""
-    if before.parent is None:
+def _require_not_first(info: RepoInfo, id_: bytes) -> None:
+    row = info.snapshots.find(id_)
+    if row >= 0 and info.snapshots.entry(row).parent is None:
         raise SessionStateError(
             "the first commit of a repository cannot be amended: make a new commit",
             ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
         )
+
+
+def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
+    """The log of the commit that is to be replaced."""
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
         raise SessionStateError(
@@ -200,12 +263,14 @@ def write_version(
     metadata: dict[str, Any],
     attempts: Attempts,
     amended: TransactionLog | None = None,
+    *,
+    rewrites: bool = False,
 ) -> tuple[Snapshot, list[Written]]:
     """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
     added.
     """
     id_ = new_object_id()
-    nodes, written = write_manifests(context, puts, parent, changes, attempts)
+    nodes, written = write_manifests(context, puts, parent, changes, attempts, rewrites=rewrites)
     # Later than the parent, whatever this machine's clock says.
     before = info.snapshots.entry(require_snapshot(info, parent.id)).flushed_at
     snapshot = Snapshot(
@@ -231,11 +296,18 @@ def write_version(
 
 
 def write_manifests(
-    context: Context, puts: Puts, parent: Snapshot, changes: ChangeSet, attempts: Attempts
+    context: Context,
+    puts: Puts,
+    parent: Snapshot,
+    changes: ChangeSet,
+    attempts: Attempts,
+    *,
+    rewrites: bool = False,
 ) -> tuple[NodeTable, list[Written]]:
-    """The nodes after the changes, with the manifests that had to be written."""
+    """The nodes after the changes, with the manifests that had to be written, all of them if asked to."""
     nodes = changes.moved(parent.nodes)
-    updates = [_update(context, node, changes) for node in _arrays_to_write(nodes, changes)]
+    arrays = _all_arrays(nodes) if rewrites else _arrays_to_write(nodes, changes)
+    updates = [_update(context, node, changes, everything=rewrites) for node in arrays]
     stored = [attempts.find(update) for update in updates]
     missing = [update for update, known in zip(updates, stored, strict=True) if known is None]
     reads = [ref.id for update in missing for ref in update.rewrite.read]
@@ -283,13 +355,18 @@ class _Update:
         return distribute(self.array, known, self.edits, self.split)
 
 
-def _update(context: Context, node: Node, changes: ChangeSet) -> _Update:
+def _update(context: Context, node: Node, changes: ChangeSet, *, everything: bool = False) -> _Update:
     assert node.array is not None
     array = node.array
     known = changes.chunks.get(node.id)
     edits = ChunkTable.empty(len(array.shape)) if known is None else known.table()
     split = context.settings.split_sizes_for(node.path, array.dimension_names, array.num_chunks)
-    return _Update(node, array, edits, split, plan(array, edits, split))
+    rewrite = Rewrite((), array.manifests) if everything else plan(array, edits, split)
+    return _Update(node, array, edits, split, rewrite)
+
+
+def _all_arrays(nodes: NodeTable) -> list[Node]:
+    return list(map(nodes.exact().node, np.flatnonzero(nodes.is_array).tolist()))
 
 
 def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:

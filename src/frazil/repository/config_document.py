@@ -382,13 +382,14 @@ STORAGE: Final = _plain(
     ),
 )
 
+SPLITTING: Final = _struct(ManifestSplittingConfig, {"split_sizes": SPLIT_SIZES})
 MANIFEST: Final = _plain(
     ManifestConfig,
     "max_concurrent_manifest_fetches_during_commit",
     preload=_plain(
         ManifestPreloadConfig, "max_arrays_to_scan", "max_total_refs", preload_if=PRELOAD_CONDITION
     ),
-    splitting=_struct(ManifestSplittingConfig, {"split_sizes": SPLIT_SIZES}),
+    splitting=SPLITTING,
     virtual_chunk_location_compression=_plain(
         ManifestVirtualChunkLocationCompressionConfig,
         "compression_level",
@@ -436,6 +437,12 @@ OWN: Final[dict[str, tuple[str, Form]]] = {
     "fast_forward_timeout": ("fast_forward_timeout_seconds", SECONDS),
     "session_lifetime": ("session_lifetime_seconds", SECONDS),
 }
+
+
+def splitting_document(splitting: ManifestSplittingConfig) -> dict[str, Any]:
+    """How manifests are split, as part of a document."""
+    document: dict[str, Any] = SPLITTING.write(splitting)
+    return document
 
 
 def to_document(config: RepositoryConfig) -> dict[str, Any]:

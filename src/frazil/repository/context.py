@@ -60,6 +60,14 @@ class Context:
         """The repo info as it is now."""
         return self.catalog.repo_info()
 
+    def whole(self) -> RepoInfo:
+        """The repo info with a table of all snapshots, for upkeep."""
+        return self.catalog.whole()
+
+    def update_whole(self, change: Change) -> RepoInfo:
+        """``update`` for a change that needs that table."""
+        return self.catalog.update_whole(change, self.settings)
+
     def reader(self, writer: ChunkWriter) -> ChunkReader:
         """Where a session's chunks come from."""
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
@@ -81,5 +89,5 @@ class Context:
             ContentSettings(lifetime, settings.compare_found_chunks),
             new_object_id,
             now_us,
-            CollectionWatch(self.catalog.repo_info),
+            CollectionWatch(self.catalog.repo_info, self.storage),
         )

@@ -1,33 +1,41 @@
 """The history as a picture: text for terminals, SVG for notebooks.
 
-Newest first; a lane for each line of descent; lanes that come from one snapshot meet there.
+Newest first. Each branch has a lane, ``main`` the first and the others by name, even where it has no commit
+of its own: a commit is in the lane of the first branch that has it. A lane ends at the commit, in another
+lane, that its oldest one follows.
+
+    ● 6EN3VYHR (dev) on dev          column 1
+    │
+  ●─╯ CHVPPPNW (main) on main        column 0, where lane 1 ends
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
+
+import numpy as np
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.mutations import require_snapshot
+from frazil.repository.mutations import MAIN, require_snapshot
 
 _ANSI: Final = (34, 32, 35, 33, 36, 31)
 _COLOURS: Final = ("#2f6fb7", "#2e8b57", "#8e4fa8", "#b8860b", "#1f8a8a", "#b03a3a")
 _STEP: Final = 26
+_LONGEST: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One commit: its lane, the lanes that pass by, the lanes that end here, and its text."""
+    """One commit: its lane, the lanes that go on below it, those that end here, and its text."""
 
     lane: int
-    passing: int
-    joined: tuple[int, ...]
-    is_root: bool
+    below: frozenset[int]
+    joined: frozenset[int]
     text: str
 
 
@@ -36,56 +44,55 @@ class AncestryGraph:
     """The commits that some refs reach. ``print`` it, or let a notebook show it."""
 
     dots: tuple[Dot, ...]
+    lanes: int = 1
     plain: bool = False
 
     def __repr__(self) -> str:
         return str(self)
 
     def __str__(self) -> str:
-        lines: list[str] = []
-        for number, dot in enumerate(self.dots):
-            if dot.joined:
-                lines.append(self._join(dot))
-            marks = [self._ink("●" if lane == dot.lane else "│", lane) for lane in range(dot.passing)]
-            lines.append(" ".join(marks) + " " + dot.text)
-            left = dot.passing - dot.is_root
-            if left and number + 1 < len(self.dots):
-                lines.append(" ".join(self._ink("│", lane) for lane in range(left)) + " ")
-        return "".join(f"{line}\n" for line in lines)
+        lines = list(chain.from_iterable((self._row(dot), self._between(dot.below)) for dot in self.dots))
+        return "".join(f"{line}\n" for line in lines[:-1])
 
-    def _join(self, dot: Dot) -> str:
-        last = dot.joined[-1]
+    def _row(self, dot: Dot) -> str:
+        last = max(dot.joined, default=dot.lane)
         cells = []
-        for lane in range(dot.passing + len(dot.joined)):
-            mark = "├" if lane == dot.lane else "╯" if lane == last else "┴" if lane in dot.joined else "│"
+        for lane in range(self.lanes):
             line = "─" if dot.lane <= lane < last else " "
-            cells.append(self._ink(mark, lane) + line)
-        return "".join(cells).rstrip()
+            if lane == dot.lane:
+                cells.append(self._ink("●", lane) + line)
+            elif lane in dot.joined:
+                cells.append(self._ink("╯", lane) + line)
+            elif lane in dot.below:
+                cells.append(self._ink("│", lane) + " ")
+            else:
+                cells.append(line * 2)
+        return "".join(cells) + dot.text
+
+    def _between(self, lanes: frozenset[int]) -> str:
+        return "".join(self._ink("│", lane) + " " if lane in lanes else "  " for lane in range(self.lanes))
 
     def _ink(self, mark: str, lane: int) -> str:
         return mark if self.plain else f"\x1b[{_ANSI[lane % len(_ANSI)]}m{mark}\x1b[0m"
 
     def _repr_svg_(self) -> str:
-        lanes = max((dot.passing + len(dot.joined) for dot in self.dots), default=1)
-        left = lanes * _STEP
+        left = self.lanes * _STEP
         width = left + 20 + max((len(dot.text) for dot in self.dots), default=0) * 8
-        places = [
-            (_STEP // 2 + dot.lane * _STEP, _STEP // 2 + row * _STEP) for row, dot in enumerate(self.dots)
-        ]
+        places = [(_place(dot.lane), _place(row)) for row, dot in enumerate(self.dots)]
         shapes = [
-            f'<line x1="{x}" y1="{y}" x2="{x}" y2="{y2}" stroke="{_colour(lane)}" stroke-width="2"/>'
-            for row, (dot, _) in enumerate(pairwise(self.dots))
-            for lane in range(dot.passing - dot.is_root)
-            for x, y, y2 in [(_STEP // 2 + lane * _STEP, places[row][1], places[row][1] + _STEP)]
+            f'<line x1="{x}" y1="{_place(row)}" x2="{x}" y2="{_place(row + 1)}" {self._stroke(lane)}/>'
+            for row, (dot, after) in enumerate(pairwise(self.dots))
+            for lane in sorted(dot.below - after.joined)
+            for x in [_place(lane)]
         ]
         shapes += [
-            f'<path d="M {_STEP // 2 + lane * _STEP} {y - _STEP} Q {_STEP // 2 + lane * _STEP} {y} {x} {y}" '
-            f'fill="none" stroke="{_colour(lane)}" stroke-width="2"/>'
+            f'<path d="M {_place(lane)} {y - _STEP} Q {_place(lane)} {y} {x} {y}" fill="none" '
+            f"{self._stroke(lane)}/>"
             for dot, (x, y) in zip(self.dots, places, strict=True)
-            for lane in dot.joined
+            for lane in sorted(dot.joined)
         ]
         shapes += [
-            f'<circle cx="{x}" cy="{y}" r="6" fill="{_colour(dot.lane)}"/>'
+            f'<circle cx="{x}" cy="{y}" r="6" fill="{self._colour(dot.lane)}"/>'
             f'<text x="{left + 8}" y="{y + 5}" font-family="monospace">{escape(dot.text)}</text>'
             for dot, (x, y) in zip(self.dots, places, strict=True)
         ]
@@ -93,40 +100,60 @@ class AncestryGraph:
         head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
         return head + "".join(shapes) + "</svg>"
 
+    def _repr_html_(self) -> str:
+        return f"<div>{self._repr_svg_()}</div>"
 
-def _colour(lane: int) -> str:
-    return _COLOURS[lane % len(_COLOURS)]
+    def _stroke(self, lane: int) -> str:
+        return f'stroke="{self._colour(lane)}" stroke-width="2"'
+
+    def _colour(self, lane: int) -> str:
+        return "black" if self.plain else _COLOURS[lane % len(_COLOURS)]
 
 
-def ancestry_graph(info: RepoInfo, tips: Iterable[bytes], *, plain: bool = False) -> AncestryGraph:
-    """Draw the snapshots that ``tips`` reach, each with its branches and tags."""
+def _place(number: int) -> int:
+    return _STEP // 2 + number * _STEP
+
+
+def ancestry_graph(
+    info: RepoInfo, branches: Mapping[str, bytes], tip: bytes | None = None, *, plain: bool = False
+) -> AncestryGraph:
+    """Draw the snapshots that ``branches`` reach, or ``tip``, each with those of the branches, and the tags,
+    that name it.
+    """
     table = info.snapshots
+    named = sorted(branches, key=lambda name: (name != MAIN, name))
     names: dict[bytes, list[str]] = {}
-    for refs in (info.branches, info.tags):
-        for name in sorted(refs):
-            names.setdefault(refs[name], []).append(name)
-    reached: set[int] = set()
-    for id_ in tips:
-        reached.update(table.chain(require_snapshot(info, id_)).tolist())
-    # Behind the walk: a table that is read on demand has no rows before.
-    parents, times = table.parents().tolist(), table.flushed_at().tolist()
-    lanes: list[int] = []  # the snapshot that each lane leads to
+    for name, id_ in (*((name, branches[name]) for name in named), *sorted(info.tags.items())):
+        names.setdefault(id_, []).append(name)
+    tips = [branches[name] for name in named] if tip is None else [tip]
+    chains = [table.chain(require_snapshot(info, id_)) for id_ in tips]
+    # Behind the walks: a table that is read on demand has no rows before.
+    lane_of = np.full(len(table), -1, np.int64)
+    joins: dict[int, set[int]] = {}
+    for lane, rows in enumerate(chains):
+        known = np.flatnonzero(lane_of[rows] >= 0)
+        own = rows[: known[0]] if len(known) else rows
+        lane_of[own] = lane
+        if len(known) and len(own):
+            joins.setdefault(int(rows[known[0]]), set()).add(lane)
+    shown = np.flatnonzero(lane_of >= 0)
+    newest_first = shown[np.argsort(table.flushed_at()[shown], kind="stable")[::-1]]
+    parents = table.parents()[newest_first].tolist()
     dots: list[Dot] = []
-    for row in sorted(reached, key=times.__getitem__, reverse=True):
-        mine = [lane for lane, leads_to in enumerate(lanes) if leads_to == row]
-        if not mine:
-            mine = [len(lanes)]
-            lanes.append(row)
-        lane, joined = mine[0], tuple(mine[1:])
-        for gone in reversed(joined):
-            del lanes[gone]
+    open_lanes: frozenset[int] = frozenset()
+    lanes_of_rows = lane_of[newest_first].tolist()
+    for row, lane, parent in zip(newest_first.tolist(), lanes_of_rows, parents, strict=True):
+        joined = frozenset(joins.get(row, ()))
+        passing = open_lanes - joined - {lane}
+        open_lanes = passing if parent < 0 else passing | {lane}
         entry = table.entry(row)
         labels = f" ({', '.join(names[entry.id])})" if entry.id in names else ""
-        text = f"{id_to_text(entry.id)[:8]}{labels} {entry.message}"
-        is_root = parents[row] < 0
-        dots.append(Dot(lane, len(lanes), joined, is_root, text))
-        if is_root:
-            del lanes[lane]
-        else:
-            lanes[lane] = parents[row]
-    return AncestryGraph(tuple(dots), plain)
+        text = f"{id_to_text(entry.id)[:8]}{labels} {_first_line(entry.message)}"
+        dots.append(Dot(lane, open_lanes, joined, text))
+    return AncestryGraph(tuple(dots), len(tips), plain)
+
+
+def _first_line(message: str) -> str:
+    """Of a message, shortened; what would steer the terminal is left out."""
+    line = "".join(filter(str.isprintable, message.partition("\n")[0]))
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.log import union
+from frazil.changes.log import joined
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.envelope import Compression, FileType, open_envelope, parse_header
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
@@ -50,6 +51,7 @@ class Inspection:
         >>> repo.inspect_repo_info()["branches"]
         {'main': '1CECHNKREP0F1RSTCMT0'}
         """
+        self._context.require_version_2()
         data = self._context.storage.get(REPO)
         return {"header": _header(data, FileType.REPO_INFO), **_repo_info(decode_repo_info(data, REPO))}
 
@@ -117,7 +119,7 @@ class Inspection:
         there = {id_: older for id_, older in pruned.items() if older is not None}
         return {
             "header": _header(data, FileType.TRANSACTION_LOG),
-            **_transaction_log(union([*there.values(), log])),
+            **_transaction_log(reduce(joined, [*there.values(), log])),
             "synthetic_composite": {
                 "note": _COMPOSITE,
                 "merged_pruned_ancestor_tx_logs": list(map(id_to_text, there)),
@@ -127,6 +129,8 @@ class Inspection:
 
     def _pruned_logs(self, id_: bytes) -> dict[bytes, TransactionLog | None]:
         """The logs of ancestors that were expired, oldest first; None where the file is gone."""
+        if self._context.spec_version < 2:
+            return {}
         snapshots = self._context.repo_info().snapshots
         row = snapshots.find(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
@@ -322,7 +326,7 @@ def _kinds(kinds: Any) -> Any:
 def _transaction_log(log: TransactionLog) -> Json:
     return {
         **{
-            name: ids_to_text(getattr(log, name))
+            name: sorted(set(ids_to_text(getattr(log, name))))
             for name in (
                 "new_groups",
                 "new_arrays",

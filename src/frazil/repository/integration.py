@@ -1,11 +1,313 @@
-"""Bringing changes from one branch to another: merge, cherry-pick, revert."""
+"""Bringing changes from one branch to another: merge, cherry-pick, revert.
+
+All three make a change set of what changed between two versions, take it to the tip of a branch as a rebase
+does, and commit it there. What the tip has the same already is no conflict.
+
+A merge looks for the newest version that both histories have. What was merged before counts: a merge
+commit's metadata name its second parent, and ancestors are looked for behind that too. Commits are ordinary
+ones to every reader; under ``__frazil`` their metadata say where they come from.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.changes.between import Version, changes_between, exact
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.edits import Edits, edits_between
+from frazil.changes.meeting import meet
+from frazil.changes.rebase import rebased
+from frazil.changes.twins import without_twins
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    IcechunkError,
+    InternalError,
+    InvalidInputError,
+    RebaseFailedError,
+    RefNotFoundError,
+    SessionStateError,
+)
+from frazil.format.columns import I64
+from frazil.format.ids import id_from_text, id_list, id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.repository import mutations
+from frazil.repository.asynchronous import awaitable
+from frazil.repository.clock import now_us
+from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.rebase import read_logs, require_solver, road, solve
+from frazil.repository.session import Session, State, reading
+from frazil.repository.values import SessionMode
+from frazil.repository.workspace import Workspace
+
+#: Key of a commit's metadata, for what Frazil keeps there.
+_KEY: Final = "__frazil"
+_PARENTS: Final = "parents"
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+_TRIES: Final = 1000
+_TOO_LATE: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.BRANCH_UPDATE_CONFLICT}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Make what changed from ``base`` to ``end``, with this message and these words on where it is from."""
+
+    base: bytes
+    end: bytes
+    message: str
+    told: dict[str, Any]
+    allow_empty: bool = False
 
 
 class Integration:
     """Methods of ``Repository``."""
 
     _context: Context
+    _default_metadata: dict[str, Any]
+
+    def merge(
+        self,
+        source: str,
+        into: str = "main",
+        *,
+        solver: ConflictSolver | None = None,
+        message: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        fast_forward: bool = True,
+    ) -> str:
+        """Bring all that ``source`` has and the branch ``into`` has not to ``into``; the id of its tip.
+
+        ``source`` is a branch, a tag or a snapshot id. The base is the newest version that both come from;
+        nodes are compared by id, arrays chunk by chunk. Where both changed the same, ``solver`` decides:
+        *ours* are the changes of the source, *theirs* those of the branch. The result is one commit on the
+        branch, whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
+
+        If the branch is a version that the source comes from it is just moved to the source, unless
+        ``fast_forward`` is False. If the source has nothing new, nothing happens.
+
+        Raises ``RebaseFailedError`` with the conflicts that the solver leaves (all of them without one), and
+        ``SessionStateError`` if a transaction log on the way is gone (``rebase-tx-log-pruned``).
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="an array") as store:
+        ...     made = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+        >>> repo.create_branch("dev", repo.lookup_branch("main"))
+        >>> for branch, part in [("main", slice(0, 2)), ("dev", slice(2, 4))]:
+        ...     with repo.transaction(branch, message=f"on {branch}") as store:
+        ...         zarr.open_array(store, path="t")[part] = 1
+        >>> merged = repo.merge("dev")
+        >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
+        [1, 1, 1, 1]
+        >>> repo.lookup_snapshot(merged).message
+        "Merge dev into main"
+        """
+
+        def plan(info: RepoInfo, tip: bytes) -> _Plan | bytes:
+            start = _named(info, source)
+            base = _merge_base(info, start, tip)
+            if base == start:
+                return tip
+            if base == tip and fast_forward:
+                self._context.update(mutations.reset_branch(into, start, tip))
+                return start
+            told = {_PARENTS: [id_to_text(tip), id_to_text(start)]}
+            return _Plan(base, start, f"Merge {source} into {into}", told, allow_empty=True)
+
+        return self._carry_out(plan, into, solver, message, metadata)
+
+    def cherry_pick(
+        self,
+        snapshot: str,
+        onto: str = "main",
+        *,
+        solver: ConflictSolver | None = None,
+        message: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        """Do on the branch ``onto`` what a commit did to its parent; the id of the new commit.
+
+        ``snapshot`` is its id, or a branch or tag that leads to it. *Ours* is that commit, *theirs* what is
+        different on the branch from the commit's parent. The message is that of the commit.
+
+        Raises ``RebaseFailedError``; ``SessionStateError`` if the branch has all of it already
+        (``no-changes-to-commit``), or if older versions were expired, so that what the commit did is not
+        known any more (``rebase-tx-log-pruned``); ``InvalidInputError`` for the first snapshot, which has no
+        parent.
+        """
+
+        def plan(info: RepoInfo, tip: bytes) -> _Plan:
+            entry, parent = _commit_of(info, snapshot)
+            return _Plan(parent, entry.id, entry.message, {"cherry_picked": id_to_text(entry.id)})
+
+        return self._carry_out(plan, onto, solver, message, metadata)
+
+    def revert(
+        self,
+        snapshot: str,
+        on: str = "main",
+        *,
+        solver: ConflictSolver | None = None,
+        message: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> str:
+        """Undo on the branch ``on`` what a commit did; the id of the new commit.
+
+        What came after it stays: where that changed the same nodes or chunks it is a conflict, of *theirs*,
+        with the undoing as *ours*. Nodes that the commit deleted come back with their ids. Raises as
+        ``cherry_pick``.
+        """
+
+        def plan(info: RepoInfo, tip: bytes) -> _Plan:
+            entry, parent = _commit_of(info, snapshot)
+            told = {"reverted": id_to_text(entry.id)}
+            return _Plan(entry.id, parent, f'Revert "{entry.message}"', told)
+
+        return self._carry_out(plan, on, solver, message, metadata)
+
+    def _carry_out(
+        self,
+        plan: Callable[[RepoInfo, bytes], _Plan | bytes],
+        branch: str,
+        solver: ConflictSolver | None,
+        message: str | None,
+        metadata: dict[str, Any] | None,
+    ) -> str:
+        """Make a plan for the branch as it is, and commit what it says; again when others were first."""
+        solver = solver or ConflictDetector()
+        require_solver(solver)
+        for tries_left in reversed(range(_TRIES)):
+            info = self._context.repo_info()
+            tip = mutations.branch_tip(info, branch)
+            try:
+                made = plan(info, tip)
+                if isinstance(made, bytes):
+                    return id_to_text(made)
+                session = self._bring(info, made, branch, tip, solver)
+                told = {**(metadata or {}), _KEY: made.told}
+                text = message if message is not None else made.message
+                return session.commit(text, told, allow_empty=made.allow_empty)
+            except ConflictError as error:
+                if error.kind not in _TOO_LATE or not tries_left:
+                    raise
+        raise InternalError("no try was made")
+
+    def _bring(self, info: RepoInfo, plan: _Plan, branch: str, tip: bytes, solver: ConflictSolver) -> Session:
+        """A session on the branch with the changes of a plan."""
+        context = self._context
+        base, end = plan.base, plan.end
+        before, after, there = (Workspace(context, id_) for id_ in (base, end, tip))
+        changes, mine = _changes(context, info, before, after)
+        theirs = _difference(context, info, before, there, mine)
+        changes, theirs, nodes = without_twins(changes, theirs, before.snapshot.nodes, _version(there))
+        work = Workspace(context, base, None, None, changes)
+        at = meet(changes, nodes, theirs, there.snapshot.nodes, by_chunk=True)
+        conflicts, decided = solve(at, work, there, solver, reading)
+        if len(decided) < len(conflicts):
+            raise RebaseFailedError(id_to_text(end), conflicts)
+        work.continue_on(tip, rebased(at, decided, before.table))
+        expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
+        return Session(State(work, branch, SessionMode.writable, expires_at, dict(self._default_metadata)))
+
+    merge_async = awaitable(merge)
+    cherry_pick_async = awaitable(cherry_pick)
+    revert_async = awaitable(revert)
+
+
+def _named(info: RepoInfo, name: str) -> bytes:
+    """The snapshot of a branch, a tag, or an id."""
+    found = info.branches.get(name, info.tags.get(name))
+    if found is None:
+        try:
+            found = id_from_text(name)
+        except IcechunkError as error:
+            raise RefNotFoundError(
+                f"expected a branch, a tag or a snapshot id, found `{name}`", ErrorKind.REF_NOT_FOUND
+            ) from error
+        mutations.require_snapshot(info, found)
+    return found
+
+
+def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
+    """A snapshot and its parent."""
+    entry = info.snapshots.entry(mutations.require_snapshot(info, _named(info, name)))
+    if entry.parent is None:
+        raise InvalidInputError(
+            f"the first snapshot, {id_to_text(entry.id)}, is no change of another one",
+            ErrorKind.INVALID_SNAPSHOT_ID,
+        )
+    if entry.pruned_ancestor_tx_logs:
+        raise SessionStateError(
+            f"versions before {id_to_text(entry.id)} were expired: what this commit alone did is not known",
+            ErrorKind.REBASE_TX_LOG_PRUNED,
+        )
+    return entry, entry.parent
+
+
+def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
+    """The newest snapshot that both come from, what was merged into them included."""
+    table = info.snapshots
+    common = np.intersect1d(_history(info, one), _history(info, other))
+    return table.id_of(int(common[np.argmax(table.flushed_at()[common])]))
+
+
+def _history(info: RepoInfo, id_: bytes) -> I64:
+    """Rows of all snapshots that one comes from."""
+    table = info.snapshots
+    seen = np.zeros(0, np.int64)
+    todo = {id_}
+    while todo:
+        row = table.find(todo.pop())
+        if row < 0 or row in seen:
+            continue
+        rows = np.setdiff1d(table.chain(row), seen)
+        seen = np.union1d(seen, rows)
+        todo |= set(chain.from_iterable(map(_second_parents, table.entries(rows))))
+    return seen
+
+
+def _second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
+    told = entry.metadata.get(_KEY)
+    named = told.get(_PARENTS) if isinstance(told, dict) else None
+    try:
+        return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()
+    except (IcechunkError, AttributeError):
+        return ()  # somebody else's metadata
+
+
+def _version(workspace: Workspace) -> Version:
+    return Version(workspace.snapshot.nodes, workspace.table)
+
+
+def _edits(context: Context, info: RepoInfo, before: Workspace, after: Workspace) -> tuple[Edits, set[bytes]]:
+    """What the logs tell, and which arrays got other metadata on the way."""
+    logs = read_logs(context.assets, road(info, before.snapshot_id, after.snapshot_id))
+    edits = edits_between(logs, before.snapshot.nodes, after.snapshot.nodes)
+    return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
+
+
+def _changes(
+    context: Context, info: RepoInfo, before: Workspace, after: Workspace
+) -> tuple[ChangeSet, set[bytes]]:
+    """What changed between two versions, and the ids of all nodes that did."""
+    edits, resized = _edits(context, info, before, after)
+    edits = exact(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
+    changes = changes_between(edits, _version(before), _version(after))
+    return changes, {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
+
+
+def _difference(
+    context: Context, info: RepoInfo, before: Workspace, after: Workspace, among: set[bytes]
+) -> Edits:
+    """What is different between two versions; exact ``among`` some nodes."""
+    edits, resized = _edits(context, info, before, after)
+    return exact(edits, _version(before), _version(after), among, resized)

@@ -11,7 +11,7 @@ from frazil.changes.diff import Changes
 from frazil.format.ids import id_matrix, id_to_text, ids_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.format.repo_info import Availability, OpsEntry, SnapshotEntry, Status, UpdateKind
-from frazil.repository.clock import to_datetime
+from frazil.repository.clock import to_datetime, to_datetimes
 from frazil.repository.updates import AnyUpdateType, Update, UpdateType
 from frazil.repository.values import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
 
@@ -62,7 +62,7 @@ def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
             SnapshotInfo,
             map(names.__getitem__, own),
             map(names.get, parents),
-            map(to_datetime, map(attrgetter("flushed_at"), entries)),
+            to_datetimes(list(map(attrgetter("flushed_at"), entries))),
             map(attrgetter("message"), entries),
             map(dict, map(attrgetter("metadata"), entries)),
         )

@@ -150,7 +150,7 @@ def _go(
     conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
-    workspace.continue_on(end, rebased(at, decided))
+    workspace.continue_on(end, rebased(at, decided, Workspace(context, workspace.snapshot_id).table))
     return []
 
 

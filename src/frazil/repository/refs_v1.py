@@ -49,8 +49,14 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
             "version 1 cannot have",
             ErrorKind.INVALID_REF_NAME,
         )
+    try:
+        data = name.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"invalid ref name {name!r:.80}: expected text that UTF-8 can encode", ErrorKind.INVALID_REF_NAME
+        ) from None
     if storage.is_local:
-        name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], name.encode()).decode()
+        name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], data).decode()
     return f"{REFS}/{kind.value}.{name}"
 
 
@@ -113,8 +119,8 @@ def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
     deleted: set[str] = set()
     for found in storage.list(REFS):
         folder, _, file = found.key.removeprefix(f"{REFS}/").rpartition("/")
-        word, _, name = folder.partition(".")
-        if word not in _KINDS or "/" in folder:
+        word, dot, name = folder.partition(".")
+        if word not in _KINDS or not dot or "/" in folder:
             continue
         name = unquote(name, errors="replace") if storage.is_local else name
         if file == _FILE:
@@ -174,6 +180,40 @@ class Refs(Mapping[str, bytes]):
     def edited(self, name: str, snapshot: bytes | None) -> Mapping[str, bytes]:
         """What changes is all that an update has to know: just that, and nothing is read for it."""
         return {} if snapshot is None else {name: snapshot}
+
+
+@dataclass(frozen=True, slots=True)
+class AllRefs:
+    """All of them, by name. Of a deleted tag may be known where it was."""
+
+    branches: dict[str, bytes]
+    tags: dict[str, bytes]
+    deleted_tags: dict[str, bytes | None]
+
+    @property
+    def tips(self) -> list[bytes]:
+        """Where branches and tags are."""
+        return [*self.branches.values(), *self.tags.values()]
+
+
+def read_all_refs(storage: Storage) -> AllRefs:
+    """One request to list them, and one for each, side by side."""
+    names, deleted = list_refs(storage)
+    wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
+    wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
+    with ThreadPoolExecutor(_READERS) as pool:
+        refs = list(pool.map(lambda each: read_ref(storage, *each), wanted))
+    out = AllRefs({}, {}, dict.fromkeys(deleted))
+    for (kind, name), ref in zip(wanted, refs, strict=True):
+        if ref is None:
+            continue  # deleted since it was listed, or nothing but a tombstone
+        if kind is RefKind.BRANCH:
+            out.branches[name] = ref.snapshot
+        elif name in deleted:
+            out.deleted_tags[name] = ref.snapshot
+        else:
+            out.tags[name] = ref.snapshot
+    return out
 
 
 class DeletedTags(Set[str]):

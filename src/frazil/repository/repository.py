@@ -38,11 +38,13 @@ from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.differences import difference
 from frazil.repository.effective import Effective
 from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
 from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
-from frazil.repository.history import ancestry, at_time, difference, ops_log
+from frazil.repository.history import ancestry, at_time, ops_log
+from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
 from frazil.repository.preload import preload
@@ -453,9 +455,10 @@ class Repository(Upkeep, Inspection, Integration):
     ) -> AncestryGraph:
         """The history as a picture of text: of all branches, or of one ref."""
         info = self._info()
-        everything = (branch, tag, snapshot_id) == (None, None, None)
-        tips = info.branches.values() if everything else [_one(info, branch, tag, snapshot_id)]
-        return ancestry_graph(info, tips, plain=plain)
+        if (branch, tag, snapshot_id) == (None, None, None):
+            return ancestry_graph(info, info.branches, plain=plain)
+        named = {} if branch is None else {branch: mutations.branch_tip(info, branch)}
+        return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
         """Everything that was ever done to the repository, newest first."""
@@ -471,11 +474,15 @@ class Repository(Upkeep, Inspection, Integration):
         to_tag: str | None = None,
         to_snapshot_id: str | None = None,
     ) -> Diff:
-        """What changed from one version to a later one."""
+        """What changed from one version to another.
+
+        From an ancestor: all that the commits since have done. Between any others, on two branches say or
+        backwards: what is different, nodes known by their ids, wherever they were moved.
+        """
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context.assets, info, before, after))
+        return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
@@ -531,7 +538,9 @@ class Repository(Upkeep, Inspection, Integration):
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         workspace = Workspace(self._context, tip, None, ChangeSet())
         preload(workspace)
-        return Session(State(workspace, branch, mode, expires_at, dict(self._default_metadata)))
+        return Session(
+            State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
+        )
 
     @contextmanager
     def transaction(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.fast_forward import Patience
+from frazil.repository.in_use import Lease, Relied
 from frazil.repository.paths import absolute
 from frazil.repository.rebase import rebase, require_solver
 from frazil.repository.values import ChunkType, Diff, SessionMode
@@ -64,6 +65,10 @@ class State:
     discarded_before: int = 0
     merged: Seen = field(default_factory=Seen)
     session_id: bytes = field(default_factory=new_object_id)
+    #: Time of the newest update of the repository when the session was opened.
+    seen: int = 0
+    #: What keeps garbage collections away while there are forks.
+    lease: Lease | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -71,6 +76,11 @@ class State:
         if found is not None:
             self.expires_at = min(self.expires_at, found)
         return self.expires_at
+
+    def relied(self) -> Relied:
+        """What garbage collections must not have taken."""
+        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
+        return Relied(self.seen, self.ends() - lifetime)
 
 
 @checks_arguments
@@ -408,7 +418,7 @@ class Session:
             branch = self._require_branch()
             before = state.workspace.snapshot_id
             try:
-                rebase(state.workspace, branch, solver, _reading)
+                rebase(state.workspace, branch, solver, reading)
             finally:
                 if state.workspace.snapshot_id != before:
                     # Forks of the old snapshot are refused, whatever they have seen.
@@ -432,7 +442,6 @@ class Session:
         repository (``no-amend-for-initial-commit``), and for one that moved nodes in a session that cannot
         (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
-        self._state.workspace.context.require_version_2()
         self._state.workspace.context.require_version_2()
         return self._end(AMEND, message, metadata, allow_empty)
 
@@ -461,8 +470,11 @@ class Session:
                 message,
                 {**state.default_metadata, **(metadata or {})},
                 workspace.writer.flush,
+                state.relied(),
                 workspace.attempts,
             )
+            if state.lease is not None:
+                state.lease.give_back(workspace.context.storage)
             state.workspace = workspace.moved_to(id_)
             state.mode = SessionMode.readonly
             state.merged.clear()
@@ -492,6 +504,9 @@ class Session:
         workspace = state.workspace
         workspace.writer.flush()
         self._seal()
+        if state.lease is None:
+            relied = state.relied()
+            state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
         forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(
             State(
@@ -501,6 +516,8 @@ class Session:
                 state.ends(),
                 generation=state.generation,
                 session_id=state.session_id,
+                seen=state.seen,
+                lease=state.lease,
             )
         )
 
@@ -545,6 +562,7 @@ class Session:
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)
         state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
+        state.seen = min(state.seen, *(fork.seen for fork in forks))
         for each in changes:
             state.merged.add(state.generation, each)
         state.generation += 1
@@ -623,7 +641,7 @@ def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
     }
 
 
-def _reading(workspace: Workspace) -> Session:
+def reading(workspace: Workspace) -> Session:
     """A session that reads a workspace."""
     return Session(State(workspace, None, SessionMode.readonly, 0))
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import RLock
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, FormatError, InternalError, StorageError
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InternalError, StorageError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import id_from_text, id_list, id_matrix, id_to_text, is_id_text
 from frazil.format.keys import SNAPSHOTS, snapshot_key
@@ -39,6 +40,43 @@ def listed_snapshots(storage: Storage) -> list[bytes]:
     listed = sorted(storage.list(SNAPSHOTS), key=lambda found: found.modified)
     names = (found.key.removeprefix(f"{SNAPSHOTS}/") for found in listed)
     return [id_from_text(name) for name in names if is_id_text(name)]
+
+
+#: What was found in each file.
+Found = dict[bytes, SnapshotEntry | IcechunkError]
+
+
+def read_entry(storage: Storage, id_: bytes) -> SnapshotEntry:
+    key = snapshot_key(id_)
+    return decode_entry(storage.get(key), key)
+
+
+def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
+    """Every snapshot that has a file, whether a ref leads to it or not, read side by side."""
+
+    def read(id_: bytes) -> SnapshotEntry | IcechunkError:
+        try:
+            return read_entry(storage, id_)
+        except IcechunkError as error:
+            return error
+
+    ids = listed_snapshots(storage)
+    with ThreadPoolExecutor(readers) as pool:
+        return dict(zip(ids, pool.map(read, ids), strict=True))
+
+
+def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
+    """The tips and all before them. What came after the listing is read; what cannot be read is raised."""
+    out: dict[bytes, SnapshotEntry] = {}
+    for tip in tips:
+        id_: bytes | None = tip
+        while id_ is not None and id_ not in out:
+            entry = found.get(id_) or read_entry(storage, id_)
+            if isinstance(entry, IcechunkError):
+                raise entry
+            out[id_] = entry
+            id_ = entry.parent
+    return out
 
 
 class SnapshotsV1:
@@ -141,14 +179,10 @@ class SnapshotsV1:
         row = self._rows.get(id_)
         if row is not None:
             return row
-        row = self._add(self._read(id_))
+        row = self._add(read_entry(self._assets.storage, id_))
         if ahead:
             self._look_ahead()
         return row
-
-    def _read(self, id_: bytes) -> SnapshotEntry:
-        key = snapshot_key(id_)
-        return decode_entry(self._assets.storage.get(key), key)
 
     def _look_ahead(self) -> None:
         """Fetch the next files in the order of time."""
@@ -169,13 +203,19 @@ class SnapshotsV1:
 
     def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
         try:
-            return self._read(id_)
+            return read_entry(self._assets.storage, id_)
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return None  # collected since it was listed
 
     # Changes
+
+    def reparent(self, id_: bytes, parent: bytes) -> None:
+        """A snapshot's file was written again, with another parent."""
+        with self._lock:
+            row = self.find(id_)
+            self._entries[row] = replace(self._entries[row], parent=parent)
 
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
         """The same: its file says all."""

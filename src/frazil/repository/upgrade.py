@@ -17,8 +17,7 @@ The reference's writers do not look: for them, as its documentation says, nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,14 +25,13 @@ from frazil.arguments import checked
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    IcechunkError,
     InvalidInputError,
     RefNotFoundError,
     SessionStateError,
     StorageError,
 )
 from frazil.format.ids import id_to_text
-from frazil.format.keys import CONFIG, REFS, REPO, snapshot_key
+from frazil.format.keys import CONFIG, REFS, REPO
 from frazil.format.repo_info import (
     Availability,
     OpsEntry,
@@ -46,14 +44,13 @@ from frazil.format.repo_info import (
     decode_repo_info,
     encode_repo_info,
 )
-from frazil.format.snapshot import decode_entry
 from frazil.repository.catalog_v1 import V1_MAIN, read_config_v1
 from frazil.repository.clock import now_us
 from frazil.repository.config_document import to_document
 from frazil.repository.mutations import MAIN
-from frazil.repository.refs_v1 import RefKind, list_refs, read_ref
+from frazil.repository.refs_v1 import AllRefs, read_all_refs
 from frazil.repository.repository import Repository
-from frazil.repository.snapshots_v1 import listed_snapshots
+from frazil.repository.snapshots_v1 import reached, read_all_snapshots
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
 
 _PREFETCH: Final = 64
@@ -122,74 +119,35 @@ def _left(storage: Storage) -> list[str]:
 class _State:
     """All that changes in a repository of version 1."""
 
-    branches: Mapping[str, bytes]
-    tags: Mapping[str, bytes]
-    deleted_tags: Mapping[str, bytes | None]
+    refs: AllRefs
     config: dict[str, Any] | None
 
 
 def _read(storage: Storage) -> _State:
-    names, deleted = list_refs(storage)
-    wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
-    wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
-    with ThreadPoolExecutor(_PREFETCH) as pool:
-        refs = list(pool.map(lambda each: read_ref(storage, *each), wanted))
-    found: dict[RefKind, dict[str, bytes]] = {kind: {} for kind in RefKind}
-    gone: dict[str, bytes | None] = {}
-    for (kind, name), ref in zip(wanted, refs, strict=True):
-        if kind is RefKind.TAG and name in deleted:
-            gone[name] = None if ref is None else ref.snapshot
-        elif ref is not None:
-            found[kind][name] = ref.snapshot
+    refs = read_all_refs(storage)
     config = read_config_v1(storage)[0]
-    document = None if config is None else to_document(config)
-    return _State(found[RefKind.BRANCH], found[RefKind.TAG], gone, document)
-
-
-def _read_snapshots(storage: Storage, tips: Iterable[bytes], readers: int) -> dict[bytes, SnapshotEntry]:
-    """All that the tips reach. Files are read as they are listed, not along the history: side by side."""
-
-    def read(id_: bytes) -> SnapshotEntry | IcechunkError:
-        key = snapshot_key(id_)
-        try:
-            return decode_entry(storage.get(key), key)
-        except IcechunkError as error:
-            return error
-
-    ids = listed_snapshots(storage)
-    with ThreadPoolExecutor(readers) as pool:
-        found = dict(zip(ids, pool.map(read, ids), strict=True))
-    reached: dict[bytes, SnapshotEntry] = {}
-    for tip in tips:
-        id_: bytes | None = tip
-        while id_ is not None and id_ not in reached:
-            entry = found.get(id_) or read(id_)
-            if isinstance(entry, IcechunkError):
-                raise entry
-            reached[id_] = entry
-            id_ = entry.parent
-    return reached
+    return _State(refs, None if config is None else to_document(config))
 
 
 # Building
 
 
 def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
-    if MAIN not in state.branches:
+    refs = state.refs
+    if MAIN not in refs.branches:
         raise RefNotFoundError(f"{storage!r} has no branch `{MAIN}`, which every repository has")
-    tips = [*state.branches.values(), *state.tags.values()]
-    snapshots = _read_snapshots(storage, tips, readers)
-    root = state.branches[MAIN]
+    snapshots = reached(storage, read_all_snapshots(storage, readers), refs.tips)
+    root = refs.branches[MAIN]
     while (parent := snapshots[root].parent) is not None:
         root = parent
-    events = history_of(snapshots, root, state.branches, state.tags, state.deleted_tags)
+    events = history_of(snapshots, root, refs)
     newest = events[-1].updated_at if events else 0
     migrated = OpsEntry(UpdateKind.REPO_MIGRATED, max(now_us(), newest + 1), versions=(1, 2))
     return RepoInfo(
         spec_version=2,
-        branches=state.branches,
-        tags=state.tags,
-        deleted_tags=frozenset(state.deleted_tags),
+        branches=refs.branches,
+        tags=refs.tags,
+        deleted_tags=frozenset(refs.deleted_tags),
         snapshots=SnapshotTable.of(list(snapshots.values())),
         status=Status(Availability.ONLINE, snapshots[root].flushed_at),
         metadata={},
@@ -198,13 +156,7 @@ def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
     )
 
 
-def history_of(
-    snapshots: Mapping[bytes, SnapshotEntry],
-    root: bytes,
-    branches: Mapping[str, bytes],
-    tags: Mapping[str, bytes],
-    deleted_tags: Mapping[str, bytes | None],
-) -> list[OpsEntry]:
+def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
     """Operations that may have led here, oldest first, all at different times.
 
     A snapshot is a commit to ``main`` if that has it, else to the first branch that has. A branch was
@@ -213,24 +165,24 @@ def history_of(
     """
     events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
     told = {root}
-    others = sorted(set(branches) - {MAIN})
+    others = sorted(set(refs.branches) - {MAIN})
     for name in (MAIN, *others):
-        id_: bytes | None = branches[name]
+        id_: bytes | None = refs.branches[name]
         while id_ is not None and id_ not in told:
             told.add(id_)
             time = snapshots[id_].flushed_at
             events.append(OpsEntry(UpdateKind.NEW_COMMIT, time, name=name, new_snapshot=id_))
             id_ = snapshots[id_].parent
     created: list[tuple[bytes | None, OpsEntry]] = [
-        (branches[name], OpsEntry(UpdateKind.BRANCH_CREATED, _CREATED, name=name)) for name in others
+        (refs.branches[name], OpsEntry(UpdateKind.BRANCH_CREATED, _CREATED, name=name)) for name in others
     ]
-    for refs in (tags, deleted_tags):
+    for tags in (refs.tags, refs.deleted_tags):
         created += [
-            (refs[name], OpsEntry(UpdateKind.TAG_CREATED, _CREATED, name=name)) for name in sorted(refs)
+            (tags[name], OpsEntry(UpdateKind.TAG_CREATED, _CREATED, name=name)) for name in sorted(tags)
         ]
     gone = [
         (at, OpsEntry(UpdateKind.TAG_DELETED, _DELETED, name=name, previous_snapshot=at or root))
-        for name, at in sorted(deleted_tags.items())
+        for name, at in sorted(refs.deleted_tags.items())
     ]
     for group in (created, gone):
         count: dict[bytes, int] = {}
@@ -302,16 +254,16 @@ def _there(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
 
 
 def _agrees(info: RepoInfo, state: _State) -> bool:
-    deleted: Set[str] = set(state.deleted_tags)
+    refs = state.refs
     there = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
-    return there == (dict(state.branches), dict(state.tags), deleted, state.config)
+    return there == (dict(refs.branches), dict(refs.tags), set(refs.deleted_tags), state.config)
 
 
 def _require_nothing_new(info: RepoInfo, state: _State) -> None:
     """Somebody has written to the upgraded repository. Then refs of version 1 are old, unless they lead to
     what it does not know.
     """
-    for name, id_ in (*state.branches.items(), *state.tags.items()):
+    for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
         if info.snapshots.find(id_) < 0:
             raise ConflictError(
                 message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "

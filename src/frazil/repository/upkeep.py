@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
 from datetime import datetime
+from typing import Any, get_args
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.ids import ids_to_text
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime
 from frazil.repository.context import Context
-from frazil.repository.values import ChunkStorageStats, GCSummary
+from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
 
 
 class Upkeep:
     """Methods of ``Repository``."""
 
     _context: Context
+    _default_metadata: dict[str, Any]
 
     def expire_snapshots(
         self,
@@ -40,9 +41,12 @@ class Upkeep:
         set()
         """
         from frazil.maintenance.expire import Expiring, Expiry
+        from frazil.maintenance.version1 import expire_v1
 
-        limit = from_datetime(older_than, "older_than")
-        change = Expiring(Expiry(limit, delete_expired_branches, delete_expired_tags))
+        what = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+        if self._context.spec_version < 2:
+            return set(ids_to_text(expire_v1(self._context, what)))
+        change = Expiring(what)
         return set(ids_to_text(change.ids(self._context.update(change))))
 
     def garbage_collect(
@@ -74,7 +78,7 @@ class Upkeep:
         >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
         0
         """
-        from frazil.maintenance.garbage import Collection, collect
+        from frazil.maintenance.garbage import Collection, collect, look
         from frazil.maintenance.sweep import Patience
         from frazil.maintenance.walk import Bounds
 
@@ -85,15 +89,47 @@ class Upkeep:
             max_concurrent_listings=listings,
         )
         limit = from_datetime(delete_object_older_than, "delete_object_older_than")
-        bounds = Bounds(
-            snapshots=max_snapshots_in_memory,
-            compressed_bytes=max_compressed_manifest_mem_bytes,
-            decoded_bytes=max_decoded_manifest_mem_bytes,
-            fetches=max_concurrent_manifest_fetches,
-        )
-        _require_positive(**asdict(bounds))
+        reading = {
+            "max_snapshots_in_memory": max_snapshots_in_memory,
+            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
+            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
+            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
+        }
+        _require_positive(**reading)
+        bounds = Bounds(*reading.values())
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
-        return collect(self._context, Collection(limit, bounds, patience, listings), dry_run)
+        work = look if dry_run else collect
+        return work(self._context, Collection(limit, bounds, patience, listings))
+
+    def rewrite_manifests(
+        self,
+        message: str,
+        *,
+        branch: str,
+        metadata: dict[str, Any] | None = None,
+        commit_method: CommitMethod = "new_commit",
+    ) -> str:
+        """Write all manifests of a branch's tip anew, split as the configuration says now; the id of the
+        commit that does so and nothing else.
+
+        ``commit_method="amend"`` replaces the last commit. The splitting is told in the commit's metadata,
+        under ``__icechunk``. Raises ``ConflictError`` if another commit came first, and ``FormatError`` for
+        an amended commit in a repository of spec version 1.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> id_ = repo.rewrite_manifests("split anew", branch="main")
+        >>> repo.lookup_branch("main") == id_
+        True
+        """
+        from frazil.maintenance.rewrite import rewrite
+
+        if commit_method not in get_args(CommitMethod):
+            raise ValueError(
+                f"commit_method: expected one of {get_args(CommitMethod)}, found {commit_method!r}"
+            )
+        told = {**self._default_metadata, **(metadata or {})}
+        return id_to_text(rewrite(self._context, branch, message, told, amend=commit_method == "amend"))
 
     def chunk_storage_stats(
         self,
@@ -115,14 +151,15 @@ class Upkeep:
         from frazil.maintenance.storage_stats import storage_stats
         from frazil.maintenance.walk import Bounds
 
-        bounds = Bounds(
-            snapshots=max_snapshots_in_memory,
-            compressed_bytes=max_compressed_manifest_mem_bytes,
-            decoded_bytes=max_decoded_manifest_mem_bytes,
-            fetches=max_concurrent_manifest_fetches,
-        )
-        _require_positive(**asdict(bounds))
-        return storage_stats(self._context.storage, self._context.repo_info(), bounds)
+        reading = {
+            "max_snapshots_in_memory": max_snapshots_in_memory,
+            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
+            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
+            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
+        }
+        _require_positive(**reading)
+        bounds = Bounds(*reading.values())
+        return storage_stats(self._context, bounds)
 
     def total_chunks_storage(
         self,
@@ -147,6 +184,7 @@ class Upkeep:
 
     expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
+    rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
     total_chunks_storage_async = awaitable(total_chunks_storage)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
+
+
+#: Whether a commit is a new one, or takes the place of the last one.
+CommitMethod = Literal["new_commit", "amend"]
 
 
 class SpecVersion(IntEnum):

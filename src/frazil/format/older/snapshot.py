@@ -96,7 +96,9 @@ def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence
 def _fields(data: Any, layout: Layout) -> dict[str, Any]:
     body = payload(data, FileType.SNAPSHOT)
     if layout is DRAFT and body[:1] in (b"{", b" ", b"\n"):
-        return mapping(json.loads(body))
+        value = json.loads(body)
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return mapping(value)
     value = msgpack.loads(body)
     names = SNAPSHOT_FIELDS.get(len(value)) if isinstance(value, list) else None
     if names is None:
@@ -115,10 +117,9 @@ def _named(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _newest(history: Any) -> bytes | None:
     """The parent: first of the history, or last, where a writer put the newest one there."""
-    entries = [_named(entry, _ENTRY) for entry in history]
-    if not entries:
+    if not history:
         return None
-    first, last = entries[0], entries[-1]
+    first, last = (_named(history[at], _ENTRY) for at in (0, -1))
     newest = first if timestamp(first["written_at"]) >= timestamp(last["written_at"]) else last
     return object_id(newest["id"])
 

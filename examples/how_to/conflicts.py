@@ -1,0 +1,88 @@
+"""Two sessions changed one branch: rebase, and decide what conflicts.
+
+Run it:  python examples/how_to/conflicts.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+
+import frazil
+from frazil.conflicts import BasicConflictSolver, Conflict, ConflictDetector, VersionSelection
+
+
+def prepared() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="An array") as store:
+        codecs: dict[str, Any] = {"compressors": None}  # so that the solver below can add the bytes
+        zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="<i4", **codecs)[:] = 0
+    return repo
+
+
+def write(session: frazil.Session, values: dict[int, int]) -> None:
+    array = zarr.open_array(session.store, path="a")
+    for at, value in values.items():
+        array[at] = value
+
+
+def values(repo: frazil.Repository) -> list[int]:
+    found = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")[:]
+    return np.asarray(found).tolist()
+
+
+class Sum:
+    """A solver of one's own: counters that two people raised are raised by both."""
+
+    def solve(self, conflicts: Sequence[Conflict]) -> list[Any]:
+        return [self.added(conflict) for conflict in conflicts]
+
+    def added(self, conflict: Conflict) -> Any:
+        if conflict.conflict_type.name != "ChunkDoubleUpdate":
+            return VersionSelection.Fail
+        # One number in each chunk: its bytes are the number
+        sides = [side.read(conflict.chunks) for side in (conflict.ours, conflict.theirs, conflict.base)]
+        ours, theirs, base = (np.frombuffer(b"".join(side), "<i4") for side in sides)
+        return [number.tobytes() for number in ours + theirs - base]
+
+
+def main() -> None:
+    # Different chunks: no conflict. The second commit goes on top of the first.
+    repo = prepared()
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write(one, {0: 1})
+    write(two, {1: 2})
+    one.commit("one")
+    two.commit("two", rebase_with=ConflictDetector())
+    print("aligned:", values(repo), [snapshot.message for snapshot in repo.ancestry(branch="main")][:2])
+
+    # The same chunk: the detector solves nothing, and says what is in the way. Nothing is lost.
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write(one, {0: 10, 2: 10})
+    write(two, {0: 20, 3: 20})
+    one.commit("tens")
+    try:
+        two.rebase(ConflictDetector())
+    except frazil.RebaseFailedError as error:
+        for conflict in error.conflicts:
+            print("conflict:", conflict.conflict_type.name, conflict.path, conflict.conflicted_chunks)
+
+    # Decide: where both wrote, theirs stands.
+    two.rebase(BasicConflictSolver(on_chunk_conflict=VersionSelection.UseTheirs))
+    two.commit("twenties")
+    print("theirs:", values(repo))
+
+    # Or with a rule that only you know, with both sides' bytes at hand.
+    one, two = repo.writable_session("main"), repo.writable_session("main")
+    write(one, {0: 11})  # somebody counted one more
+    write(two, {0: 15})  # and somebody five more
+    one.commit("one more")
+    two.commit("five more", rebase_with=Sum())
+    print("sum:", values(repo))
+
+
+if __name__ == "__main__":
+    main()

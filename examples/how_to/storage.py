@@ -1,0 +1,86 @@
+"""Where a repository can live: memory, a folder, an object store, a web server.
+
+The object store and the web server here are small ones in this process; with a real one only the arguments
+differ. Run it:  python examples/how_to/storage.py
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import zarr
+
+import frazil
+from frazil.testing.object_server import Conditions, ObjectServer
+
+
+def first_commit(storage: frazil.Storage) -> frazil.Repository:
+    """The same everywhere: create, write, commit."""
+    repo = frazil.Repository.create(storage)
+    with repo.transaction("main", message="A first array") as store:
+        zarr.create_array(store, name="t", shape=(100,), chunks=(10,), dtype="f4")[:] = 15.0
+    return repo
+
+
+def mean(repo: frazil.Repository) -> float:
+    store = repo.readonly_session("main").store
+    return float(zarr.open_array(store, path="t", mode="r")[:].mean())
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def main(folder: Path) -> None:
+    # Memory: for tests, and gone with the process.
+    print("memory:", mean(first_commit(frazil.in_memory_storage())))
+
+    # A folder. Any number of processes may commit to it at the same time.
+    local = frazil.local_filesystem_storage(str(folder / "repo"))
+    print("folder:", mean(first_commit(local)))
+    print("folders:", sorted(path.name for path in (folder / "repo").iterdir() if path.is_dir()))
+
+    # Whoever has the storage has the repository: open it, or make sure that there is one.
+    print("exists:", frazil.Repository.exists(local))
+    print("again: ", mean(frazil.Repository.open_or_create(local)))
+
+    # An object store with the interface of S3. Credentials are given here, come from the environment
+    # (from_env=True) or from a function that knows fresh ones (get_credentials=...), or are not needed
+    # (anonymous=True).
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("bucket")
+        s3 = frazil.s3_storage(
+            bucket="bucket",
+            prefix="weather",
+            region="us-east-1",
+            endpoint_url=f"http://127.0.0.1:{server.port}",
+            allow_http=True,
+            force_path_style=True,
+            access_key_id="somebody",
+            secret_access_key="a secret",
+        )
+        print("s3:    ", mean(first_commit(s3)))
+        print("keys:  ", len(server.objects("bucket")), "objects below weather/")
+
+    # Any web server that serves the files, to read only.
+    handler = partial(Quiet, directory=str(folder / "repo"))
+    server_ = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server_.serve_forever, daemon=True).start()
+    web = frazil.http_storage(f"http://127.0.0.1:{server_.server_port}")
+    print("http:  ", mean(frazil.Repository.open(web)))
+    try:
+        frazil.Repository.open(web).writable_session("main")
+    except frazil.ReadOnlyError as error:
+        print("http:  ", error.kind)
+    server_.shutdown()
+    server_.server_close()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        main(Path(directory))

@@ -1,0 +1,44 @@
+"""Rewriting manifests: a commit that changes nothing but how references are spread over files.
+
+After a change of the splitting configuration, old manifests stay as they are until a commit touches them.
+This touches all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from frazil.changes.change_set import ChangeSet
+from frazil.repository.clock import now_us
+from frazil.repository.commit import REWRITE, REWRITE_AMEND, end_session
+from frazil.repository.config_document import splitting_document
+from frazil.repository.context import Context
+from frazil.repository.in_use import Relied, newest_update
+from frazil.repository.mutations import branch_tip, require_online
+
+_RESERVED: Final = "__icechunk"
+
+
+def rewrite(context: Context, branch: str, message: str, metadata: dict[str, Any], *, amend: bool) -> bytes:
+    """The id of the new snapshot. ``metadata`` are the user's; what the format reserves is added."""
+    if amend:
+        context.require_version_2()
+    info = context.repo_info()
+    require_online(info)
+    parent = context.assets.snapshot(branch_tip(info, branch))
+    known = metadata.get(_RESERVED)
+    reserved = {
+        **(known if isinstance(known, dict) else {}),
+        "splitting_config": splitting_document(context.settings.splitting),
+    }
+    return end_session(
+        context,
+        REWRITE_AMEND if amend else REWRITE,
+        branch,
+        parent,
+        ChangeSet(),
+        message,
+        {**metadata, _RESERVED: reserved},
+        lambda: None,
+        Relied(newest_update(info), now_us()),
+    )

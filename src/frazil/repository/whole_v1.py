@@ -1,0 +1,64 @@
+"""A repository of spec version 1 as a whole, for upkeep: all snapshots in a table, and changes to it.
+
+Expiration gives snapshots another parent, in their files, and deletes refs. Each file is written for itself:
+killed in between it has expired some, and another one goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from frazil.format.keys import snapshot_key
+from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable
+from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.repository.assets import Assets
+from frazil.repository.refs_v1 import RefKind, read_all_refs, read_ref, ref_key, tombstone_key
+from frazil.repository.snapshots_v1 import reached, read_all_snapshots
+from frazil.storage.base import IfAbsent, Storage
+
+
+def whole_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
+    """``info`` with all refs read, and all snapshots that have a file.
+
+    One whose parent is gone is a root: nobody leads to it.
+    """
+    refs = read_all_refs(storage)
+    found = read_all_snapshots(storage)
+    entries = {id_: entry for id_, entry in found.items() if isinstance(entry, SnapshotEntry)}
+    entries |= reached(storage, found, refs.tips)
+    table = SnapshotTable.of(
+        [entry if entry.parent in entries else replace(entry, parent=None) for entry in entries.values()]
+    )
+    return replace(
+        info,
+        branches=refs.branches,
+        tags=refs.tags,
+        deleted_tags=frozenset(refs.deleted_tags),
+        snapshots=table,
+    )
+
+
+def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> None:
+    """Write what an expiration or a collection of garbage has changed."""
+    storage = assets.storage
+    for id_, parent in _relinked(before.table, after.table):
+        key = snapshot_key(id_)
+        snapshot = replace(decode_snapshot(storage.get(key), key), parent_id=parent)
+        storage.put(key, encode_snapshot(snapshot, level=level))
+        assets.forget_snapshot(id_)
+    for name in before.branches.keys() - after.branches.keys():
+        ref = read_ref(storage, RefKind.BRANCH, name)
+        if ref is not None and ref.snapshot == before.branches[name]:
+            storage.delete([ref_key(storage, RefKind.BRANCH, name)])
+    for name in before.tags.keys() - after.tags.keys():
+        storage.put(tombstone_key(storage, name), b"", IfAbsent())
+
+
+def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
+    """Snapshots that have another parent than before, with that."""
+    rows = before.find_many(after.ids())
+    old, new = before.parents()[rows], after.parents()
+    changed = np.flatnonzero((new >= 0) & (before.ids()[old] != after.ids()[new]).any(axis=1))
+    return [(after.id_of(row), after.id_of(int(new[row]))) for row in changed.tolist()]

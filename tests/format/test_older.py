@@ -1,0 +1,438 @@
+"""The formats before spec version 1: names of refs, MessagePack as columns, every kind of file; damage."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.importing.writer import CHUNK, NAMES, Maker, Pairs, packed, repository
+
+from frazil.errors import FormatError
+from frazil.format import msgpack
+from frazil.format.envelope import FileType, seal
+from frazil.format.ids import id_to_text
+from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
+from frazil.format.older.generations import COLON, DOT, DRAFT, GENERATIONS, described, generations_of
+from frazil.format.older.manifest import decode_old_manifest, short_id
+from frazil.format.older.refs import decode_ref, name_to_id, ref_files, sequence_name, sequence_number
+from frazil.format.older.snapshot import decode_old_snapshot, evidence
+from frazil.format.older.tokens import Tokens
+from frazil.format.older.transaction_log import decode_old_log
+from frazil.format.older.zarr_metadata import array_document
+from frazil.format.snapshot import encode_snapshot, initial_snapshot
+
+generations = pytest.mark.parametrize("name", NAMES)
+NAME = "file-name"
+
+
+def maker(name: str) -> Maker:
+    return Maker(next(each for each in GENERATIONS if each.name == name))
+
+
+class TestRefs:
+    def test_names(self) -> None:
+        assert [sequence_name(n) for n in (0, 1, 100)] == ["ZZZZZZZZ", "ZZZZZZZY", "ZZZZZZWV"]
+        assert sequence_name((1 << 40) - 1) == "00000000"
+        assert [sequence_name(n, 13)[-2:] for n in range(4)] == ["ZY", "ZW", "ZT", "ZR"]
+
+    @given(st.integers(0, (1 << 40) - 2), st.sampled_from([8, 13]))
+    def test_newest_first(self, number: int, characters: int) -> None:
+        name, following = (sequence_name(n, characters) for n in (number, number + 1))
+        assert sequence_number(name) == number
+        assert following < name
+        assert len(name) == characters
+
+    @pytest.mark.parametrize("name", ["", "ZZZZZZZ", "zzzzzzzz", "ZZZZZZZU", "ZZZZZZZZZZZZZ", "ref"])
+    def test_no_number(self, name: str) -> None:
+        assert sequence_number(name) is None
+
+    def test_files(self) -> None:
+        keys = [
+            "refs/branch.a b!/ZZZZZZZX.json",
+            "refs/branch.a b!/ZZZZZZZY.json",
+            "refs/branch.main/ref.json",
+            "refs/branch.main/ZZZZZZZY.txt",
+            "refs/tag.t.json/ref.json",
+            "refs/tag.gone/ref.json",
+            "refs/tag.gone/ref.json.deleted",
+            "refs/branch:x/ZZZZZZZZ.json",
+            "refs/other",
+        ]
+        found = ref_files(keys, DOT)
+        assert found.branches == {"a b!": {2: keys[0], 1: keys[1]}}
+        assert (found.tags, found.deleted_tags) == ({"t.json": keys[4]}, {"gone"})
+        assert ref_files(keys, COLON).branches == {"x": {0: keys[7]}}
+        draft = ref_files(["r/v1.json", "r/main/ZZZZZZZZ.json", "r/main/x.json", "r/readme"], DRAFT)
+        assert (draft.branches, draft.tags) == (
+            {"main": {0: "r/main/ZZZZZZZZ.json"}},
+            {"v1": "r/v1.json"},
+        )
+
+    @given(st.sampled_from([12, 16]).flatmap(lambda size: st.binary(min_size=size, max_size=size)))
+    def test_file_names_of_ids(self, id_: bytes) -> None:
+        assert name_to_id(id_to_text(id_)) == id_
+        assert name_to_id(id_to_text(id_)[:-1]) is None
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=40)
+    | st.binary(max_size=300),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=3), inner, max_size=5),
+    max_leaves=60,
+)
+
+
+class TestTokens:
+    @given(VALUES)
+    def test_every_value_is_found(self, value: Any) -> None:
+        tokens = Tokens(packed(value))
+        assert rebuilt(tokens, 0) == value
+
+    def test_values_across_blocks(self) -> None:
+        value = [b"x" * 70_000, *range(40_000), "y" * 300, [[]] * 40_000, b"z" * 33_000]
+        tokens = Tokens(packed(value))
+        children = tokens.children(0)
+        assert tokens.numbers(children[1:40_001]).tolist() == list(range(40_000))
+        assert tokens.content(children[[0, -1]]).lengths.tolist() == [70_000, 33_000]
+        assert len(children) == 40_004
+        assert len(tokens.children(int(children[-2]))) == 40_000
+
+    def test_agrees_with_the_other_decoder(self) -> None:
+        for files in map(repository, NAMES[1:5]):
+            for key, data in files.items():
+                if key.startswith("snapshots/"):
+                    assert rebuilt(Tokens(data), 0) == msgpack.loads(data)
+
+    @pytest.mark.parametrize(
+        "data", ["", "91", "9100ff", "c1", "d40000", "c70000", "da0001", "a3414243ff", "dd00000001", "81a161"]
+    )
+    def test_damage(self, data: str) -> None:
+        with pytest.raises(FormatError):
+            Tokens(bytes.fromhex(data))
+
+
+def rebuilt(tokens: Tokens, at: int) -> Any:
+    """A value from its tokens."""
+    code = int(tokens.code[at])
+    one = np.array([at])
+    if tokens.is_array(at):
+        return [rebuilt(tokens, child) for child in tokens.children(at).tolist()]
+    if tokens.is_map(at):
+        values = [rebuilt(tokens, child) for child in tokens.children(at).tolist()]
+        return dict(zip(values[::2], values[1::2], strict=True))
+    if tokens.is_text(at):
+        return tokens.content(one).text(0)
+    if tokens.is_bytes(at):
+        return tokens.content(one).bytes(0)
+    if code < 0x80 or 0xCC <= code <= 0xCF:
+        return int(tokens.numbers(one)[0])
+    start = int(tokens._starts[at])
+    size = {0xCA: 5, 0xCB: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9}.get(code, 1)
+    return msgpack.loads(tokens._data[start : start + size].tobytes())
+
+
+class TestFiles:
+    @generations
+    def test_generation(self, name: str) -> None:
+        files = repository(name)
+        make = maker(name)
+        key = next(k for k in files if make.text("second") in k and not k.startswith("transactions"))
+        seen = evidence(files[key], key, make.generation.layout, "config.yaml" in files)
+        assert generations_of(make.generation.layout, seen) == (make.generation,)
+
+    def test_descriptions(self) -> None:
+        assert described(generations_of(DOT)).startswith("M1 to M8, as written by icechunk 0.1.0a2 to")
+        assert described(generations_of(DRAFT)) == "D, the draft of 2024"
+
+    @generations
+    def test_manifest(self, name: str) -> None:
+        make = maker(name)
+        found = decode_old_manifest(file_of(name, "m1"), NAME, make.generation.layout)
+        node = {**dict.fromkeys(("D", "M0", "M1"), 3)}.get(name, (3).to_bytes(8))
+        table = found.tables[node, 2]
+        chunk, pack = (short_id(make.raw(each)) for each in ("chunk", "pack"))
+        assert [table.ref(row) for row in range(4)] == [
+            InlineRef(CHUNK[:3].tobytes()),
+            NativeRef(pack, 4, 12),
+            VirtualRef("s3://bucket/some/file.nc", 1 << 33, 12, "e" if name >= "M3" else None),
+            NativeRef(chunk, 0, 12),
+        ]
+        assert found.chunk_names == (
+            {chunk: make.raw("chunk"), pack: make.raw("pack")} if name == "D" else {}
+        )
+        assert [(rank, len(table)) for (_, rank), table in found.tables.items() if rank != 2] == [(0, 1)]
+
+    @pytest.mark.parametrize("name", ["M1", "M3", "M5", "M8"])
+    def test_manifest_of_many_references(self, name: str) -> None:
+        """In any order, of several nodes and ranks; checksums mixed."""
+        make = maker(name)
+        chance = random.Random(3)
+        arrays: dict[int, dict[tuple[int, ...], Any]] = {}
+        wanted: dict[tuple[Any, int], dict[tuple[int, ...], Any]] = {}
+        checksums = [None, {"ETag": "a"}, {"ETag": "b"}, {"LastModified": 7}]
+        for number in (1, 2, 300):
+            node = number if make.number < 2 else number.to_bytes(8)
+            ranks = (1, 3) if make.number < 6 else (2,)
+            for _ in range(700):
+                index = tuple(
+                    chance.randrange(1 << chance.choice([3, 12, 30])) for _ in range(chance.choice(ranks))
+                )
+                size = chance.choice([1, 200, 70_000, 1 << 40])
+                match chance.randrange(3):
+                    case 0:
+                        data = chance.randbytes(chance.choice([0, 5, 400]))
+                        value, ref = make.payload("inline", data), InlineRef(data)
+                    case 1:
+                        chunk = f"chunk{chance.randrange(50)}"
+                        value = make.payload("native", chunk, size, size + 1)
+                        ref = NativeRef(make.raw(chunk), size, size + 1)
+                    case _:
+                        location = f"s3://é/{'x' * chance.choice([1, 40, 300])}{chance.randrange(9)}"
+                        checksum = chance.choice(checksums) if make.number >= 3 else None
+                        value = make.payload("virtual", location, size, 5, checksum)
+                        etag, modified = (checksum or {}).get("ETag"), (checksum or {}).get("LastModified")
+                        ref = VirtualRef(location, size, 5, etag, modified)
+                arrays.setdefault(number, {})[index] = value
+                wanted.setdefault((node, len(index)), {})[index] = ref
+        found = decode_old_manifest(make.manifest("m", arrays), NAME, DOT).tables
+        assert found.keys() == wanted.keys()
+        for key, table in found.items():
+            refs = {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())}
+            assert refs == wanted[key]
+            assert list(refs) == sorted(refs)
+
+    @generations
+    def test_empty_manifest(self, name: str) -> None:
+        make = maker(name)
+        assert decode_old_manifest(make.manifest("m", {}), NAME, make.generation.layout).tables == {}
+
+    def test_later_files_are_not_of_these_formats(self) -> None:
+        with pytest.raises(FormatError, match="file-name: "):
+            decode_old_snapshot(encode_snapshot(initial_snapshot(1)), NAME, DOT)
+
+
+def file_of(name: str, text: str) -> bytes:
+    make = maker(name)
+    return next(
+        data for key, data in repository(name).items() if key.split("/")[1].startswith(make.text(text))
+    )
+
+
+FILLS = [
+    ("bool", {"Bool": True}, True),
+    ("int8", {"Int8": -3}, -3),
+    ("int64", {"Int64": -(1 << 63)}, -(1 << 63)),
+    ("uint64", {"UInt64": (1 << 64) - 1}, (1 << 64) - 1),
+    ("float16", {"Float16": 1.5}, 1.5),
+    ("float32", {"Float32": float("nan")}, "NaN"),
+    ("float32", {"Float32": float("-inf")}, "-Infinity"),
+    ("float64", {"Float64": float("inf")}, "Infinity"),
+    ("float64", {"Float64": "NaN"}, "NaN"),
+    ("float64", {"Float64": 3}, 3.0),
+    ("complex64", {"Complex64": [1.5, -2.0]}, [1.5, -2.0]),
+    ("complex128", {"Complex128": [float("nan"), float("inf")]}, ["NaN", "Infinity"]),
+    ("string", {"String": "é"}, "é"),
+    ("bytes", {"Bytes": [1, 200]}, "Acg="),
+    ({"rawbits": 16}, {"RawBits": [1, 2]}, [1, 2]),
+]
+
+
+class TestMetadata:
+    @pytest.mark.parametrize(("data_type", "fill", "wanted"), FILLS, ids=lambda each: str(each)[:20])
+    @pytest.mark.filterwarnings("ignore:The data type")
+    def test_fill_values(self, data_type: Any, fill: Any, wanted: Any) -> None:
+        codec = {"string": "vlen-utf8", "bytes": "vlen-bytes"}.get(str(data_type), "bytes")
+        codecs = [[codec, {"endian": "little"} if codec == "bytes" else None]]
+        meta = [[2], data_type, [2], "Slash", fill, codecs, None, None]
+        document = array_document(meta, {"a": 1})
+        assert document["fill_value"] == wanted
+        assert json.loads(json.dumps(document)) == document
+        if data_type == {"rawbits": 16}:
+            assert document["data_type"] == "r16"
+            return
+        found = zarr.core.metadata.v3.ArrayV3Metadata.from_dict(document)
+        assert json.loads(json.dumps(found.to_dict()["fill_value"])) == wanted
+
+    def test_parts(self) -> None:
+        codecs = [["transpose", {"order": [1, 0]}], ["bytes", {"endian": "big"}]]
+        meta = [
+            [0, 9],
+            "int16",
+            [1, 4],
+            "Dot",
+            {"Int16": 0},
+            codecs,
+            [["x", {"k": 1}], ["y", None]],
+            ["é", None],
+        ]
+        document = array_document(meta, None)
+        assert document["codecs"] == [{"name": n, "configuration": c} for n, c in codecs]
+        assert document["storage_transformers"] == [{"name": "x", "configuration": {"k": 1}}, {"name": "y"}]
+        assert document["chunk_key_encoding"]["configuration"] == {"separator": "."}
+        assert document["dimension_names"] == ["é", None]
+        assert document["attributes"] == {}
+
+    def test_attributes_elsewhere(self) -> None:
+        make = maker("M5")
+        tree = make.tree({"/": (1, {"Ref": [make.id("a"), 3]}, "Group")})
+        found = decode_old_snapshot(make.snapshot("s", 1, "x", [], tree, []), NAME, DOT).nodes[0]
+        assert found.attributes_elsewhere
+        assert found.document["attributes"] == {}
+
+    @pytest.mark.parametrize("history", [[3, 2, 1], [1, 2, 3], [2], []])
+    def test_the_newest_of_the_history_is_the_parent(self, history: list[int]) -> None:
+        """A writer put the newest one last for a day."""
+        make = maker("D")
+        entries = [make.entry(f"s{day}", day, "") for day in history]
+        found = decode_old_snapshot(make.snapshot("s", 9, "x", entries, {}, []), NAME, DRAFT)
+        assert found.parent == (make.raw(f"s{max(history)}") if history else None)
+
+
+# ---- damage -----------------------------------------------------------------------------------------
+
+
+def readers(name: str) -> dict[str, tuple[bytes, FileType, Callable[[bytes], Any]]]:
+    layout = maker(name).generation.layout
+    found = {
+        "snapshot": (
+            file_of(name, "second"),
+            FileType.SNAPSHOT,
+            lambda data: decode_old_snapshot(data, NAME, layout),
+        ),
+        "manifest": (
+            file_of(name, "m1"),
+            FileType.MANIFEST,
+            lambda data: decode_old_manifest(data, NAME, layout),
+        ),
+        "ref": (maker(name).ref("first"), FileType.REPO_INFO, lambda data: decode_ref(data, NAME)),
+    }
+    if name >= "M2":
+        log = repository(name)[f"transactions/{maker(name).text('first')}"]
+        found["log"] = (log, FileType.TRANSACTION_LOG, lambda data: decode_old_log(data, NAME))
+    return found
+
+
+CASES = {
+    f"{name} {kind}": case for name in ("D", "M1", "M4", "M6", "M8") for kind, case in readers(name).items()
+}
+cases = pytest.mark.parametrize(("data", "kind", "read"), CASES.values(), ids=CASES.keys())
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    tracemalloc.start()
+    start = time.process_time()
+    yield
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64e6
+    assert time.process_time() - start < 60
+
+
+def survives(read: Callable[[bytes], Any], data: bytes) -> bool:
+    try:
+        read(data)
+    except FormatError as error:
+        if NAME not in str(error):
+            raise
+        return False
+    return True
+
+
+def payload_of(data: bytes) -> bytes:
+    """What is inside of the compression, to damage it there."""
+    if data.startswith(b"ICE"):
+        data = data[39:]
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data) if data[:1] == b"\x28" else data
+
+
+@cases
+@pytest.mark.usefixtures("bounded")
+class TestDamage:
+    def test_cut_off_at_every_byte(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
+        assert survives(read, data)
+        assert not any(survives(read, data[:end]) for end in range(0, len(data), 1 + len(data) // 300))
+
+    def test_changed_bytes(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
+        chance = random.Random(4)
+        body = payload_of(data)
+        wrap = partial(seal, file_type=kind, spec_version=1) if data.startswith(b"ICE") else b"".join
+        survived = 0
+        for _ in range(200):
+            changed = bytearray(body)
+            for _ in range(chance.choice([1, 1, 3])):
+                at = chance.randrange(len(body))
+                changed[at] = chance.choice([chance.randrange(256), changed[at] ^ 1, 0xDF, 0xDD, 0xC6, 0x00])
+            survived += survives(read, wrap([bytes(changed)]))
+        assert survived < 200
+
+    def test_noise(self, data: bytes, kind: FileType, read: Callable[[bytes], Any]) -> None:
+        chance = random.Random(5)
+        for size in (0, 1, 3, 50, 400):
+            survives(read, chance.randbytes(size))
+            survives(read, seal([chance.randbytes(size)], kind, spec_version=1))
+            survives(read, zstandard.compress(chance.randbytes(size)))
+
+
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff" * 1000,
+        b"\xdf\xff\xff\xff\xff" + b"\x00" * 1000,
+        b"\xc6\xff\xff\xff\xff",
+        packed([1, {}, Pairs([([0, [1 << 40]], {"Inline": b""})])]),
+        packed([1, {}, Pairs([([0, [[1]]], {"Inline": b""})])]),
+        packed([1, {}, Pairs([([0, [1]], {"Else": b""})])]),
+        packed([1, {}, Pairs([([0, [1]], {"Ref": ["x" * 20, -1, 1]})])]),
+        packed([1, {}, Pairs([([0, [1]], {"Virtual": ["x", 1, 1, {"Other": 1}]})])]),
+        packed([1, {}, Pairs([([0, [1]], {"Virtual": [{"Relative": "x"}, 1, 1]})])]),
+        packed([1, {}, Pairs([(["node", [1]], {"Inline": b""})])]),
+        packed([1, {}, 5]),
+        packed([[b"m" * 12, []], {"a": 1}]),
+        json.dumps({"chunks": {"[1,[2]]": {"Inline": [256]}}}).encode(),
+        json.dumps({"chunks": {"[1,[-2]]": {"Inline": [1]}}}).encode(),
+        json.dumps({"chunks": {"x": {"Inline": [1]}}}).encode(),
+        json.dumps({"chunks": {"[1,[2]]": {"Ref": {"id": [1], "offset": 0, "length": 1}}}}).encode(),
+    ],
+    ids=range(18),
+)
+def test_hostile_bytes(body: bytes) -> None:
+    for layout in (DOT, DRAFT):
+        for decode in (decode_old_manifest, decode_old_snapshot):
+            with pytest.raises(FormatError, match=NAME):
+                decode(body, NAME, layout)
+    with pytest.raises(FormatError, match=NAME):
+        decode_old_log(body, NAME)
+
+
+def test_what_decompresses_to_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.format.older.files.MAX_PAYLOAD_BYTES", 1 << 20)
+    bomb = bytes(1 << 25)
+    tracemalloc.start()
+    for data in (zstandard.compress(bomb), seal([bomb], FileType.MANIFEST, spec_version=1)):
+        with pytest.raises(FormatError, match=NAME):
+            decode_old_manifest(data, NAME, DOT)
+    monkeypatch.setattr("frazil.format.older.files.MAX_PAYLOAD_BYTES", 1 << 30)
+    monkeypatch.setattr("frazil.format.older.tokens.MAX_TOKENS", 1 << 16)
+    with pytest.raises(FormatError, match=f"{NAME}: more than 65536 values"):
+        decode_old_manifest(zstandard.compress(bytes(1 << 20)), NAME, DOT)
+    assert tracemalloc.get_traced_memory()[1] < 128e6
+    tracemalloc.stop()

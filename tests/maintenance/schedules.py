@@ -1,0 +1,111 @@
+"""Two actors on one storage, whose requests are let through one at a time, in an order that tests choose."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.settings import StorageSettings
+
+
+class Schedule:
+    """Whose turn it is: ``order`` names an actor for each request; after its end everybody may go on.
+
+    ``made`` is the order in which requests were made in the end.
+    """
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._order = list(order)
+        self._at = 0
+        self._ended: set[int] = set()
+        self._turn = threading.Condition()
+        self.made: list[tuple[int, str]] = []
+
+    @contextmanager
+    def request(self, actor: int, what: str) -> Iterator[None]:
+        with self._turn:
+            assert self._turn.wait_for(lambda: self._next() in (None, actor), timeout=30)
+            self.made.append((actor, what))
+            self._at += 1
+            try:
+                yield
+            finally:
+                self._turn.notify_all()
+
+    def _next(self) -> int | None:
+        while self._at < len(self._order) and self._order[self._at] in self._ended:
+            self._at += 1
+        return self._order[self._at] if self._at < len(self._order) else None
+
+    def run(self, *acts: Callable[[], Any]) -> list[Any]:
+        """What each actor returns, or the error that it raises."""
+
+        def act(actor: int) -> Any:
+            try:
+                return acts[actor]()
+            except Exception as error:  # the test looks at it
+                return error
+            finally:
+                with self._turn:
+                    self._ended.add(actor)
+                    self._turn.notify_all()
+
+        with ThreadPoolExecutor(len(acts)) as pool:
+            return list(pool.map(act, range(len(acts))))
+
+
+class Seen(Storage):
+    """``inner`` for one actor: ``meet(what)`` is around each request."""
+
+    def __init__(self, inner: Storage, meet: Callable[[str], Any]) -> None:
+        self.inner = inner
+        self.meet = meet
+        self.is_local = inner.is_local
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        with self.meet(f"get {key}"):
+            return self.inner.get(key, start, stop)
+
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        with self.meet(f"get {key}"):
+            return self.inner.get_versioned(key)
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        with self.meet(f"put {key}"):
+            return self.inner.put(key, data, condition)
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        with self.meet(f"put {to}"):
+            self.inner.backup(key, version, data, to)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        with self.meet(f"head {key}"):
+            return self.inner.head(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        with self.meet(f"list {prefix}"):
+            return iter([*self.inner.list(prefix)])
+
+    def delete(self, keys: Iterable[str]) -> None:
+        keys = [*keys]
+        if keys:
+            with self.meet(f"delete {keys[0].partition('/')[0]}"):
+                self.inner.delete(keys)
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        return self.get(key, start, stop)
+
+    async def put_async(self, key: str, data: Buffer) -> Stored:
+        answer = self.put(key, data)
+        assert isinstance(answer, Stored)
+        return answer
+
+    def default_settings(self) -> StorageSettings:
+        return self.inner.default_settings()
+
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self

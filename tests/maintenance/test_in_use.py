@@ -1,0 +1,215 @@
+"""Collections of garbage beside sessions: with any limit, in any order of requests, nothing that a version
+refers to is missing; and what was refused says so.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.maintenance.schedules import Schedule, Seen
+
+import frazil
+from frazil.errors import ConflictError, ErrorKind, SessionStateError
+from frazil.repository import in_use
+from frazil.repository.clock import now_us
+from frazil.storage.memory import MemoryStorage
+
+CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+
+
+def repository(storage: Any) -> frazil.Repository:
+    repo = frazil.Repository.create(storage, CONFIG)
+    for number in range(2):
+        with repo.transaction("main", message=str(number)) as store:
+            array = zarr.create_array(
+                store, name="x", shape=(8,), chunks=(2,), dtype="i4", compressors=None, overwrite=True
+            )
+            array[:] = number
+    return repo
+
+
+def opened_by(storage: Any, seen: Seen) -> frazil.Repository:
+    """A handle whose every request goes through ``seen``."""
+    repo = frazil.Repository.open(storage, CONFIG)
+    context = repo._context
+    assets = type(context.assets)(seen, context.assets.limits)
+    catalog = replace(context.catalog, storage=seen, assets=assets)
+    return frazil.Repository(replace(context, storage=seen, assets=assets, catalog=catalog))
+
+
+def values(repo: frazil.Repository) -> list[int]:
+    return zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:].tolist()
+
+
+def read_everything(repo: frazil.Repository) -> None:
+    for commit in repo.ancestry(branch="main"):
+        if commit.parent_id is not None:
+            store = repo.readonly_session(snapshot_id=commit.id).store
+            zarr.open_array(store, path="x", mode="r")[:]
+
+
+def write(session: frazil.Session, value: int) -> None:
+    zarr.open_array(session.store, path="x")[2:6] = value
+
+
+REFUSED = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.GARBAGE_COLLECTION_RUNNING}
+
+
+def play(schedule: Schedule, forked: bool) -> Any:
+    """One who commits and one who collects, in that order of requests; checks what is left, and gives what
+    became of the commit.
+    """
+    storage = MemoryStorage()
+    repository(storage)
+    one, other = (
+        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)))
+        for actor in (0, 1)
+    )
+
+    def commit() -> str:
+        session = one.writable_session("main")
+        write(session, 5)
+        if forked:
+            fork = session.fork()
+            write(fork, 5)
+            session.merge(fork)
+        return session.commit("late")
+
+    committed, collected = schedule.run(commit, lambda: other.garbage_collect(TOMORROW))
+    assert isinstance(collected, frazil.GCSummary), collected
+    repo = frazil.Repository.open(storage, CONFIG)
+    if isinstance(committed, str):
+        assert repo.lookup_branch("main") == committed
+        assert values(repo) == [1, 1, 5, 5, 5, 5, 1, 1]
+    else:
+        assert isinstance(committed, ConflictError | SessionStateError), committed
+        assert committed.kind in REFUSED
+        assert values(repo) == [1] * 8
+    read_everything(repo)
+    repo.garbage_collect(TOMORROW)
+    read_everything(repo)
+    return committed
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 1), max_size=80), st.booleans())
+def test_any_order_of_requests(order: list[int], forked: bool) -> None:
+    play(Schedule(order), forked)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("forked", [False, True])
+def test_one_between_any_two_requests_of_the_other(first: int, forked: bool) -> None:
+    """All of one actor between two requests of the other; each of these orders."""
+    ends = set()
+    for cut in range(200):
+        schedule = Schedule([first] * cut + [1 - first] * 200)
+        ends.add(getattr(play(schedule, forked), "kind", "committed"))
+        if [actor for actor, _ in schedule.made].count(first) <= cut:
+            break
+    assert "committed" in ends
+    assert cut > 8
+
+
+def test_a_dirty_fork_is_spared() -> None:
+    """The one thing that the reference loses."""
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    write(session, 4)
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    write(fork, 7)
+    back = pickle.dumps(fork)
+    assert repo.garbage_collect(TOMORROW).chunks_deleted == 0
+    session.merge(pickle.loads(back))
+    session.commit("work of the fork")
+    assert values(repo) == [1, 1, 7, 7, 7, 7, 1, 1]
+    assert list(repo.storage.list("leases")) == []
+    assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
+    assert values(repo) == [1, 1, 7, 7, 7, 7, 1, 1]
+
+
+def test_leases_end() -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    write(session, 4)
+    session.fork()
+    now = now_us()
+    since = in_use.oldest_in_use(repo.storage, now)
+    assert since is not None
+    assert since < now
+    assert in_use.oldest_in_use(repo.storage, now + 25 * 3600 * 1_000_000) is None
+    assert list(repo.storage.list("leases")) == []
+
+
+def test_old_files_go_beside_a_fork() -> None:
+    """A fork keeps what may be its own, no more."""
+    storage = MemoryStorage()
+    repo = repository(storage)
+    repo.reset_branch("main", list(repo.ancestry(branch="main"))[1].id)
+    objects = storage._contents.objects
+    for key in list(objects):
+        objects[key] = replace(objects[key], modified=datetime(2024, 1, 1, tzinfo=UTC))
+    session = repo.writable_session("main")
+    write(session, 4)
+    session.fork()
+    summary = repo.garbage_collect(TOMORROW)
+    assert (summary.snapshots_deleted, summary.manifests_deleted, summary.chunks_deleted) == (1, 1, 1)
+    session.commit("still good")
+    assert values(repo) == [0, 0, 4, 4, 4, 4, 0, 0]
+
+
+def test_a_session_that_lost_its_chunks_says_so() -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    write(session, 4)
+    session.workspace.writer.flush()
+    assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
+    with pytest.raises(SessionStateError, match="gone") as error:
+        session.commit("too late")
+    assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
+    assert values(repo) == [1] * 8
+
+
+def test_a_session_whose_chunks_are_there_commits() -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    repo.garbage_collect(TOMORROW)
+    write(session, 4)
+    session.commit("after it")
+    assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
+
+
+def test_an_old_limit_costs_a_commit_nothing_but_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    write(session, 4)
+    repo.garbage_collect(datetime.now(UTC) - timedelta(days=2))
+    monkeypatch.setattr(in_use, "ids_to_text", lambda ids: pytest.fail("looked for chunks"))
+    session.commit("good")
+
+
+def test_a_commit_waits_for_a_collection_under_way() -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    write(session, 4)
+    record, _ = in_use.announce(repo.storage, now_us() + 10**9)
+    repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
+    ran_at = in_use.newest_update(repo._context.repo_info())
+    repo.storage.delete([other.key for other in in_use.records(repo.storage) if other.done])
+    assert in_use.is_collecting(repo.storage)
+    for known in (None, ran_at):  # before and after the record has the time of the entry
+        record = record.put(repo.storage, ran_at=known)
+        with pytest.raises(ConflictError) as error:
+            session.commit("too early")
+        assert error.value.kind == ErrorKind.GARBAGE_COLLECTION_RUNNING
+    record.put(repo.storage, done=True)
+    session.commit("now")
+    assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]

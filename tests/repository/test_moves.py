@@ -1,0 +1,194 @@
+"""Sessions that rearrange: their forks, what they see, what they leave alone."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil import ErrorKind
+from frazil.changes.moves import Tree
+from frazil.format.nodes import Node, NodeTable
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="planted") as store:
+        root = zarr.create_group(store)
+        for path in ("a", "a/b", "d", "e"):
+            root.create_group(path)
+        for number, path in enumerate(("a/b/x", "d/y", "z")):
+            root.create_array(path, shape=(4,), chunks=(2,), dtype="i4")[:] = number
+    return repo
+
+
+def paths(session: frazil.Session) -> list[str]:
+    return session.workspace.nodes_table().paths_list()
+
+
+def travelled(session: frazil.Session, *moves: tuple[str, str]) -> frazil.Session:
+    """Moved in another process."""
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    for move in moves:
+        fork.move(*move)
+    return pickle.loads(pickle.dumps(fork))  # type: ignore[no-any-return]
+
+
+def test_forks_move_and_come_back(repo: frazil.Repository) -> None:
+    session = repo.rearrange_session("main")
+    session.move("/z", "/d/z")
+    forks = [travelled(session, ("/d/z", "/e/z"), ("/d", "/e/d")), travelled(session, ("/a/b", "/b"))]
+    assert [fork.mode for fork in forks] == [frazil.SessionMode.rearrange] * 2
+    session.merge(*forks)
+    told = [("/a/b", "/b"), ("/a/b/x", "/b/x"), ("/d", "/e/d"), ("/d/y", "/e/d/y"), ("/z", "/e/z")]
+    assert session.status().moved_nodes == told
+    assert session.has_uncommitted_changes
+    before = repo.lookup_branch("main")
+    after = session.commit("moved")
+    assert repo.diff(from_snapshot_id=before, to_snapshot_id=after).moved_nodes == told
+    assert paths(session) == ["/", "/a", "/b", "/b/x", "/e", "/e/d", "/e/d/y", "/e/z"]
+    assert zarr.open_array(session.store, path="e/z")[:].tolist() == [2] * 4
+
+
+CONFLICTS: dict[str, list[list[tuple[str, str]]]] = {
+    "one node, two places": [[("/z", "/y")], [("/z", "/x")]],
+    "a node and its parent": [[("/a", "/d/a")], [("/a/b", "/b")]],
+    "two nodes, one place": [[("/z", "/new")], [("/d", "/new")]],
+    "into what another moved": [[("/z", "/d/z")], [("/d", "/a/d")]],
+    "into each other": [[("/d", "/e/d")], [("/e", "/d/e")]],
+}
+
+
+@pytest.mark.parametrize("case", CONFLICTS)
+@pytest.mark.parametrize("by_session", [False, True])
+def test_moves_that_do_not_go_together(repo: frazil.Repository, case: str, by_session: bool) -> None:
+    """Neither of two forks, nor of a fork and the session since."""
+    session = repo.rearrange_session("main")
+    first, second = CONFLICTS[case]
+    forks = [travelled(session, *first)]
+    if by_session:
+        for move in second:
+            session.move(*move)
+    else:
+        forks.append(travelled(session, *second))
+    status, there = session.status(), paths(session)
+    with pytest.raises(frazil.SessionStateError) as error:
+        session.merge(*forks)
+    assert error.value.kind == ErrorKind.MERGE_FAILED
+    assert (session.status(), paths(session)) == (status, there)
+
+
+def test_sessions_merge_forks_of_their_kind_only(repo: frazil.Repository) -> None:
+    writing, moving = repo.writable_session("main"), repo.rearrange_session("main")
+    for session, fork, kind in (
+        (moving, writing.fork(), ErrorKind.REARRANGE_SESSION_ONLY),
+        (writing, moving.fork(), ErrorKind.NON_REARRANGE_SESSION),
+    ):
+        with pytest.raises(frazil.SessionStateError) as error:
+            session.merge(fork)
+        assert error.value.kind == kind
+
+
+def test_discarded_moves_are_forgotten(repo: frazil.Repository) -> None:
+    session = repo.rearrange_session("main")
+    there = paths(session)
+    session.move("/a", "/q")
+    session.fork()
+    session.move("/q", "/d/q")
+    session.discard_changes()
+    assert not session.has_uncommitted_changes
+    assert paths(session) == there
+    session.move("/a", "/q")
+    assert session.status().moved_nodes[0] == ("/a", "/q")
+
+
+def test_what_went_back_is_told_nowhere(repo: frazil.Repository) -> None:
+    session = repo.rearrange_session("main")
+    session.move("/a", "/q")
+    session.fork()
+    session.move("/q", "/a")
+    assert session.has_uncommitted_changes
+    assert session.status().is_empty()
+    before = repo.lookup_branch("main")
+    assert repo.diff(from_snapshot_id=before, to_snapshot_id=session.commit("nothing")).is_empty()
+
+
+def test_no_chunk_and_no_manifest_is_written() -> None:
+    storage = frazil.in_memory_storage()
+    repo = frazil.Repository.create(storage)
+    with repo.transaction("main", message="planted") as store:
+        zarr.create_array(store, name="a", shape=(4,), chunks=(1,), dtype="i4")[:] = 1
+    before = {each.key for each in storage.list("")}
+    session = repo.rearrange_session("main")
+    session.move("/a", "/b")
+    session.commit("moved")
+    new = {each.key for each in storage.list("")} - before
+    assert not any(key.startswith(("chunks/", "manifests/")) for key in new)
+
+
+ENDS: dict[str, Callable[[frazil.Session], Any]] = {
+    "commit": lambda session: session.commit("x", allow_empty=True),
+    "amend": lambda session: session.amend("x", allow_empty=True),
+    "flush": lambda session: session.flush("x"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_asks_for_the_feature(repo: frazil.Repository, end: str) -> None:
+    session = repo.rearrange_session("main")
+    session.move("/a", "/q")
+    repo.set_feature_flag("move_node", False)
+    before = len(list(repo.ops_log()))
+    with pytest.raises(frazil.SessionStateError) as error:
+        ENDS[end](session)
+    assert error.value.kind == ErrorKind.FEATURE_FLAG_DISABLED
+    assert len(list(repo.ops_log())) == before
+    repo.set_feature_flag("move_node", None)
+    ENDS[end](session)
+    assert session.read_only
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_asks_for_the_status(repo: frazil.Repository, end: str) -> None:
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="new")
+    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.read_only))
+    with pytest.raises(frazil.ReadOnlyError) as error:
+        ENDS[end](session)
+    assert error.value.kind == ErrorKind.READ_ONLY_REPOSITORY
+    assert not session.read_only
+    repo.set_status(frazil.RepoStatus(frazil.RepoAvailability.online))
+    ENDS[end](session)
+    assert "new" in zarr.open_group(session.store, mode="r")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_end_comes_after_the_lifetime(end: str) -> None:
+    config = frazil.RepositoryConfig(session_lifetime=timedelta(microseconds=1))
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    session = repo.writable_session("main")
+    with pytest.raises(frazil.SessionStateError) as error:
+        ENDS[end](session)
+    assert error.value.kind == ErrorKind.SESSION_EXPIRED
+
+
+def test_many_moves_ask_for_little() -> None:
+    """Neither the table is made again for each, nor is every moved node looked at."""
+    nodes = [Node(bytes(8), path, b"", None) for path in ("/", "/a", "/b")]
+    nodes += [Node(n.to_bytes(8), f"/a/{n:05}", b"", None) for n in range(1, 20_001)]
+    nodes[1:3] = [Node(b"a" * 8, "/a", b"", None), Node(b"b" * 8, "/b", b"", None)]
+    tree = Tree(NodeTable.from_nodes(nodes), moves := {})
+    tree.move("/a", "/b/a")
+    for n in range(1, 2_001):
+        tree.move(f"/b/a/{n:05}", f"/{n}")
+    assert len(moves) == 20_001
+    assert moves[(7).to_bytes(8)].target == "/7"
+    assert np.array([tree.find(f"/b/a/{n:05}") for n in range(1, 20_001)]).min() == -1
+    assert tree.find("/b/a/20000") > 0

@@ -1,0 +1,300 @@
+"""Spec version 1: what is reported as done is there, what is looked at is all that is read."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.repository.version_1 import GROUP, commit, copy_of, files_of, with_history
+
+import frazil
+from frazil.errors import ErrorKind
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text
+from frazil.format.keys import CONFIG, REPO, snapshot_key
+from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.repository.config_yaml import dump_config, load_config
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import Fault, FaultyStorage
+
+FAULTS = list(Fault)
+
+
+def save(repo: frazil.Repository) -> None:
+    repo.config.inline_chunk_threshold_bytes = 8
+    repo.save_config()
+
+
+#: What is done, the files that it writes under a condition, and how one sees that it was done.
+ACTS: dict[str, tuple[Any, str, Any]] = {
+    "commit": (
+        lambda r: commit(r, 9),
+        "refs/branch.main/",
+        lambda r: next(iter(r.ancestry(branch="main"))).message == "commit 9",
+    ),
+    "branch": (
+        lambda r: r.create_branch("new", r.lookup_tag("t")),
+        "refs/branch.new/",
+        lambda r: r.lookup_branch("new") == r.lookup_tag("t"),
+    ),
+    "reset": (
+        lambda r: r.reset_branch("dev", r.lookup_tag("t"), from_snapshot_id=r.lookup_branch("dev")),
+        "refs/branch.dev/",
+        lambda r: r.lookup_branch("dev") == r.lookup_tag("t"),
+    ),
+    "tag": (
+        lambda r: r.create_tag("new", r.lookup_branch("dev")),
+        "refs/tag.new/",
+        lambda r: r.lookup_tag("new") == r.lookup_branch("dev"),
+    ),
+    "delete a tag": (lambda r: r.delete_tag("t"), "refs/tag.t/", lambda r: r.list_tags() == set()),
+    "config": (
+        save,
+        CONFIG,
+        lambda r: frazil.Repository.fetch_config(r.storage).inline_chunk_threshold_bytes == 8,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def template() -> MemoryStorage:
+    storage = MemoryStorage()
+    with_history(storage)
+    return storage
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("act", ACTS)
+def test_every_fault_counts_once(act: str, fault: Fault, times: int, template: MemoryStorage) -> None:
+    do, prefix, done = ACTS[act]
+    faults = itertools.repeat(fault, times)
+    storage = FaultyStorage(
+        copy_of(template), lambda key, condition: next(faults, None) if key.startswith(prefix) else None
+    )
+    repo = frazil.Repository.open(storage)
+    do(repo)
+    again = frazil.Repository.open(storage.inner)
+    assert done(again)
+    assert len(list(again.ancestry(branch="main"))) == 4 + (act == "commit")
+
+
+def test_found_where_others_have_built_on_it(template: MemoryStorage) -> None:
+    """The answer to a commit is lost, and before we look another one follows it."""
+    inner = copy_of(template)
+    busy = threading.local()
+    faults = iter([Fault.ANSWER_LOST])
+
+    def choose(key: str, condition: Any) -> Fault | None:
+        if not key.startswith("refs/branch.main/") or getattr(busy, "yes", False):
+            return None
+        return next(faults, None)
+
+    storage = FaultyStorage(inner, choose)
+    written = storage.put
+
+    def put(key: str, *arguments: Any) -> Any:
+        try:
+            return written(key, *arguments)
+        finally:
+            if key.startswith("refs/branch.main/") and not getattr(busy, "yes", False):
+                busy.yes = True
+                commit(frazil.Repository.open(inner), 10)
+
+    storage.put = put  # type: ignore[method-assign]
+    id_ = commit(frazil.Repository.open(storage), 9)
+    history = [entry.message for entry in frazil.Repository.open(inner).ancestry(branch="main")]
+    assert history[:3] == ["commit 10", "commit 9", "commit 4"]
+    assert frazil.Repository.open(inner).lookup_snapshot(id_).message == "commit 9"
+
+
+def test_two_that_create_one_ref(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    repo = frazil.Repository.open(storage)
+    info, other = repo._info(), repo._info()
+    tip = repo.lookup_branch("main")
+    # Refs to one snapshot are not the same bytes.
+    repo.create_branch("x", tip)
+    repo.create_branch("y", tip)
+    assert storage.get("refs/branch.x/ref.json") != storage.get("refs/branch.y/ref.json")
+    for act, name in ((repo.create_tag, "t"), (repo.create_branch, "x")):
+        with pytest.raises(frazil.IcechunkError):
+            act(name, tip)
+    assert (info.branches["x"], other.tags["t"]) == (id_from_text(tip), id_from_text(repo.lookup_tag("t")))
+
+
+# What is read
+
+
+@pytest.fixture
+def long() -> FaultyStorage:
+    """A hundred commits."""
+    storage = FaultyStorage(MemoryStorage(), lambda key, condition: None)
+    repo = frazil.Repository.create(storage, spec_version=1)
+    for n in range(100):
+        commit(repo, n)
+    return storage
+
+
+def test_opening_a_branch_reads_no_history(long: FaultyStorage) -> None:
+    repo = frazil.Repository.open(long)
+    long.gets.clear()
+    session = repo.writable_session("main")
+    session.workspace.set_node("/g", GROUP % 7)
+    session.commit("one more")
+    assert len([key for key in long.gets if key.startswith("snapshots")]) == 1
+    assert len([key for key in long.gets if key.startswith("refs")]) == 2
+    long.gets.clear()
+    newest = [entry.message for entry, _ in zip(repo.ancestry(branch="main"), range(5), strict=False)]
+    assert newest == ["one more", "commit 99", "commit 98", "commit 97", "commit 96"]
+    assert len(long.gets) < 12
+    when = repo.lookup_snapshot(repo.lookup_branch("main")).written_at
+    assert repo.readonly_session("main", as_of=when).snapshot_id == repo.lookup_branch("main")
+
+
+def test_a_history_is_read_once_and_side_by_side(long: FaultyStorage) -> None:
+    repo = frazil.Repository.open(long)
+    long.gets.clear()
+    messages = [entry.message for entry in repo.ancestry(branch="main")]
+    assert messages == [*(f"commit {n}" for n in reversed(range(100))), "Repository initialized"]
+    assert len([key for key in long.gets if key.startswith("snapshots")]) == 101
+    long.gets.clear()
+    assert len(list(repo.ancestry(branch="main"))) == 101
+    assert not [key for key in long.gets if key.startswith("snapshots")]
+    assert str(repo.ancestry_graph(plain=True)).count("commit") == 100
+
+
+def test_ancestors_in_a_circle() -> None:
+    storage = MemoryStorage()
+    repo = frazil.Repository.create(storage, spec_version=1)
+    ids = [id_from_text(commit(repo, n)) for n in range(2)]
+    key = snapshot_key(ids[0])
+    snapshot = replace(decode_snapshot(storage.get(key), key), parent_id=ids[1])
+    storage.put(key, encode_snapshot(snapshot))
+    with pytest.raises(frazil.FormatError, match="cycle"):
+        list(frazil.Repository.open(storage).ancestry(branch="main"))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"snapshot": 1}', b'{"snapshot": "x"}', b"\xff", b"[" * 9999]
+)
+def test_damaged_refs(data: bytes, template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    storage.put("refs/branch.dev/ref.json", data)
+    with pytest.raises(frazil.FormatError, match=r"branch\.dev"):
+        frazil.Repository.open(storage).lookup_branch("dev")
+
+
+def test_files_that_are_no_refs(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    for key in (
+        "refs/x",
+        "refs/branch/ref.json",
+        "refs/other.a/ref.json",
+        "refs/branch.a/b/ref.json",
+        "snapshots/x",
+    ):
+        storage.put(key, b"?")
+    repo = frazil.Repository.open(storage)
+    assert repo.list_branches() == {"main", "dev"}
+    assert repo.list_tags() == {"t"}
+    assert len(list(repo.ancestry(branch="main"))) == 4
+
+
+def test_what_expiration_leaves(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    repo = frazil.Repository.open(storage)
+    tip = repo.lookup_branch("main")
+    gone = repo.expire_snapshots(
+        repo.lookup_snapshot(tip).written_at, delete_expired_branches=True, delete_expired_tags=True
+    )
+    assert len(gone) == 3
+    for handle in (repo, frazil.Repository.open(storage)):
+        assert [entry.message for entry in handle.ancestry(branch="main")] == [
+            "commit 4",
+            "Repository initialized",
+        ]
+        assert (handle.list_branches(), handle.list_tags()) == ({"main"}, set())
+        assert sorted(handle._info().deleted_tags) == ["gone", "t"]
+    repo.garbage_collect(datetime(2200, 1, 1, tzinfo=UTC))
+    left = {key for key in files_of(storage) if key.startswith("snapshots")}
+    assert left == {snapshot_key(INITIAL_SNAPSHOT_ID), f"snapshots/{tip}"}
+
+
+# Creating, opening, pickling
+
+
+def test_the_kind_of_a_repository(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    repo = frazil.Repository.open(storage)
+    assert repo.spec_version == frazil.SpecVersion.v1
+    assert "v1" in repr(repo).splitlines()[0]
+    assert frazil.Repository.exists(storage)
+    assert frazil.Repository.fetch_spec_version(storage) == frazil.SpecVersion.v1
+    assert repo.reopen().spec_version == frazil.SpecVersion.v1
+    assert repo.reopen().config == repo.config
+    assert frazil.Repository.open_or_create(storage).spec_version == frazil.SpecVersion.v1
+    assert REPO not in files_of(storage)
+    new = frazil.Repository.open_or_create(MemoryStorage(), create_version=1)
+    assert new.spec_version == frazil.SpecVersion.v1
+    assert len(files_of(new.storage)) == 2
+
+
+def test_two_creators() -> None:
+    """The second is done between the first one's snapshot and its ``main``."""
+    inner = MemoryStorage()
+    first, second = (frazil.RepositoryConfig(inline_chunk_threshold_bytes=n) for n in (1, 2))
+
+    def choose(key: str, condition: Any) -> None:
+        if key.startswith("refs") and not inner.head(key):
+            frazil.Repository.create(inner, second, spec_version=1, check_clean_root=False)
+
+    with pytest.raises(frazil.InvalidInputError) as error:
+        frazil.Repository.create(FaultyStorage(inner, choose), first, spec_version=1)
+    assert error.value.kind == ErrorKind.PARENT_DIRECTORY_NOT_CLEAN
+    saved = frazil.Repository.fetch_config(inner)
+    assert saved is not None
+    assert saved.inline_chunk_threshold_bytes == 2
+
+
+# config.yaml
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [1]\nb: *a",
+        "- 1",
+        "5",
+        "",
+        "[" * 2000,
+        "caching: 5",
+        "virtual_chunk_containers: {a: !s3 {}}",
+        "\x00",
+        "compression: {algorithm: lz4}",
+        "inline_chunk_threshold_bytes: 2020-01-01",
+        "? [a]\n: 1",
+        "x: !!python/object:os.system 1",
+    ],
+)
+def test_hostile_configurations(text: str, template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    storage.put(CONFIG, text.encode())
+    with pytest.raises(frazil.FormatError) as error:
+        frazil.Repository.open(storage)
+    assert error.value.kind == ErrorKind.CONFIG_DESERIALIZATION
+
+
+def test_words_of_a_configuration() -> None:
+    text = "a: yes\nb: 2020-01-01\nc: 1:30\nd: 0x10\ne: 1e3\nf: ~\ng: 'on'\nh: !Axis 2\n"
+    text += "i: !DimensionName '2'\nj: .inf"
+    wanted = {"a": "yes", "b": "2020-01-01", "c": "1:30", "d": 16, "e": 1000.0, "f": None, "g": "on",
+              "h": {"Axis": 2}, "i": {"DimensionName": "2"}, "j": float("inf")}  # fmt: skip
+    assert load_config(text.encode()) == wanted
+    assert load_config(dump_config({"a": "yes", "b": ["0x10", "1e3", "", "null", "é\n x"]})) == {
+        "a": "yes",
+        "b": ["0x10", "1e3", "", "null", "é\n x"],
+    }

@@ -1,0 +1,89 @@
+"""The pages of docs/: their Python runs, from top to bottom of each page, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import frazil
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+WRITTEN = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_the_code_runs(page: Path, tmp_path: Path) -> None:
+    # A process of its own: a page may install Frazil as icechunk, and log, and leave sessions open.
+    code = "\n".join(BLOCK.findall(page.read_text()))
+    program = tmp_path / "program.py"
+    program.write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if not key.startswith("ICECHUNK")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    # What a comment says that a `print` prints is printed.
+    for line in code.splitlines():
+        said = re.fullmatch(r"\s*print\(.*\)  # (.*)", line)
+        if said and "..." not in said[1]:
+            assert said[1] in done.stdout.splitlines(), f"{line}\nfound:\n{done.stdout}"
+
+
+def anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(page.read_text()):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, section = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or not target.is_relative_to(ROOT):
+            broken.append(link)
+        elif section:
+            titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            if section not in map(anchor, titles):
+                broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert [page.name for page in PAGES if page.name != "index.md" and f"({page.name})" not in index] == []
+
+
+def test_every_how_to_has_a_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    how_to = (ROOT / "examples" / "how_to").glob("*.py")
+    assert [path.name for path in how_to if path.name not in index] == []
+
+
+def test_names_that_pages_mention_exist() -> None:
+    for page in PAGES:
+        for name in re.findall(r"`(frazil(?:\.\w+)+)`", page.read_text()):
+            module, _, attribute = name.rpartition(".")
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError:
+                assert hasattr(importlib.import_module(module), attribute), f"{page.name}: {name}"
+        for name in re.findall(r"`([A-Z]\w+(?:Error|Config|Storage|Session))\b", page.read_text()):
+            assert hasattr(frazil, name) or hasattr(builtins, name), f"{page.name}: {name}"

@@ -1,0 +1,108 @@
+"""The how-tos in examples/ run, and print what they are there to show."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
+
+MERGE_FAILED = (
+    "merge-failed: cannot merge: 1 chunk(s) of `/a` were written by more than one fork, or since the fork"
+)
+
+#: Some of the lines that each prints. What changes from run to run is not among them.
+SHOWS: dict[str, list[str]] = {
+    "storage": ["memory: 15.0", "folder: 15.0", "s3:     15.0", "http:   15.0", "http:   read-only-storage"],
+    "virtual_datasets": [
+        "row 7: [700 701 702 703]",
+        "changed: virtual-chunk-modified",
+        "equal: True {'time': 48, 'lat': 4, 'lon': 5}",
+        "not authorised: unauthorized-virtual-chunk-container",
+    ],
+    "version_control": [
+        "corrections: 2.0",
+        "at the tag:  3.0",
+        "at noon:     1.0",
+        "changed: {'/rain': 2}",
+        "after amend: ['June and July were read wrongly; units', 'A wet June']",
+    ],
+    "parallel_writes": [
+        "threads    True  By threads",
+        "processes  True  By processes",
+        "dask       True  By Dask, through xarray",
+        MERGE_FAILED,
+    ],
+    "configuration": [
+        "manifests: 4  chunk files: 1",
+        "manifests: 5  (one more)",
+        "mine: 0  theirs: 64",
+        "files of 5 chunks without packs: 5",
+    ],
+    "error_handling": [
+        "repository-not-found: a KeyError too: True",
+        "still there: True",
+        "committed in attempt 1",
+    ],
+    "expiration": [
+        "expired: 3",
+        "history: ['Day 4', 'Day 3', 'Repository initialized']",
+        "the tag: (100000,)",
+        "equal: True",
+    ],
+    "moving": [
+        "shifted:  [2. 3. 4. 5. 6. 7. 0. 0.]",
+        "reversed: [8. 9. 6. 7. 4. 5. 2. 3.]",
+        "['archive', 'archive/rest', 'archive/rest/precip', 'archive/temperature']",
+        "move-into-self-or-descendant",
+    ],
+}
+SHOWS["conflicts"] = [
+    "aligned: [1, 2, 0, 0] ['two', 'one']",
+    "conflict: ChunkDoubleUpdate /a [[0]]",
+    "theirs: [10, 2, 10, 20]",
+    "sum: [16, 2, 10, 20]",
+]
+SHOWS["transactions"] = ["committed: 8", "values: [2 2 2 2 2 2 2 2]", "rebase-failed /a [[0]]", "now: 4"]
+SHOWS["upgrading"] = [
+    "on open: SpecVersion.v1",
+    "unsupported-spec-version",
+    "after the dry run: SpecVersion.v1",
+    "same snapshot: True",
+    "at the tag: [7 7 7]",
+]
+NEEDS = {"virtual_datasets": "virtualizarr"}
+
+
+def run(name: str, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(HOW_TO / f"{name}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_how_to(name: str) -> None:
+    needed = NEEDS.get(name)
+    if needed and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
+    lines = run(name)
+    assert [line for line in SHOWS[name] if line not in lines] == []
+
+
+@pytest.mark.spark
+def test_parallel_writes_with_spark() -> None:
+    assert "spark      True  By 8 Spark tasks" in run("parallel_writes", "spark")
+
+
+def test_every_how_to_is_here() -> None:
+    assert {path.stem for path in HOW_TO.glob("*.py")} == SHOWS.keys()
