@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,32 @@ def _zarr(
     with out.microseconds_each("read a point", len(points)):
         for point in points:
             array[point]
+    return out
+
+
+def twice(implementation: str, chunks: int, chunk_kib: int) -> Measured:
+    """The same bytes in two arrays and commits; Frazil recognises them."""
+    values = chunk_kib * 1024
+    data = np.random.default_rng(0).integers(0, 256, chunks * values, "u1")
+    icechunk = importlib.import_module(implementation)
+    config = icechunk.RepositoryConfig.default()
+    if implementation == "frazil":
+        config.chunks = icechunk.ChunksConfig(deduplicate=True)
+        config.packing = icechunk.PackingConfig(threshold_bytes=values)
+    out = Measured()
+    with scratch() as root:
+        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(root), config)
+        for name, what in (("a", "write and commit"), ("b", "write again and commit")):
+            session = repo.writable_session("main")
+            array = zarr.create_array(
+                session.store, name=name, shape=data.shape, chunks=(values,), dtype="u1", compressors=None
+            )
+            with out.seconds_of_all(what):
+                array[:] = data
+                session.commit(name)
+        out["chunk files, MiB"] = (
+            sum(file.stat().st_size for file in (Path(root) / "chunks").iterdir()) / 2**20
+        )
     return out
 
 

@@ -70,6 +70,7 @@ WORKLOADS = (
         {**FEW, "codec": "zstd", "pipeline": "fused"},
         (FRAZIL, REFERENCE, "LocalStore"),
     ),
+    Workload("128 chunks of 1 MiB, twice, with deduplication", "chunk_io.twice", LARGE, FEW),
     Workload(
         "1,000 chunks of 16 KiB on S3 (ministack, loopback)",
         "remote.s3",

@@ -65,10 +65,10 @@ def test_the_environment_is_read_on_import(name: str) -> None:
     code = "import frazil; frazil.Repository.create(frazil.in_memory_storage()).writable_session('main')"
     code += ".commit('m', allow_empty=True)"
     run = _program(code, **{name: "debug"})
-    assert "DEBUG frazil.repository.session: commit to 'main' took" in run.stderr
+    assert "DEBUG frazil.repository.session: commit on 'main' took" in run.stderr
     assert run.stdout == ""
     run = _program(code, **{name: "debug", "ICECHUNK_LOG_TO_STDOUT": "1"})
-    assert "commit to 'main' took" in run.stdout
+    assert "commit on 'main' took" in run.stdout
 
 
 def test_a_program_that_logs_prints_records_once() -> None:
@@ -89,8 +89,8 @@ def test_conflicts_and_retries_are_logged(caplog) -> None:
     with pytest.raises(frazil.ConflictError):
         late.commit("second")
     messages = [record.message for record in caplog.records]
-    assert any("commit to 'main' took" in message for message in messages)
-    assert any("commit to 'main' failed" in message and "parent" in message for message in messages)
+    assert any("commit on 'main' took" in message for message in messages)
+    assert any("commit on 'main' failed" in message and "parent" in message for message in messages)
 
 
 def test_slow_work_is_a_warning(caplog, monkeypatch) -> None:
@@ -148,6 +148,7 @@ def test_spans_are_exported_to_the_endpoint(monkeypatch) -> None:
 def test_without_the_packages_a_warning_says_what_to_install(monkeypatch, caplog) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    caplog.set_level(logging.WARNING, "frazil")
     frazil.initialize_logs()
     assert "Install opentelemetry-sdk" in caplog.text
     frazil.shutdown_telemetry()

@@ -20,6 +20,7 @@ import frazil
 from frazil.changes.diff import compose
 from frazil.changes.manifests import distribute, plan
 from frazil.format import manifest as manifest_module
+from frazil.format.keys import manifest_key
 from frazil.format.manifest import (
     ChunkTable,
     LocationCompression,
@@ -46,6 +47,11 @@ from frazil.format.transaction_log import (
     empty_log,
     encode_transaction_log,
 )
+from frazil.maintenance.expire import Expiry, expire
+from frazil.maintenance.garbage import without_dead
+from frazil.maintenance.storage_stats import parts_of
+from frazil.maintenance.walk import chunks_of
+from frazil.storage.memory import MemoryStorage
 
 ID: Final = b"manifest-id!"
 NODE: Final = b"node-001"
@@ -365,6 +371,42 @@ METADATA: Final = [
     Case("add-a-snapshot", repo_file, add_a_snapshot),
     Case("walk-the-history", repo_file, walk),
 ]
+
+
+def tagged(count: int) -> RepoInfo:
+    """With tags far from each other, which keep old snapshots."""
+    info = repo_info(count)
+    chain = info.snapshots.chain(info.snapshots.find(info.branches["main"]))
+    tags = {f"t{place}": info.snapshots.id_of(int(chain[place * count // 10])) for place in range(1, 9)}
+    return dataclasses.replace(info, tags=tags)
+
+
+def expire_most(info: RepoInfo) -> None:
+    limit = int(info.snapshots.flushed_at().max())
+    assert len(expire(info, Expiry(limit)).ids) > len(info.snapshots) // 2
+
+
+def drop_the_dead(info: RepoInfo) -> None:
+    """All but a few versions are on no branch."""
+    chain = info.snapshots.chain(info.snapshots.find(info.branches["main"]))
+    alone = dataclasses.replace(info, branches={"main": info.snapshots.id_of(int(chain[-2]))}, tags={})
+    assert len(without_dead(alone, info.snapshots.ids()).snapshots) == 2
+
+
+def stored(count: int) -> MemoryStorage:
+    """A manifest under its name."""
+    storage = MemoryStorage()
+    manifest = encode_manifest(Manifest(ID, {NODE: mixed(count)}))
+    storage.put(manifest_key(ID), manifest)
+    return storage
+
+
+UPKEEP: Final = [
+    Case("expire", tagged, expire_most),
+    Case("drop-the-dead", repo_info, drop_the_dead),
+    Case("chunk-files-of-a-manifest", stored, lambda storage: chunks_of(storage, ID)),
+    Case("chunk-bytes-of-a-manifest", stored, lambda storage: parts_of(storage, ID)),
+]
 #: They take a step for each node, array or table: only their time counts.
 TIMED: Final = [
     Case("find-all-nodes", snapshot_file, find_all),
@@ -481,7 +523,13 @@ END_TO_END: Final = [
     Case("merge-forks", lambda n: [mixed(n).take(slice(k, None, 4)) for k in range(4)], merge_forks),
 ]
 
-CASES: Final = [*REFERENCES, *CHANGES, *METADATA, *[case._replace(few=20_000) for case in END_TO_END]]
+CASES: Final = [
+    *REFERENCES,
+    *CHANGES,
+    *METADATA,
+    *UPKEEP,
+    *[case._replace(few=20_000) for case in END_TO_END],
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

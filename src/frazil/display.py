@@ -175,7 +175,13 @@ class Lines(Record):
 
 
 class NamedEnum(Enum):
-    """An enumeration whose members print as ``Class.member``, with numbers as values."""
+    """An enumeration whose members print as ``Class.member``, and are equal to their numbers."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is int and self.value == other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
     def __int__(self) -> int:
         return int(self.value)
@@ -295,3 +301,21 @@ class Family(type):
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, cls.variants())
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return other is cls or issubclass(other, cls.variants())
+
+
+class Numbered:
+    """Gives a variant's fields by their numbers as well, ``_0`` and ``_1``, as the reference names them."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    @property
+    def _0(self) -> Any:
+        return getattr(self, self.__match_args__[0])
+
+    @property
+    def _1(self) -> Any:
+        return getattr(self, self.__match_args__[1])

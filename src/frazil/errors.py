@@ -167,12 +167,18 @@ class IcechunkError(Exception):
     default_kind = ErrorKind.UNKNOWN
 
     def __init__(self, message: str, kind: str | None = None) -> None:
-        super().__init__(message)
         self.message = message
         self.kind: str | None = kind if kind is not None else self.default_kind
+        super().__init__(message, self.kind)
 
     def __str__(self) -> str:
         return self.message
+
+    def __repr__(self) -> str:
+        return f"frazil.{type(self).__name__}({self._shown()})"
+
+    def _shown(self) -> str:
+        return f'message="{self.message}", kind="{self.kind}"'
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.message, self.kind))
@@ -203,6 +209,9 @@ class ConflictError(IcechunkError):
         self.expected_parent = expected_parent
         self.actual_parent = actual_parent
 
+    def _shown(self) -> str:
+        return f"expected_parent={self.expected_parent}, actual_parent={self.actual_parent}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.expected_parent, self.actual_parent, self.message, self.kind))
 
@@ -217,6 +226,9 @@ class RebaseFailedError(ConflictError):
         self.args = (snapshot, list(conflicts))
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
+
+    def _shown(self) -> str:
+        return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.snapshot, self.conflicts))

@@ -18,6 +18,7 @@ from frazil.format.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from frazil.format.snapshot import decode_entry, decode_snapshot, encode_snapshot
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 
 _BESIDE = Path(__file__).parents[2] / ".." / "shared" / "fixtures"
@@ -119,3 +120,27 @@ def test_transaction_logs(repo: Path) -> None:
                 for m in turn.moves
             ]
             assert moves == (expected["moved_nodes"] or [])
+
+
+def test_snapshots_are_written_in_the_version_they_have(repo: Path) -> None:
+    for path in sorted((repo / "repo" / "snapshots").glob("*")):
+        data = path.read_bytes()
+        snapshot = decode_snapshot(data, path.name)
+        again = decode_snapshot(encode_snapshot(snapshot), path.name)
+        for name in ("id", "parent_id", "flushed_at", "message", "metadata", "spec_version"):
+            assert getattr(again, name) == getattr(snapshot, name), name
+        for name in ("ids", "size_bytes", "num_chunk_refs"):
+            assert getattr(again.manifests, name).tolist() == getattr(snapshot.manifests, name).tolist()
+        assert again.nodes.paths_list() == snapshot.nodes.paths_list()
+        for row in range(len(snapshot.nodes)):
+            assert str(again.nodes.node(row)) == str(snapshot.nodes.node(row))
+        if snapshot.spec_version == 1:
+            entry = decode_entry(data, path.name)
+            known = (
+                snapshot.id,
+                snapshot.parent_id,
+                snapshot.flushed_at,
+                snapshot.message,
+                snapshot.metadata,
+            )
+            assert (entry.id, entry.parent, entry.flushed_at, entry.message, entry.metadata) == known

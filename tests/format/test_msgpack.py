@@ -1,4 +1,4 @@
-"""MessagePack, reading: every type that JSON-like values use, and nothing that harms."""
+"""MessagePack: every type that JSON-like values use, and nothing that harms."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.errors import FormatError
-from frazil.format.msgpack import loads
+from frazil.errors import FormatError, InvalidInputError
+from frazil.format.msgpack import dumps, loads
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,43 @@ def test_damage(data: str, message: str) -> None:
 def test_any_bytes(data: bytes) -> None:
     with contextlib.suppress(FormatError):
         loads(data)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=3), inner, max_size=20),
+)
+
+
+@given(json_values)
+def test_what_is_written_is_read(value: Any) -> None:
+    assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize("size", [31, 32, 255, 256, 65_535, 65_536])
+def test_sizes(size: int) -> None:
+    for value in ("a" * size, [None] * size, dict.fromkeys(map(str, range(size)))):
+        assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["c0", "c2", "c3", "00", "7f", "ff", "e0", "cc80", "cd0100", "ce00010000", "cfffffffffffffffff", "d0df",
+     "d180ff", "d280000000", "d38000000000000000", "cb3ff8000000000000", "a0", "a2c3a9", "9301a17881a16bf9",
+     "82a16102a17a01"],
+)  # fmt: skip
+def test_the_shortest_form(data: str) -> None:
+    assert dumps(loads(bytes.fromhex(data))).hex() == data
+
+
+@pytest.mark.parametrize(
+    "value", [2**64, -(2**63) - 1, {1: 2}, b"x", object(), [[[{1}]]], float("nan"), "\ud800"]
+)
+def test_what_cannot_be_written(value: Any) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        dumps(value)
+    assert error.value.kind == "bad-metadata"

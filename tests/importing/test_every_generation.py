@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.importing.writer import CHUNK, LOCATION, NAMES, Maker, repository
+from tests.importing.writer import CHUNK, LOCATION, NAMES, NEW_META, T_META, Maker, repository
 
 import frazil
 from frazil.cli import main
@@ -372,3 +372,55 @@ def test_ids_that_fit_are_kept() -> None:
         assert all(old == new for old, new in report.snapshot_ids.items())
         assert id_from_text(report.snapshot_ids[id_to_text(b"first".ljust(12, b"."))]) == b"first......."
         assert target.head(f"manifests/{id_to_text(b'm1'.ljust(12, b'.'))}") is not None
+
+
+def test_one_manifest_for_arrays_of_different_rank() -> None:
+    """An array that got another rank, and its manifest stayed: a new manifest has one rank for a node."""
+    files, make = repository("M1"), Maker(GENERATIONS[2])
+    line = [[4], *T_META[1:2], [2], *T_META[3:7], None]
+    nodes = {"/": (1, None, "Group"), "/t": (3, None, make.array(line, {"m1": []}))}
+    history = [make.entry("first", 2, "first"), make.entry("start", 1, "")]
+    files[f"snapshots/{make.text('second')}"] = make.snapshot(
+        "second", 3, "second", history, make.tree(nodes), ["m1"]
+    )
+    both = {
+        (0, 0): make.payload("inline", CHUNK[:3].tobytes()),
+        (1,): make.payload("inline", CHUNK[3:5].tobytes()),
+    }
+    files[f"manifests/{make.text('m1')}"] = make.manifest("m1", {3: both})
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    assert (report.manifests, report.left_out[:-1]) == (2, ())
+    repo = frazil.Repository.open(target)
+    first, second = (
+        repo.readonly_session(snapshot_id=e.id) for e in list(repo.ancestry(branch="main"))[1::-1]
+    )
+    assert zarr.open_array(first.store, path="t", mode="r")[0].tolist() == [0, 1, 2, -1, -1, -1]
+    assert zarr.open_array(second.store, path="t", mode="r")[:].tolist() == [-1, -1, 3, 4]
+    assert frazil.upgrade(stored(files), target).was_there
+
+
+@generations
+def test_manifests_without_a_reference_are_not_named(name: str) -> None:
+    """Some writers named a manifest that has nothing of the array."""
+    files = repository(name)
+    make = Maker(GENERATIONS[NAMES.index(name)])
+    nodes = {"/": (1, None, "Group"), "/n": (5, None, make.array(NEW_META, {"m1": [[0], [1]], "m2": []}))}
+    key = next(key for key in files if key.startswith(("s/", "snapshots/")) and make.text("second") in key)
+    history = [make.entry("first", 2, "first"), make.entry("start", 1, "")]
+    files[key] = make.snapshot("second", 3, "second", history, make.tree(nodes), ["m1", "m2"])
+    frazil.upgrade(stored(files), target := MemoryStorage())
+    session = frazil.Repository.open(target).readonly_session("main")
+    assert session.workspace.require("/n").array.manifests == ()
+    assert len(session.workspace.snapshot.manifests) == 0
+
+
+def test_a_repository_that_appears_meanwhile_is_kept() -> None:
+    target = MemoryStorage()
+
+    def first(key: str, condition: object) -> None:
+        if key == "repo" and target.head("repo") is None:
+            frazil.Repository.create(target, check_clean_root=False)
+
+    with pytest.raises(frazil.InvalidInputError, match="another repository"):
+        frazil.upgrade(stored(repository("M8")), FaultyStorage(target, first))
+    assert frazil.Repository.open(target).list_branches() == {"main"}

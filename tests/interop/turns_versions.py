@@ -5,6 +5,7 @@ and a repository that is upgraded under both.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, pairwise
 from typing import Any
 
 import icechunk
@@ -224,30 +225,31 @@ class VersionTurns(Turns):
     def rebased(self, base: str, tip: str, mine: Tree) -> Tree | None:
         """The tree with the changes of both sides; None where that is a matter of opinion."""
         versions = self.model.versions
-        chain = self.model.chain(tip)
-        if base not in chain:
+        line = self.model.chain(tip)
+        if base not in line:
             return None
-        between = [versions[id_] for id_ in chain[: chain.index(base)]]
-        if any(version.has_moves for version in between):
+        new = line[: line.index(base)]
+        if any(versions[id_].has_moves for id_ in new):
             return None
-        start, theirs = versions[base].tree, versions[tip].tree
-        out = dict(theirs)
-        # Values that come back to what they were leave a trace in the logs: all that somebody touched counts.
-        touched = {
-            path
-            for above, version in zip([*between[1:], versions[base]], between, strict=True)
-            for path in above.tree.keys() | version.tree.keys()
-            if not _same(above.tree.get(path), version.tree.get(path))
-        }
-        for path in start.keys() | mine.keys():
-            if _same(start.get(path), mine.get(path)):
-                continue
-            if path in touched:
-                return None
+        out = dict(versions[tip].tree)
+        # What was written again as it was leaves a trace in the logs: all that somebody touched counts.
+        assert self.work is not None
+        mine_touched = touched(self.work.session.status())
+        repo = self.theirs.repo
+        ids = [*new, base]
+        their_touched = set().union(
+            *(
+                touched(repo.diff(from_snapshot_id=before, to_snapshot_id=after))
+                for after, before in pairwise(ids)
+            )
+        )
+        if mine_touched & their_touched:
+            return None
+        for path in mine_touched:
             if path in mine:
                 out[path] = mine[path]
             else:
-                del out[path]
+                out.pop(path, None)
         parents = {path.rpartition("/")[0] for path in out if path}
         if any(not isinstance(out.get(parent), dict) for parent in parents):
             return None
@@ -290,11 +292,11 @@ class VersionTurns(Turns):
         assert found.value.kind == kind  # type: ignore[attr-defined]
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Array) and isinstance(other, Array):
-        same = (one.chunks, one.attributes) == (other.chunks, other.attributes)
-        return same and one.values.dtype == other.values.dtype and np.array_equal(one.values, other.values)
-    return type(one) is type(other) and one == other
+def touched(diff: Any) -> set[str]:
+    """Paths of all that a difference tells of, as the model has them."""
+    lists = (diff.new_groups, diff.new_arrays, diff.deleted_groups, diff.deleted_arrays)
+    updated = (diff.updated_groups, diff.updated_arrays, diff.updated_chunks)
+    return {path.strip("/") for path in chain.from_iterable((*lists, *updated))}
 
 
 def _step(offset: tuple[int, ...], counts: list[int], sign: int) -> Any:

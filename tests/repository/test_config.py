@@ -18,6 +18,7 @@ from frazil.repository.conditions import (
 )
 from frazil.repository.config import (
     CachingConfig,
+    ChunksConfig,
     CompressionConfig,
     PackingConfig,
     RepositoryConfig,
@@ -78,6 +79,8 @@ def test_values_are_mutable_shared_and_picklable() -> None:
         {"num_updates_per_repo_info_file": 65536},
         {"session_lifetime": timedelta(days=8)},
         {"session_lifetime": timedelta(0)},
+        {"fast_forward_timeout": timedelta(seconds=-1)},
+        {"fast_forward_timeout": timedelta(days=8)},
     ],
 )
 def test_wrong_numbers(wrong: dict[str, Any]) -> None:
@@ -324,6 +327,8 @@ def test_every_default() -> None:
     assert e.repo_update_retries == Retries(100, 50, 30_000)
     assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (True, 1 << 20, 16 << 20)
     assert e.session_lifetime == timedelta(hours=24)
+    assert (e.deduplicate, e.compare_found_chunks) == (False, True)
+    assert e.fast_forward_timeout == timedelta(0)
     assert (e.location_compression_min_chunks, e.location_dictionary_bytes) == (1000, 2048)
     assert e.split_sizes_for("/a", None, [5]) == (UNSPLIT,)
     assert e.preloads("/g/time", 1000)
@@ -340,6 +345,8 @@ def test_given_values_hold() -> None:
             repo_update_retries=RepoUpdateRetryConfig(StorageRetriesSettings(4)),
             packing=PackingConfig(enabled=False, threshold_bytes=1),
             session_lifetime=timedelta(days=2),
+            chunks=ChunksConfig(True, False),
+            fast_forward_timeout=timedelta(seconds=3),
         )
     )
     assert e.inline_chunk_threshold_bytes == 0
@@ -350,6 +357,8 @@ def test_given_values_hold() -> None:
     assert e.repo_update_retries.max_tries == 4
     assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (False, 1, 16 << 20)
     assert e.session_lifetime == timedelta(days=2)
+    assert (e.deduplicate, e.compare_found_chunks) == (True, False)
+    assert e.fast_forward_timeout == timedelta(seconds=3)
 
 
 # --------------------------------------------------------------------------------------- attribution

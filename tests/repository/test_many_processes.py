@@ -50,9 +50,10 @@ def check(root, count, spec_version=2):
 @pytest.mark.parametrize("spec_version", [1, 2])
 def test_no_commit_is_lost_and_none_is_there_twice(spec_version, tmp_path):
     Repository.create(local_filesystem_storage(str(tmp_path)), spec_version=spec_version)
-    for process in [start(tmp_path, worker, 20) for worker in range(PROCESSES)]:
+    count = 10 * spec_version
+    for process in [start(tmp_path, worker, count) for worker in range(PROCESSES)]:
         finish(process)
-    check(tmp_path, 20, spec_version)
+    check(tmp_path, count, spec_version)
 
 
 @pytest.mark.timeout(300)

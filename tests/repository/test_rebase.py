@@ -1,7 +1,11 @@
 """Rebase: where a session stands afterwards, what is kept when it fails, and what it costs."""
 
 import pickle
+import subprocess
+import sys
 import threading
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -289,6 +293,43 @@ def test_threads_with_disjoint_chunks_all_succeed(repo):
     assert not errors
     assert values(repo.readonly_session("main")) == np.repeat(10 * np.arange(8) + 2, 2).tolist()
     assert len(list(repo.ancestry(branch="main"))) == 26
+
+
+def test_processes_with_disjoint_chunks_all_succeed(tmp_path):
+    storage = frazil.local_filesystem_storage(str(tmp_path))
+    with frazil.Repository.create(storage).transaction("main", message="base") as store:
+        zarr.create_array(store, name="t", shape=(8,), chunks=(2,), dtype="i2", compressors=None)
+    worker = Path(__file__).with_name("rebase_worker.py")
+    commands = [[sys.executable, str(worker), str(tmp_path), str(chunk), "6"] for chunk in range(4)]
+    running = [subprocess.Popen(each, stdout=subprocess.PIPE, text=True) for each in commands]
+    assert [process.communicate(timeout=120)[0] for process in running] == ["done\n"] * 4
+    repo = frazil.Repository.open(storage)
+    assert len(list(repo.ancestry(branch="main"))) == 2 + 4 * 6
+    assert values(repo.readonly_session("main")) == np.repeat(np.arange(4) + 5 * 256, 2).tolist()
+
+
+def test_a_base_that_was_expired_while_others_committed():
+    storage = MemoryStorage()
+    repo = repository(storage)
+    commit(repo, 7)
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    write(session, 1, 1)
+    base = values(session)
+    for chunk in (3, 4):
+        commit(repo, chunk)
+    last = datetime.now(UTC)
+    commit(repo, 5)
+    expired = repo.expire_snapshots(last)
+    assert session.snapshot_id in expired
+    session.rebase(ConflictDetector())
+    assert values(session) == [*base[:6], *[100] * 6, *base[12:]]
+    session.commit("ours")
+    late = repo.writable_session("main")
+    write(late, 5, 2)
+    commit(repo, 5)
+    with pytest.raises(RebaseFailedError):
+        late.rebase(ConflictDetector())
 
 
 class Maximum(ConflictSolver):

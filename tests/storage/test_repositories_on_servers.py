@@ -46,8 +46,8 @@ def _commit(storage: Storage, writer: int, number: int) -> None:
         return
 
 
-def _commit_from_many_threads(storage: Storage, direct: Storage) -> None:
-    session = frazil.Repository.create(direct).writable_session("main")
+def _commit_from_many_threads(storage: Storage, direct: Storage, version: int) -> None:
+    session = frazil.Repository.create(direct, spec_version=version).writable_session("main")
     zarr.create_array(session.store, shape=(_WRITERS,), chunks=(1,), dtype="i4")
     session.commit("begin")
     errors: list[BaseException] = []
@@ -74,17 +74,35 @@ def _commit_from_many_threads(storage: Storage, direct: Storage) -> None:
     np.testing.assert_array_equal(array[:], _COMMITS)
 
 
-def test_every_commit_is_kept(server: RunningServer) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_commit_is_kept(version: int, server: RunningServer) -> None:
     storage = server.storage(prefix="repository")
-    _commit_from_many_threads(storage, storage)
+    _commit_from_many_threads(storage, storage, version)
 
 
-def test_every_commit_is_kept_once_when_answers_are_lost(server: RunningServer) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_commit_is_kept_once_when_answers_are_lost(version: int, server: RunningServer) -> None:
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.make_bucket(bucket)
     with FaultProxy(server.port) as proxy:
         faults = (Fault.LOSE_ANSWER, Fault.ERROR_AFTER)
-        rules = [proxy.add(fault, r"^PUT [^?]*(/|%2F)repo(\?|$)", times=3) for fault in faults]
+        file = {1: r"ref(\.|%2E)json", 2: "repo"}[version]
+        rules = [proxy.add(fault, rf"^PUT [^?]*(/|%2F){file}(\?|$)", times=3) for fault in faults]
         faulty = ObjectStorage(server.location(bucket, proxy.port), "repository")
-        _commit_from_many_threads(faulty, server.storage(bucket, "repository"))
+        _commit_from_many_threads(faulty, server.storage(bucket, "repository"), version)
         assert [rule.hits for rule in rules] == [3, 3]
+
+
+def test_identical_chunks_are_stored_once(server: RunningServer) -> None:
+    config = frazil.RepositoryConfig(
+        chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(enabled=False)
+    )
+    storage = server.storage(prefix="identical")
+    repo = frazil.Repository.create(storage, config)
+    data = np.repeat(np.arange(1, 4, dtype="i4"), 1000)
+    for name in "ab":
+        with repo.transaction("main", message=name) as store:
+            zarr.create_array(store, name=name, data=data, chunks=(1000,), compressors=None)
+    assert len(list(repo.storage.list("chunks"))) == 3
+    array = zarr.open_array(repo.readonly_session("main").store, path="b", mode="r")
+    assert np.array_equal(array[:], data)

@@ -83,6 +83,27 @@ def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> N
     assert slow.blocked_a_loop == []
 
 
+@pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
+def test_chunks_that_are_there_already_are_looked_for_without_blocking(
+    slow: SlowStorage, pipeline: str
+) -> None:
+    config = frazil.RepositoryConfig(
+        chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(enabled=False)
+    )
+    repo = frazil.Repository.create(slow, config=config)
+    data = np.random.default_rng(0).random((64, 100))
+    data[1::2] = data[0]
+    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
+        for name in "ab":
+            with repo.transaction("main", message=name) as store:
+                zarr.create_array(store, name=name, data=data, chunks=(1, 100), compressors=None)
+    assert len(list(slow.list("chunks"))) == 32
+    store = repo.readonly_session("main").store
+    for name in "ab":
+        np.testing.assert_array_equal(zarr.open_array(store, path=name, mode="r")[:], data)
+    assert slow.blocked_a_loop == []
+
+
 def test_everything_else(slow: SlowStorage) -> None:
     repo = frazil.Repository.create(slow)
     session = repo.writable_session("main")

@@ -51,7 +51,7 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         return take(store, key)
 
     def test_store_repr(self, store: IcechunkStore) -> None:
-        assert repr(store).splitlines()[0] == "<frazil.store.IcechunkStore>"
+        assert repr(store).splitlines()[0] == "<frazil.IcechunkStore>"
         assert "branch: main" in str(store)
 
     def test_store_supports_writes(self, store: IcechunkStore) -> None:

@@ -35,7 +35,10 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
     """
     array = node.array
     assert array is not None
-    steps = list(map(as_int, offset))
+    try:
+        steps = list(map(as_int, offset))
+    except TypeError:
+        raise TypeError(f"chunk_offset: expected integers, found {offset!r}") from None
     if len(steps) != len(array.num_chunks):
         raise InvalidInputError(
             f"`{node.path}` has {len(array.num_chunks)} dimensions: expected as many offsets, found {steps}",

@@ -26,6 +26,7 @@ from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
 
+    from frazil.chunks.kept import KeptBytes
     from frazil.chunks.virtual import VirtualSources
     from frazil.chunks.writer import ChunkWriter
     from frazil.storage.base import Storage
@@ -44,7 +45,8 @@ class ChunkReader:
 
     ``start`` and ``stop`` are bytes within the chunk, clamped to it; ``stop`` None is its end. ``writer``
     is asked first for chunks of one's own that are not durable yet. ``max_gap``, ``max_waste`` and
-    ``max_merged`` are the bounds of merging, in bytes (see ``coalesce``).
+    ``max_merged`` are the bounds of merging, in bytes (see ``coalesce``). With ``kept``, chunks from remote
+    objects are kept there, and read from there the next time.
 
     >>> import secrets
     >>> from frazil.chunks.virtual import VirtualSources
@@ -68,12 +70,14 @@ class ChunkReader:
         max_waste: int = MergeLimits().max_waste,
         max_merged: int = MergeLimits().max_size,
         max_requests: int = MAX_REQUESTS,
+        kept: KeptBytes | None = None,
     ) -> None:
         self._storage = storage
         self._virtual = virtual
         self._writer = writer
         self._limits = MergeLimits(max_gap, max_waste, max_merged)
         self._max_requests = max_requests
+        self._kept = kept
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
@@ -82,11 +86,12 @@ class ChunkReader:
         self._pool_process = 0
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self._storage, self._virtual, self._writer, self._limits, self._max_requests)
+        limits = (self._limits, self._max_requests, self._kept)
+        return (self._storage, self._virtual, self._writer, *limits)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        storage, virtual, writer, limits, max_requests = state
-        ChunkReader.__init__(self, storage, virtual, writer, max_requests=max_requests)
+        storage, virtual, writer, limits, max_requests, kept = state
+        ChunkReader.__init__(self, storage, virtual, writer, max_requests=max_requests, kept=kept)
         self._limits = limits
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
@@ -97,14 +102,28 @@ class ChunkReader:
         containers or one that was not authorised.
         """
         found = self._locate(ref, start, stop)
-        return found.read() if isinstance(found, ByteRange) else found
+        if not isinstance(found, ByteRange):
+            return found
+        known = self._known(found)
+        return self._keep(found, found.read()) if known is None else known
 
     async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """``read`` for an event loop; reads of one turn of the loop are fetched together."""
         found = self._locate(ref, start, stop)
         if not isinstance(found, ByteRange):
             return found
-        return found.read() if found.where.is_local else await self._of_this_loop().read(found)
+        if found.where.is_local:
+            return found.read()
+        known = self._known(found)
+        return self._keep(found, await self._of_this_loop().read(found)) if known is None else known
+
+    def _known(self, found: ByteRange) -> Buffer | None:
+        return None if self._kept is None or found.where.is_local else self._kept.get(found)
+
+    def _keep(self, found: ByteRange, data: Buffer) -> Buffer:
+        if self._kept is not None and not found.where.is_local:
+            self._kept.keep(found, data)
+        return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
         """Bytes of each (reference, start, stop), in order. Raises the first error in that order."""

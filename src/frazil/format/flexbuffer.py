@@ -201,7 +201,7 @@ def _integer(value: int) -> _Value:
 
 def _float(value: float) -> _Value:
     if not math.isfinite(value):
-        raise _unwritable(f"finite numbers, found {value}")
+        raise _unwritable(f"finite numbers, found {value}: JSON has no others, store None or text instead")
     try:
         exact = struct.unpack("<f", struct.pack("<f", value))[0] == value
     except OverflowError:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Final
 
 import numpy as np
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.columns import Ragged
 from frazil.format.envelope import reading
@@ -54,9 +56,18 @@ class MetadataColumn:
     @classmethod
     def of(cls, rows: list[Mapping[str, Any]], spec_version: int = 2) -> MetadataColumn:
         """Encoded values, items sorted by name."""
+        if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
+            wrong = next(name for row in rows for name in row if not isinstance(name, str))
+            raise TypeError(f"metadata: expected names that are text, found {wrong!r}")
         dumps = _DUMPERS[spec_version]
-        items = [item for row in rows for item in sorted(row.items())]
-        names = Ragged.of_text([name for name, _ in items])
+        try:
+            items = [item for row in rows for item in sorted(row.items())]
+            names = Ragged.of_text([name for name, _ in items])
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InvalidInputError(
+                f"names of metadata: expected text that UTF-8 can encode, found {error}",
+                ErrorKind.BAD_METADATA,
+            ) from None
         values = Ragged.of_bytes([dumps(value) for _, value in items])
         return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
 

@@ -6,11 +6,12 @@ keys are text.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from frazil.errors import ErrorKind, FormatError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
 
 _MAX_DEPTH: Final = 128
 
@@ -43,7 +44,9 @@ def loads(data: bytes) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """The bytes of a JSON-like value, in the shortest form; ``FormatError`` (``serialization``) for others.
+    """The bytes of a JSON-like value, in the shortest form.
+
+    Raises ``InvalidInputError`` (``bad-metadata``) for what is not JSON-like.
 
     >>> dumps([1, "x", {"k": -7}]).hex()
     '9301a17881a16bf9'
@@ -55,15 +58,20 @@ def dumps(value: Any) -> bytes:
 
 def _write(out: bytearray, value: Any, depth: int) -> None:
     if depth > _MAX_DEPTH:
-        raise FormatError(f"metadata nested deeper than {_MAX_DEPTH}", ErrorKind.SERIALIZATION)
+        raise _unwritable(f"at most {_MAX_DEPTH} levels of nesting")
     if value is None or isinstance(value, bool):
         out.append({None: 0xC0, False: 0xC2, True: 0xC3}[value])
     elif isinstance(value, int):
         _write_int(out, value)
     elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise _unwritable(f"finite numbers, found {value}")
         out += struct.pack(">Bd", 0xCB, value)
     elif isinstance(value, str):
-        data = value.encode()
+        try:
+            data = value.encode()
+        except UnicodeEncodeError:
+            raise _unwritable(f"text that UTF-8 can encode, found {value!r:.80}") from None
         _write_size(out, len(data), 0xA0, 0x20, _TEXT_SIZES)
         out += data
     elif isinstance(value, list | tuple):
@@ -72,20 +80,20 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             _write(out, item, depth + 1)
     elif isinstance(value, Mapping):
         _write_size(out, len(value), 0x80, 0x10, _MAP_SIZES)
-        for key in sorted(value):
-            _write(out, _text_key(key), depth + 1)
-            _write(out, value[key], depth + 1)
+        for key, item in sorted(value.items(), key=lambda each: _text_key(each[0])):
+            _write(out, key, depth + 1)
+            _write(out, item, depth + 1)
     else:
-        raise FormatError(
-            f"metadata is JSON-like: expected None, bool, int, float, str, list or dict, "
-            f"found {type(value).__name__}",
-            ErrorKind.SERIALIZATION,
-        )
+        raise _unwritable(f"None, bool, int, float, str, list or dict, found {type(value).__name__}")
+
+
+def _unwritable(expected: str) -> InvalidInputError:
+    return InvalidInputError(f"MessagePack metadata holds {expected}", ErrorKind.BAD_METADATA)
 
 
 def _text_key(key: Any) -> str:
     if not isinstance(key, str):
-        raise FormatError(f"a key of metadata: expected text, found {key!r}", ErrorKind.SERIALIZATION)
+        raise _unwritable(f"text as keys, found {key!r:.80}")
     return key
 
 
@@ -97,7 +105,7 @@ def _write_int(out: bytearray, value: int) -> None:
         if limits <= value if value < 0 else value < limits:
             out += struct.pack(f">B{format_}", code, value)
             return
-    raise FormatError(f"metadata: an integer of more than 64 bits, {value}", ErrorKind.SERIALIZATION)
+    raise _unwritable(f"integers of 64 bits, found {value}")
 
 
 def _write_size(
@@ -110,7 +118,7 @@ def _write_size(
         if size < end:
             out += struct.pack(f">B{format_}", code, size)
             return
-    raise FormatError(f"metadata: {size} bytes or items in one value", ErrorKind.SERIALIZATION)
+    raise _unwritable(f"values of up to 4 GiB, found one of {size} bytes or items")
 
 
 # (end, first byte, format) of the forms that hold a number or a size, shortest first.

@@ -49,7 +49,7 @@ from frazil.format.snapshot_table import (
 _SPEC_VERSION: Final = 2
 _REF_LAYOUT: Final = Layout({0: "u4", 1: "u4"}, slots=2)
 _REQUIRED: Final = {0: "u1", 1: "u4", 2: "u4", 3: "u4", 4: "u4", 5: "u4", 6: "u4", 7: "u4"}
-_BEFORE, _CONFIG, _ENABLED, _DISABLED = 8, 9, 10, 11
+_BEFORE, _CONFIG, _ENABLED, _DISABLED, _EXTRA = 8, 9, 10, 11, 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +62,7 @@ class RepoInfo:
     config             the decoded FlexBuffers map, None if there is none
     enabled_flags, disabled_flags   ids of feature flags set by the user
     repo_before_updates             backup that holds the ops log's next older entry
+    extra              bytes of later versions of the format, kept as they are; None if there are none
 
     >>> info = new_repo_info(1_700_000_000_000_000)
     >>> entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 1_700_000_000_000_009)
@@ -82,6 +83,7 @@ class RepoInfo:
     config: dict[str, Any] | None = None
     enabled_flags: frozenset[int] = field(default_factory=frozenset)
     disabled_flags: frozenset[int] = field(default_factory=frozenset)
+    extra: bytes | None = None
 
     @property
     def table(self) -> SnapshotTable:
@@ -143,6 +145,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         _CONFIG: info.config is not None,
         _ENABLED: bool(info.enabled_flags),
         _DISABLED: bool(info.disabled_flags),
+        _EXTRA: info.extra is not None,
     }
     stored = [slot for slot, there in optional.items() if there]
     layout = Layout(_REQUIRED | dict.fromkeys(stored, "u4"), slots=max([7, *stored]) + 1)
@@ -165,6 +168,8 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
     for slot, flags in ((_ENABLED, info.enabled_flags), (_DISABLED, info.disabled_flags)):
         if flags:
             link(root, layout, slot, at, writer.vector(_flag_column(flags)))
+    if info.extra is not None:
+        link(root, layout, _EXTRA, at, writer.vectors(Ragged.of_bytes([info.extra])))
     return seal(writer.finish(at), FileType.REPO_INFO, level=level)
 
 
@@ -216,6 +221,7 @@ def decode_repo_info(data: Any, name: str) -> RepoInfo:
             config=_read_config(root),
             enabled_flags=frozenset(root.numbers(_ENABLED, "<u2").values.tolist()),
             disabled_flags=frozenset(root.numbers(_DISABLED, "<u2").values.tolist()),
+            extra=root.vectors(_EXTRA).bytes(0) if root.present(_EXTRA)[0] else None,
         )
 
 

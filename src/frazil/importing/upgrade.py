@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from frazil.arguments import checked
 from frazil.errors import (
     ErrorKind,
     FormatError,
@@ -72,6 +73,7 @@ _NAMED = 10
 _OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
 
 
+@checked
 def upgrade(
     source_storage: Storage,
     target_storage: Storage | None = None,

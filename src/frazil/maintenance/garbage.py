@@ -92,7 +92,8 @@ def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
     table = info.table
-    return referred(info) | ~among(table.ids(), old) | (table.parents() < 0)
+    first = (table.parents() < 0) & (info.spec_version > 1)
+    return referred(info) | ~among(table.ids(), old) | first
 
 
 def referred(info: RepoInfo) -> NDArray[np.bool_]:

@@ -9,26 +9,50 @@ Versions count that a branch or tag leads to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
-from typing import Any, Final
+from operator import methodcaller
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from frazil.format.columns import U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkTable
-from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.garbage import referred
 from frazil.maintenance.walk import Bounds, all_manifests, over_manifests, read_manifest
+from frazil.repository.context import Context
 from frazil.repository.values import ChunkStorageStats
 from frazil.storage.base import Storage
 
-#: A range of a chunk file, or of a foreign object by a digest of its location.
-_RANGE: Final = np.dtype([("source", f"V{OBJECT_ID_BYTES}"), ("offset", ">u8"), ("length", ">u8")])
-_GATHERED: Final = 1 << 20
+_GATHERED: Final = 1 << 22
+_MIX: Final = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)))
 
-Ranges = NDArray[np.void]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Distinct ranges of chunk files or foreign objects: a digest and the length of each, uint64 (k,).
+
+    Of a billion ranges, two different ones have the same digest in one repository of forty; then the
+    statistics miss one of them.
+    """
+
+    digests: U64
+    lengths: U64
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    @staticmethod
+    def union(parts: Sequence[Ranges]) -> Ranges:
+        """Each range once."""
+        nothing = np.zeros(0, np.uint64)
+        digests = np.concatenate([nothing, *(part.digests for part in parts)])
+        lengths = np.concatenate([nothing, *(part.lengths for part in parts)])
+        digests, first = np.unique(digests, return_index=True)
+        return Ranges(digests, lengths[first])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +68,8 @@ def parts_of(storage: Storage, manifest: bytes) -> Parts:
     """The piece of work for one manifest."""
     tables = list(read_manifest(storage, manifest).arrays.values())
     return Parts(
-        _distinct(map(_native, tables)),
-        _distinct(map(_virtual, tables)),
+        Ranges.union(list(map(_native, tables))),
+        Ranges.union(list(map(_virtual, tables))),
         sum(int(table.length[table.kind == ChunkKind.INLINE].sum()) for table in tables),
     )
 
@@ -55,30 +79,32 @@ def _native(table: ChunkTable) -> Ranges:
 
 
 def _virtual(table: ChunkTable) -> Ranges:
-    digests = b"".join(map(_digest, table.foreign.locations.blobs()))
+    hashes = map(partial(blake2b, digest_size=OBJECT_ID_BYTES), table.foreign.locations.blobs())
+    digests = b"".join(map(methodcaller("digest"), hashes))
     return _ranges(table, ChunkKind.VIRTUAL, np.frombuffer(digests, np.uint8).reshape(-1, OBJECT_ID_BYTES))
 
 
-def _digest(location: bytes) -> bytes:
-    return blake2b(location, digest_size=OBJECT_ID_BYTES).digest()
-
-
-def _ranges(table: ChunkTable, kind: ChunkKind, ids: NDArray[np.uint8]) -> Ranges:
+def _ranges(table: ChunkTable, kind: ChunkKind, ids: U8) -> Ranges:
     rows = table.kind == kind
-    out = np.zeros(int(np.count_nonzero(rows)), _RANGE)
-    out["source"] = np.ascontiguousarray(ids).view(f"V{OBJECT_ID_BYTES}").reshape(-1)[table.source[rows]]
-    out["offset"] = table.offset[rows]
-    out["length"] = table.length[rows]
-    return out
+    words = np.zeros((len(ids), 2), np.uint64)
+    words.view(np.uint8)[:, :OBJECT_ID_BYTES] = ids
+    sources = _mixed(words[:, 0], words[:, 1])[table.source[rows]]
+    lengths = table.length[rows]
+    return Ranges(_mixed(_mixed(sources, table.offset[rows]), lengths), lengths)
 
 
-def _distinct(parts: Any) -> Ranges:
-    every = np.concatenate([np.zeros(0, _RANGE), *parts])
-    return np.unique(every.view(f"S{_RANGE.itemsize}")).view(_RANGE)
+def _mixed(one: U64, other: U64) -> U64:
+    """A digest of two columns of numbers (the finish of splitmix64)."""
+    out = one * _MIX[0] + other
+    out = (out ^ (out >> np.uint64(30))) * _MIX[1]
+    out = (out ^ (out >> np.uint64(27))) * _MIX[2]
+    mixed: U64 = out ^ (out >> np.uint64(31))
+    return mixed
 
 
-def storage_stats(storage: Storage, info: RepoInfo, bounds: Bounds) -> ChunkStorageStats:
+def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     """All of it: plan, work and finish."""
+    storage, info = context.storage, context.whole()
     nothing = info.snapshots.ids()[:0]
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
     native, virtual = _Gathered(), _Gathered()
@@ -94,7 +120,7 @@ class _Gathered:
     """Distinct ranges of many manifests."""
 
     def __init__(self) -> None:
-        self._known = np.zeros(0, _RANGE)
+        self._known = Ranges.union([])
         self._parts: list[Ranges] = []
         self._waiting = 0
 
@@ -105,9 +131,9 @@ class _Gathered:
             self._settle()
 
     def _settle(self) -> None:
-        self._known, self._parts, self._waiting = _distinct([self._known, *self._parts]), [], 0
+        self._known, self._parts, self._waiting = Ranges.union([self._known, *self._parts]), [], 0
 
     def length(self) -> int:
         """Bytes in all."""
         self._settle()
-        return int(self._known["length"].sum(dtype=np.uint64))
+        return int(self._known.lengths.sum(dtype=np.uint64))

@@ -141,11 +141,15 @@ class Sweeper:
             ) from self._last
 
 
+#: More requests at once than this are no use to anybody.
+_MOST: Final = 1024
+
+
 class _Gate:
     """Lets a number of threads in, from one up to a limit."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = max(1, limit)
+        self._limit = min(max(1, limit), _MOST)
         self._inside = BoundedSemaphore(self._limit)
         self._closed = 0
         self._lock = Lock()

@@ -18,7 +18,7 @@ from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
 from frazil.format.keys import manifest_key, snapshot_key
-from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, decode_manifest
+from frazil.format.manifest import Manifest, decode_chunk_files, decode_manifest
 from frazil.format.snapshot import ManifestFiles, decode_snapshot
 from frazil.maintenance.listing import distinct
 from frazil.storage.base import Storage
@@ -126,9 +126,13 @@ def read_manifest(storage: Storage, id_: bytes) -> Manifest:
     """A manifest, read past every cache. ``FormatError`` if it is another one than its name says."""
     key = manifest_key(id_)
     manifest = decode_manifest(storage.get(key), key)
-    if manifest.id != id_:
-        raise FormatError(f"{key}: the file is that of manifest {id_to_text(manifest.id)}")
+    _require_id(key, id_, manifest.id)
     return manifest
+
+
+def _require_id(key: str, expected: bytes, found: bytes) -> None:
+    if found != expected:
+        raise FormatError(f"{key}: the file is that of manifest {id_to_text(found)}")
 
 
 def chunks_of(storage: Storage, manifest: bytes) -> U8:
@@ -136,14 +140,10 @@ def chunks_of(storage: Storage, manifest: bytes) -> U8:
 
     Raises what makes a manifest unreadable: whoever skipped one would take its chunks for garbage.
     """
-    return distinct(list(map(_files_of, read_manifest(storage, manifest).arrays.values())))
-
-
-def _files_of(table: ChunkTable) -> U8:
-    native = table.source[table.kind == ChunkKind.NATIVE]
-    used = np.zeros(len(table.chunk_ids), bool)
-    used[native] = True
-    return table.chunk_ids[used]
+    key = manifest_key(manifest)
+    found, files = decode_chunk_files(storage.get(key), key)
+    _require_id(key, manifest, found)
+    return distinct([files])
 
 
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:

@@ -1,15 +1,50 @@
 """The asynchronous twins of the public methods: the same call on a thread.
 
-The core is synchronous. Where a method has to be awaited, the twin is made from it, so that
-there is one implementation and one docstring. Cancelling the await does not undo the call.
+The core is synchronous. Where a method has to be awaited, the twin is made from it, so that there is one
+implementation and one docstring. The threads are Frazil's own: the loop's default executor has a few threads
+for each processor, which is little for requests that wait for a network, and other people's calls in it.
+
+Cancelling the await does not undo the call: what has not begun never begins, what has begun goes on. A commit
+whose await was cancelled has happened or not, and the session is as it is then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
+import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Concatenate
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Concatenate, Final
+
+#: Calls that run at once; others wait for their turn.
+THREADS: Final = 32
+
+_pool: ThreadPoolExecutor | None = None
+_pool_process = 0
+_lock = threading.Lock()
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool, _pool_process
+    if _pool is None or _pool_process != os.getpid():  # a forked child has none of its parent's threads
+        with _lock:
+            if _pool is None or _pool_process != os.getpid():
+                _pool, _pool_process = ThreadPoolExecutor(THREADS, "frazil-async"), os.getpid()
+    return _pool
+
+
+def begin[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    """Call on a thread, in the caller's context."""
+    context = contextvars.copy_context()
+    return _threads().submit(functools.partial(context.run, function, *args, **kwargs))
+
+
+async def on_thread[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call on a thread, and await what it returns."""
+    return await asyncio.wrap_future(begin(function, *args, **kwargs))
 
 
 def awaitable[S, **P, R](
@@ -18,7 +53,7 @@ def awaitable[S, **P, R](
     """``commit_async = awaitable(commit)``"""
 
     async def twin(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.to_thread(method, self, *args, **kwargs)
+        return await on_thread(method, self, *args, **kwargs)
 
     functools.update_wrapper(twin, method)
     twin.__name__ = f"{method.__name__}_async"
@@ -36,7 +71,7 @@ def awaitable_static[**P, R](method: Callable[P, R]) -> staticmethod[P, Coroutin
     """``awaitable`` for a static method."""
 
     async def twin(*args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.to_thread(method, *args, **kwargs)
+        return await on_thread(method, *args, **kwargs)
 
     functools.update_wrapper(twin, method)
     return staticmethod(twin)
@@ -45,31 +80,49 @@ def awaitable_static[**P, R](method: Callable[P, R]) -> staticmethod[P, Coroutin
 class BothWays[T]:
     """An iterator for ``for`` as well as for ``async for``: each step of the latter is made on a thread.
 
+    A step whose await was cancelled is not lost: the next one gets its value. Close it with ``aclose`` (or
+    ``contextlib.aclosing``), or leave it: no thread and no task stays behind.
+
     >>> list(BothWays(iter([1, 2])))
     [1, 2]
     """
 
     def __init__(self, values: Iterator[T]) -> None:
         self._values = values
+        self._step: Future[Any] | None = None
 
     def __iter__(self) -> Iterator[T]:
         return self
 
     def __next__(self) -> T:
-        return next(self._values)
+        running, self._step = self._step, None
+        if running is None:
+            return next(self._values)
+        step = running.result()
+        if step is _END:
+            raise StopIteration
+        return step  # type: ignore[no-any-return]  # not the end, so a T
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
     async def __anext__(self) -> T:
-        step = await asyncio.to_thread(next, self._values, _END)
+        running = self._step
+        if running is None:
+            running = self._step = begin(next, self._values, _END)
+        try:
+            step = await asyncio.shield(asyncio.wrap_future(running))
+        except Exception:  # being cancelled is none
+            self._step = None
+            raise
+        self._step = None
         if step is _END:
             raise StopAsyncIteration
-        return step  # type: ignore[return-value]  # not the end, so a T
+        return step  # type: ignore[no-any-return]  # not the end, so a T
 
     async def aclose(self) -> None:
         """Nothing is asked for any more."""
-        self._values = iter(())
+        self._values, self._step = iter(()), None
 
 
-_END = object()
+_END: Final = object()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.about import user_agent
+from frazil.arguments import check_fields
 from frazil.display import Record, Shown, call, literal
 from frazil.errors import ErrorKind, InvalidInputError
 
@@ -39,6 +40,7 @@ class Attribution(Record):
     shown_as: ClassVar[str] = "Attribution"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name, value in self._values():
             if value is not None and len(value.encode()) > _MAX_BYTES:
                 raise _invalid(name, f"at most {_MAX_BYTES} bytes", f"{len(value.encode())}")

@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
@@ -143,10 +143,11 @@ class CatalogV1:
 
     def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
         before = self.whole()
-        after = change(before, now_us()).info
-        carry_out(self.assets, before, after, settings.compression_level)
+        changed = change(before, now_us())
+        carry_out(self.assets, before, changed.info, settings.compression_level)
         self.snapshots = SnapshotsV1(self.assets)
-        return after
+        # The entry is in no file, but tells the change which of its attempts it was.
+        return replace(changed.info, ops=OpsLog.of([changed.entry]))
 
     def begin(self) -> BegunV1:
         return BegunV1(self.repo_info())

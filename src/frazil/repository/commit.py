@@ -181,6 +181,8 @@ def _attempt(
     if not is_uncollected(context.storage, begun.info, relied, files):
         attempts.forget()
     branch = branch if ending.moves_branch else None
+    if ending.replaces:
+        _require_not_first(begun.info, parent.id)
     _require_possible(begun.info, branch, parent.id, changes)
     before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
     amended = _amended(context, before, changes) if ending.replaces else None
@@ -230,13 +232,17 @@ def needs_flag(changes: ChangeSet) -> Flag | None:
     return MOVE_NODE if changes.moves else None
 
 
-def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
-    """The log of the commit that is to be replaced."""
-    if before.parent is None:
+def _require_not_first(info: RepoInfo, id_: bytes) -> None:
+    row = info.snapshots.find(id_)
+    if row >= 0 and info.snapshots.entry(row).parent is None:
         raise SessionStateError(
             "the first commit of a repository cannot be amended: make a new commit",
             ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
         )
+
+
+def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
+    """The log of the commit that is to be replaced."""
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
         raise SessionStateError(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from frazil.display import PACKAGE, Family, quoted, unsigned
+from frazil.arguments import checked
+from frazil.display import PACKAGE, Family, Numbered, quoted, unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ def _text(regex: object) -> str:
     return regex
 
 
-class _Printed:
+class _Printed(Numbered):
     __slots__ = ()
 
     def _call(self) -> str:
@@ -80,16 +81,24 @@ class ManifestPreloadCondition(_Printed):
             raise TypeError("use one of the static methods of ManifestPreloadCondition")
         return super().__new__(cls)
 
+    Or: ClassVar[type[PreloadOr]]
+    And: ClassVar[type[PreloadAnd]]
+    PathMatches: ClassVar[type[PreloadPathMatches]]
+    NameMatches: ClassVar[type[PreloadNameMatches]]
+    NumRefs: ClassVar[type[PreloadNumRefs]]
+
     def holds(self, path: str, num_refs: int) -> bool:
         """Whether it holds for the array at ``path`` whose manifests have ``num_refs`` references."""
         raise NotImplementedError
 
     @staticmethod
+    @checked
     def or_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
         """Any of these; false if there are none."""
         return PreloadOr(_expect(ManifestPreloadCondition, conditions))
 
     @staticmethod
+    @checked
     def and_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
         """All of these; true if there are none."""
         return PreloadAnd(_expect(ManifestPreloadCondition, conditions))
@@ -202,6 +211,16 @@ class PreloadFalse(ManifestPreloadCondition):
         return "ManifestPreloadCondition.false()"
 
 
+ManifestPreloadCondition.Or = PreloadOr
+ManifestPreloadCondition.And = PreloadAnd
+ManifestPreloadCondition.PathMatches = PreloadPathMatches
+ManifestPreloadCondition.NameMatches = PreloadNameMatches
+ManifestPreloadCondition.NumRefs = PreloadNumRefs
+# Words of the language, as the reference names them.
+setattr(ManifestPreloadCondition, "True", PreloadTrue)
+setattr(ManifestPreloadCondition, "False", PreloadFalse)
+
+
 # -------------------------------------------------------------------------------------------- split
 
 
@@ -219,16 +238,25 @@ class ManifestSplitCondition(_Printed):
             raise TypeError("use one of the static methods of ManifestSplitCondition")
         return super().__new__(cls)
 
+    Or: ClassVar[type[SplitOr]]
+    And: ClassVar[type[SplitAnd]]
+    PathMatches: ClassVar[type[SplitPathMatches]]
+    NameMatches: ClassVar[type[SplitNameMatches]]
+    #: Every array.
+    AnyArray: ClassVar[type[SplitAnyArray]]
+
     def holds(self, path: str) -> bool:
         """Whether it holds for the array at ``path``."""
         raise NotImplementedError
 
     @staticmethod
+    @checked
     def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """Any of these; false if there are none."""
         return SplitOr(_expect(ManifestSplitCondition, conditions))
 
     @staticmethod
+    @checked
     def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """All of these; true if there are none."""
         return SplitAnd(_expect(ManifestSplitCondition, conditions))
@@ -242,11 +270,6 @@ class ManifestSplitCondition(_Printed):
     def name_matches(regex: str) -> ManifestSplitCondition:
         """The expression is found in the last part of the array's path."""
         return SplitNameMatches(_text(regex))
-
-    @staticmethod
-    def AnyArray() -> ManifestSplitCondition:  # noqa: N802  # the reference's name
-        """Every array."""
-        return SplitAnyArray()
 
     def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
         return ManifestSplitCondition.or_conditions([self, other])
@@ -306,6 +329,13 @@ class SplitAnyArray(ManifestSplitCondition):
 
     def _call(self) -> str:
         return "ManifestSplitCondition.AnyArray()"
+
+
+ManifestSplitCondition.Or = SplitOr
+ManifestSplitCondition.And = SplitAnd
+ManifestSplitCondition.PathMatches = SplitPathMatches
+ManifestSplitCondition.NameMatches = SplitNameMatches
+ManifestSplitCondition.AnyArray = SplitAnyArray
 
 
 class ManifestSplitDimCondition(metaclass=Family):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from frazil.arguments import checks_arguments
 from frazil.changes.conflicts import Clash, ConflictType
 from frazil.changes.meeting import Did
 from frazil.display import Record, Shown
@@ -231,6 +232,7 @@ class ConflictDetector(ConflictSolver):
         return [VersionSelection.Fail] * len(conflicts)
 
 
+@checks_arguments
 class BasicConflictSolver(ConflictSolver):
     """Solves conflicts between chunks that both wrote, and deletions of what others changed.
 

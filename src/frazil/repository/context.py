@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Final
 
 from frazil.chunks.content import ContentSettings, ContentStore
+from frazil.chunks.kept import KeptBytes
+from frazil.chunks.reader import MAX_REQUESTS, ChunkReader
 from frazil.chunks.virtual import VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.format.repo_info import RepoInfo
@@ -34,6 +36,7 @@ class Context:
     virtual: VirtualSources
     catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
+    kept: KeptBytes | None = None
 
     @property
     def spec_version(self) -> int:
@@ -64,6 +67,11 @@ class Context:
     def update_whole(self, change: Change) -> RepoInfo:
         """``update`` for a change that needs that table."""
         return self.catalog.update_whole(change, self.settings)
+
+    def reader(self, writer: ChunkWriter) -> ChunkReader:
+        """Where a session's chunks come from."""
+        requests = self.config.max_concurrent_requests or MAX_REQUESTS
+        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, kept=self.kept)
 
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""

@@ -1,4 +1,4 @@
-"""What is different in two snapshots."""
+"""What changed between two versions."""
 
 from __future__ import annotations
 

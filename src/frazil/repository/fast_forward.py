@@ -26,6 +26,8 @@ from frazil.errors import ConflictError, ErrorKind
 #: Attempts that follow one another at once, and the longest pause between later ones, in seconds.
 _EAGER: Final = 3
 _LONGEST: Final = 1.0
+#: What another attempt may not meet.
+_PASSING: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.GARBAGE_COLLECTION_RUNNING}
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Patience:
         """Return when the next attempt should be made. Raises ``error`` if it cannot be helped by one, or,
         told how long it was tried, when the time is up.
         """
-        if error.kind != ErrorKind.COMMIT_CONFLICT or not self.timeout:
+        if error.kind not in _PASSING or not self.timeout:
             raise error
         left = self.timeout.total_seconds() - (monotonic() - self._began)
         if left <= 0:

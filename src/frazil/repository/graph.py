@@ -47,6 +47,9 @@ class AncestryGraph:
     lanes: int = 1
     plain: bool = False
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = list(chain.from_iterable((self._row(dot), self._between(dot.below)) for dot in self.dots))
         return "".join(f"{line}\n" for line in lines[:-1])

@@ -1,4 +1,4 @@
-"""Looking back: ancestors of a snapshot, the ops log."""
+"""Looking back: ancestors of a snapshot, and the ops log."""
 
 from __future__ import annotations
 

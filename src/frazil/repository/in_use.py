@@ -35,16 +35,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import takewhile
 from typing import Any, Final
 
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text, ids_to_text
-from frazil.format.keys import CHUNKS
-from frazil.format.repo_info import RepoInfo, UpdateKind
+from frazil.format.keys import CHUNKS, backup_key
+from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.history import ops_log
 from frazil.repository.update import Change, Changed
 from frazil.storage.base import Storage
 
@@ -193,12 +191,14 @@ def newest_update(info: RepoInfo) -> int:
 
 def collected_since(storage: Storage, info: RepoInfo, update: int) -> list[int]:
     """Times of the collections' entries in the ops log that came after an update."""
-    times = info.ops.updated_at
-    if len(times) and int(times[-1]) > update and info.repo_before_updates is not None:
-        newer = takewhile(lambda entry: entry.updated_at > update, ops_log(storage, info))
-        return [entry.updated_at for entry in newer if entry.kind is UpdateKind.GC_RAN]
-    ran: list[int] = times[(info.ops.kinds == UpdateKind.GC_RAN) & (times > update)].tolist()
-    return ran
+    ran: list[int] = []
+    while True:
+        times = info.ops.updated_at
+        ran += times[(info.ops.kinds == UpdateKind.GC_RAN) & (times > update)].tolist()
+        if info.repo_before_updates is None or not len(times) or int(times[-1]) <= update:
+            return ran
+        key = backup_key(info.repo_before_updates)
+        info = decode_repo_info(storage.get(key), key)
 
 
 def is_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8]) -> bool:

@@ -129,6 +129,8 @@ class Inspection:
 
     def _pruned_logs(self, id_: bytes) -> dict[bytes, TransactionLog | None]:
         """The logs of ancestors that were expired, oldest first; None where the file is gone."""
+        if self._context.spec_version < 2:
+            return {}
         snapshots = self._context.repo_info().snapshots
         row = snapshots.find(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()

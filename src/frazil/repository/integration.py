@@ -10,7 +10,8 @@ ones to every reader; under ``__frazil`` their metadata say where they come from
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final
@@ -24,8 +25,10 @@ from frazil.changes.meeting import meet
 from frazil.changes.rebase import rebased
 from frazil.changes.twins import without_twins
 from frazil.errors import (
+    ConflictError,
     ErrorKind,
     IcechunkError,
+    InternalError,
     InvalidInputError,
     RebaseFailedError,
     RefNotFoundError,
@@ -48,6 +51,21 @@ from frazil.repository.workspace import Workspace
 _KEY: Final = "__frazil"
 _PARENTS: Final = "parents"
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+_TRIES: Final = 1000
+_TOO_LATE: Final = {ErrorKind.COMMIT_CONFLICT, ErrorKind.BRANCH_UPDATE_CONFLICT}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Make what changed from ``base`` to ``end``, with this message and these words on where it is from."""
+
+    base: bytes
+    end: bytes
+    message: str
+    told: dict[str, Any]
+    allow_empty: bool = False
 
 
 class Integration:
@@ -93,20 +111,19 @@ class Integration:
         >>> repo.lookup_snapshot(merged).message
         "Merge dev into main"
         """
-        info = self._context.repo_info()
-        start, tip = _named(info, source), mutations.branch_tip(info, into)
-        base = _merge_base(info, start, tip)
-        if base == start:
-            return id_to_text(tip)
-        if base == tip and fast_forward:
-            self._context.update(mutations.reset_branch(into, start, tip))
-            return id_to_text(start)
-        told = {_PARENTS: [id_to_text(tip), id_to_text(start)]}
-        session = self._bring(info, base, start, into, solver)
-        text = message if message is not None else f"Merge {source} into {into}"
-        return session.commit(
-            text, {**(metadata or {}), _KEY: told}, rebase_with=solver or ConflictDetector(), allow_empty=True
-        )
+
+        def plan(info: RepoInfo, tip: bytes) -> _Plan | bytes:
+            start = _named(info, source)
+            base = _merge_base(info, start, tip)
+            if base == start:
+                return tip
+            if base == tip and fast_forward:
+                self._context.update(mutations.reset_branch(into, start, tip))
+                return start
+            told = {_PARENTS: [id_to_text(tip), id_to_text(start)]}
+            return _Plan(base, start, f"Merge {source} into {into}", told, allow_empty=True)
+
+        return self._carry_out(plan, into, solver, message, metadata)
 
     def cherry_pick(
         self,
@@ -127,15 +144,12 @@ class Integration:
         known any more (``rebase-tx-log-pruned``); ``InvalidInputError`` for the first snapshot, which has no
         parent.
         """
-        info = self._context.repo_info()
-        entry, parent = _commit_of(info, snapshot)
-        session = self._bring(info, parent, entry.id, onto, solver)
-        told = {_KEY: {"cherry_picked": id_to_text(entry.id)}}
-        return session.commit(
-            message if message is not None else entry.message,
-            {**(metadata or {}), **told},
-            rebase_with=solver or ConflictDetector(),
-        )
+
+        def plan(info: RepoInfo, tip: bytes) -> _Plan:
+            entry, parent = _commit_of(info, snapshot)
+            return _Plan(parent, entry.id, entry.message, {"cherry_picked": id_to_text(entry.id)})
+
+        return self._carry_out(plan, onto, solver, message, metadata)
 
     def revert(
         self,
@@ -152,24 +166,45 @@ class Integration:
         with the undoing as *ours*. Nodes that the commit deleted come back with their ids. Raises as
         ``cherry_pick``.
         """
-        info = self._context.repo_info()
-        entry, parent = _commit_of(info, snapshot)
-        session = self._bring(info, entry.id, parent, on, solver)
-        told = {_KEY: {"reverted": id_to_text(entry.id)}}
-        return session.commit(
-            message if message is not None else f'Revert "{entry.message}"',
-            {**(metadata or {}), **told},
-            rebase_with=solver or ConflictDetector(),
-        )
 
-    def _bring(
-        self, info: RepoInfo, base: bytes, end: bytes, branch: str, solver: ConflictSolver | None
-    ) -> Session:
-        """A session on the branch with what changed from ``base`` to ``end``."""
+        def plan(info: RepoInfo, tip: bytes) -> _Plan:
+            entry, parent = _commit_of(info, snapshot)
+            told = {"reverted": id_to_text(entry.id)}
+            return _Plan(entry.id, parent, f'Revert "{entry.message}"', told)
+
+        return self._carry_out(plan, on, solver, message, metadata)
+
+    def _carry_out(
+        self,
+        plan: Callable[[RepoInfo, bytes], _Plan | bytes],
+        branch: str,
+        solver: ConflictSolver | None,
+        message: str | None,
+        metadata: dict[str, Any] | None,
+    ) -> str:
+        """Make a plan for the branch as it is, and commit what it says; again when others were first."""
         solver = solver or ConflictDetector()
         require_solver(solver)
+        for tries_left in reversed(range(_TRIES)):
+            info = self._context.repo_info()
+            tip = mutations.branch_tip(info, branch)
+            try:
+                made = plan(info, tip)
+                if isinstance(made, bytes):
+                    return id_to_text(made)
+                session = self._bring(info, made, branch, tip, solver)
+                told = {**(metadata or {}), _KEY: made.told}
+                text = message if message is not None else made.message
+                return session.commit(text, told, allow_empty=made.allow_empty)
+            except ConflictError as error:
+                if error.kind not in _TOO_LATE or not tries_left:
+                    raise
+        raise InternalError("no try was made")
+
+    def _bring(self, info: RepoInfo, plan: _Plan, branch: str, tip: bytes, solver: ConflictSolver) -> Session:
+        """A session on the branch with the changes of a plan."""
         context = self._context
-        tip = mutations.branch_tip(info, branch)
+        base, end = plan.base, plan.end
         before, after, there = (Workspace(context, id_) for id_ in (base, end, tip))
         changes, mine = _changes(context, info, before, after)
         theirs = _difference(context, info, before, there, mine)

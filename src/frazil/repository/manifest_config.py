@@ -8,7 +8,7 @@ split. (So a rule that names one dimension leaves the others to the rules after 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -59,7 +59,22 @@ def _split_sizes(given: Any) -> list[tuple[ManifestSplitCondition, list[tuple[An
     """Checked and in the one shape: a list of pairs, with a list of pairs in each."""
     if given is None:
         return None
-    return [(_array_condition(array), [_dim_size(*pair) for pair in sizes]) for array, sizes in given]
+    return [
+        (_array_condition(array), [_dim_size(*_pair(pair)) for pair in _items(sizes)])
+        for array, sizes in map(_pair, _items(given))
+    ]
+
+
+def _items(given: Any) -> Iterable[Any]:
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+        raise TypeError(f"split_sizes: expected a sequence of pairs, found {type(given).__name__}")
+    return given
+
+
+def _pair(given: Any) -> tuple[Any, Any]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise TypeError(f"split_sizes: expected pairs of a condition and what it is for, found {given!r}")
+    return given[0], given[1]
 
 
 def _array_condition(condition: Any) -> ManifestSplitCondition:
@@ -105,6 +120,10 @@ class ManifestSplittingConfig(Settings):
     @staticmethod
     def from_dict(split_sizes: SplitSizesDict) -> ManifestSplittingConfig:
         """The rules of a dictionary of dictionaries, in its order."""
+        inner = split_sizes.values() if isinstance(split_sizes, Mapping) else ()
+        for each in (split_sizes, *inner):
+            if not isinstance(each, Mapping):
+                raise TypeError(f"split_sizes: expected dictionaries, found {type(each).__name__}")
         return ManifestSplittingConfig([(array, list(sizes.items())) for array, sizes in split_sizes.items()])
 
     def to_dict(self) -> dict[ManifestSplitCondition, dict[AnyDimCondition, int]]:

@@ -82,6 +82,13 @@ def _require_name(name: str) -> None:
         raise InvalidInputError(
             "a branch or tag needs a name, found an empty one", ErrorKind.INVALID_REF_NAME
         )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"a name of a branch or tag: expected text that UTF-8 can encode, found {name!r:.80}",
+            ErrorKind.INVALID_REF_NAME,
+        ) from None
 
 
 def require_flag(info: RepoInfo, flag: Flag) -> None:

@@ -49,8 +49,14 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
             "version 1 cannot have",
             ErrorKind.INVALID_REF_NAME,
         )
+    try:
+        data = name.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"invalid ref name {name!r:.80}: expected text that UTF-8 can encode", ErrorKind.INVALID_REF_NAME
+        ) from None
     if storage.is_local:
-        name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], name.encode()).decode()
+        name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], data).decode()
     return f"{REFS}/{kind.value}.{name}"
 
 

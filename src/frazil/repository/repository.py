@@ -10,7 +10,9 @@ from itertools import chain, filterfalse
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
+from frazil.arguments import checks_arguments
 from frazil.changes.change_set import ChangeSet
+from frazil.chunks.kept import KeptBytes
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.display import Lines, record_html
 from frazil.errors import (
@@ -45,6 +47,7 @@ from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
+from frazil.repository.preload import preload
 from frazil.repository.session import Session, State
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
 Authorized = Mapping[str, AnyCredential | None]
 
 
+@checks_arguments
 class Repository(Upkeep, Inspection, Integration):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
@@ -507,7 +511,9 @@ class Repository(Upkeep, Inspection, Integration):
         id_ = _one(info, branch, tag, snapshot_id)
         if as_of is not None:
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
-        return Session(State(Workspace(self._context, id_), None, SessionMode.readonly, 0))
+        workspace = Workspace(self._context, id_)
+        preload(workspace)
+        return Session(State(workspace, None, SessionMode.readonly, 0))
 
     def writable_session(self, branch: str) -> Session:
         """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
@@ -531,6 +537,7 @@ class Repository(Upkeep, Inspection, Integration):
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
         workspace = Workspace(self._context, tip, None, ChangeSet())
+        preload(workspace)
         return Session(
             State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
         )
@@ -628,6 +635,12 @@ def _context(
         Container(container.name, container.url_prefix, container.store)
         for container in settings.virtual_chunk_containers.values()
     ]
+    authorized = {} if credentials is None else credentials
+    if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
+        raise TypeError(
+            "authorize_virtual_chunk_access: expected a dictionary of URL prefixes and credentials, "
+            f"found {credentials!r}"
+        )
     attribution = attribution or Attribution()
     connect = partial(open_foreign, user_agent=attribution.user_agent())
     virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)
@@ -636,7 +649,8 @@ def _context(
     catalog: Catalog = CatalogV2(storage, assets)
     if spec_version == 1:
         catalog = CatalogV1(storage, assets, config_version)
-    return Context(storage, config, settings, assets, virtual, catalog, attribution)
+    kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
 
 
 def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:

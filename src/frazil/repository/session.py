@@ -6,10 +6,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from frazil.arguments import checks_arguments
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks
@@ -28,7 +30,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
 from frazil.repository import present
-from frazil.repository.asynchronous import awaitable
+from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
@@ -81,6 +83,7 @@ class State:
         return Relied(self.seen, self.ends() - lifetime)
 
 
+@checks_arguments
 class Session:
     """One version of a repository, with the changes made to it and not yet committed.
 
@@ -581,7 +584,7 @@ class Session:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         workspace.require_array(path)
-        return present.chunk_type(workspace.ref(path, tuple(chunk_coordinates)))
+        return present.chunk_type(workspace.ref(path, _coordinates(chunk_coordinates)))
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
@@ -591,7 +594,7 @@ class Session:
             raise InvalidInputError(
                 f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED
             )
-        table = self._state.workspace.table(absolute(array_path))
+        table = await on_thread(self._state.workspace.table, absolute(array_path))
         for start in range(0, len(table), batch_size):
             for coords in table.index[start : start + batch_size].tolist():
                 yield tuple(coords)
@@ -663,6 +666,7 @@ def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
         )
 
 
+@checks_arguments
 class ForkSession(Session):
     """A part of a session's work, for another process: pickle it, change something, bring it back to
     ``merge``.
@@ -678,3 +682,10 @@ class ForkSession(Session):
         raise IcechunkError(
             "a fork cannot be flushed: merge it into the session it came from", ErrorKind.UNKNOWN
         )
+
+
+def _coordinates(given: Sequence[int]) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        raise TypeError(f"chunk_coordinates: expected integers, found {given!r}") from None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import RLock
 from typing import Final
 
@@ -209,6 +210,12 @@ class SnapshotsV1:
             return None  # collected since it was listed
 
     # Changes
+
+    def reparent(self, id_: bytes, parent: bytes) -> None:
+        """A snapshot's file was written again, with another parent."""
+        with self._lock:
+            row = self.find(id_)
+            self._entries[row] = replace(self._entries[row], parent=parent)
 
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
         """The same: its file says all."""

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from frazil.arguments import checked
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -58,6 +59,7 @@ _TRIES: Final = 5
 _CREATED, _DELETED = 1_000, 2_000
 
 
+@checked
 def upgrade_icechunk_repository(
     repo: Repository,
     *,

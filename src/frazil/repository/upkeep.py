@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, get_args
 
@@ -42,10 +41,13 @@ class Upkeep:
         set()
         """
         from frazil.maintenance.expire import Expiring, Expiry
+        from frazil.maintenance.version1 import expire_v1
 
-        limit = from_datetime(older_than, "older_than")
-        change = Expiring(Expiry(limit, delete_expired_branches, delete_expired_tags))
-        return set(ids_to_text(change.ids(self._context.update_whole(change))))
+        what = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
+        if self._context.spec_version < 2:
+            return set(ids_to_text(expire_v1(self._context, what)))
+        change = Expiring(what)
+        return set(ids_to_text(change.ids(self._context.update(change))))
 
     def garbage_collect(
         self,
@@ -87,13 +89,14 @@ class Upkeep:
             max_concurrent_listings=listings,
         )
         limit = from_datetime(delete_object_older_than, "delete_object_older_than")
-        bounds = Bounds(
-            snapshots=max_snapshots_in_memory,
-            compressed_bytes=max_compressed_manifest_mem_bytes,
-            decoded_bytes=max_decoded_manifest_mem_bytes,
-            fetches=max_concurrent_manifest_fetches,
-        )
-        _require_positive(**asdict(bounds))
+        reading = {
+            "max_snapshots_in_memory": max_snapshots_in_memory,
+            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
+            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
+            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
+        }
+        _require_positive(**reading)
+        bounds = Bounds(*reading.values())
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
         return work(self._context, Collection(limit, bounds, patience, listings))
@@ -148,14 +151,15 @@ class Upkeep:
         from frazil.maintenance.storage_stats import storage_stats
         from frazil.maintenance.walk import Bounds
 
-        bounds = Bounds(
-            snapshots=max_snapshots_in_memory,
-            compressed_bytes=max_compressed_manifest_mem_bytes,
-            decoded_bytes=max_decoded_manifest_mem_bytes,
-            fetches=max_concurrent_manifest_fetches,
-        )
-        _require_positive(**asdict(bounds))
-        return storage_stats(self._context.storage, self._context.whole(), bounds)
+        reading = {
+            "max_snapshots_in_memory": max_snapshots_in_memory,
+            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
+            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
+            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
+        }
+        _require_positive(**reading)
+        bounds = Bounds(*reading.values())
+        return storage_stats(self._context, bounds)
 
     def total_chunks_storage(
         self,

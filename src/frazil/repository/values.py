@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 
+from frazil.arguments import check_fields
 from frazil.display import NamedEnum, Record, Shown, literal, utc
 from frazil.storage.chunk_type import ChunkType as ChunkType
 
@@ -74,11 +75,12 @@ class RepoStatus(Record):
         set_at: datetime | None = None,
         limited_availability_reason: str | None = None,
     ) -> None:
-        if set_at is not None and set_at.tzinfo is None:
-            raise TypeError("set_at: expected a datetime with a time zone, found a naive one")
         object.__setattr__(self, "availability", availability)
         object.__setattr__(self, "set_at", set_at if set_at is not None else datetime.now(UTC))
         object.__setattr__(self, "limited_availability_reason", limited_availability_reason)
+        check_fields(self)
+        if self.set_at.tzinfo is None:
+            raise TypeError("set_at: expected a datetime with a time zone, found a naive one")
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "availability", _AVAILABILITY[self.availability]

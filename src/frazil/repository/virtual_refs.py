@@ -59,6 +59,9 @@ def set_some(
     """Set references one by one described; the coordinates of those without a container, or None."""
     path = absolute(array_path)
     ndim = _rank(workspace, path)
+    for chunk in chunks:
+        if not isinstance(chunk, VirtualChunkSpec):
+            raise TypeError(f"chunks: expected VirtualChunkSpec, found {type(chunk).__name__}")
     index = [chunk.index for chunk in chunks]
     if any(map(ndim.__ne__, map(len, index))):
         raise InvalidInputError(

@@ -7,6 +7,7 @@ A virtual chunk is a range of bytes in an object that somebody else wrote. Its l
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +17,6 @@ from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
 _SCHEMES: Final[dict[type, tuple[str, ...]]] = {
     ObjectStoreConfig.InMemory: (),
@@ -93,11 +93,15 @@ class VirtualChunkSpec:
         unsigned(64)("offset", self.offset)
         unsigned(64)("length", self.length)
         moment = self.last_updated_at_checksum
-        if moment is not None and moment.tzinfo is None:
-            raise TypeError("last_updated_at_checksum: expected a datetime with a time zone")
+        if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
+            raise TypeError(
+                f"last_updated_at_checksum: expected a datetime with a time zone, found {moment!r}"
+            )
 
 
 def _index(given: Sequence[Any]) -> list[int]:
+    if isinstance(given, str | bytes) or not hasattr(given, "__len__") or getattr(given, "ndim", 1) == 0:
+        raise TypeError(f"index: expected a sequence of integers, found {type(given).__name__}")
     check = unsigned(32)
     for i in given:
         check("index", i)

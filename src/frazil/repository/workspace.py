@@ -27,7 +27,6 @@ from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
-from frazil.chunks.reader import ChunkReader
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
@@ -63,7 +62,7 @@ class Workspace:
         self.sealed = sealed or ChangeSet()
         self.changes = changes or ChangeSet()
         self.writer = context.writer()
-        self.reader = ChunkReader(context.storage, context.virtual, self.writer)
+        self.reader = context.reader(self.writer)
         self._arrays: dict[str, _Array] = {}
         self._lock = RLock()
         self.attempts = Attempts()

@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from frazil.arguments import checked
 from frazil.storage.named import Named, StorageObjectInfo
 
 if TYPE_CHECKING:
@@ -170,12 +171,14 @@ class Storage(Named, ABC):
         """The same storage, whose requests say who asks. Without requests it is this one."""
         return self
 
+    @checked
     def list_objects(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> _List[tuple[str, int]]:
         """Key and size in bytes of every object; ``list_objects_metadata`` also knows when it was written."""
         return [(found.key, found.size_bytes) for found in self.list_objects_metadata(settings, prefix)]
 
+    @checked
     def list_objects_metadata(
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> _List[StorageObjectInfo]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from frazil.arguments import checked
 from frazil.storage.base import Storage
 from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
 from frazil.storage.from_options import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
 
 
+@checked
 def in_memory_storage() -> Storage:
     """A new, empty storage in the memory of this process.
 
@@ -38,6 +40,7 @@ def in_memory_storage() -> Storage:
     return MemoryStorage()
 
 
+@checked
 def local_filesystem_storage(path: str) -> Storage:
     """Objects as files below the directory ``path``, which is made at the first write.
 
@@ -46,6 +49,7 @@ def local_filesystem_storage(path: str) -> Storage:
     return LocalStorage(path)
 
 
+@checked
 def s3_storage(
     *,
     bucket: str,
@@ -111,6 +115,7 @@ def s3_storage(
     )
 
 
+@checked
 def s3_object_store_storage(
     *,
     bucket: str,
@@ -156,6 +161,7 @@ def s3_object_store_storage(
     )
 
 
+@checked
 def r2_storage(
     *,
     bucket: str | None = None,
@@ -214,6 +220,7 @@ def r2_storage(
     )
 
 
+@checked
 def tigris_storage(
     *,
     bucket: str,
@@ -273,6 +280,7 @@ def tigris_storage(
     )
 
 
+@checked
 def hf_storage(
     *,
     bucket: str,
@@ -318,6 +326,7 @@ def hf_storage(
     )
 
 
+@checked
 def gcs_storage(
     *,
     bucket: str,
@@ -357,6 +366,7 @@ def gcs_storage(
     return gcs_from_options(bucket, prefix, credentials, config, headers, read_headers, write_headers)
 
 
+@checked
 def azure_storage(
     *,
     account: str,
@@ -380,6 +390,7 @@ def azure_storage(
     return azure_from_options(account, container, prefix, credentials, config)
 
 
+@checked
 def http_storage(
     base_url: str, opts: dict[str, str] | None = None, headers: dict[str, str] | None = None
 ) -> Storage:
@@ -387,6 +398,7 @@ def http_storage(
     return HttpStorage(base_url, opts, headers)
 
 
+@checked
 def redirect_storage(base_url: str) -> Storage:
     """The storage that ``base_url`` redirects to, read only. See ``frazil.storage.redirect``."""
     return RedirectStorage(base_url)

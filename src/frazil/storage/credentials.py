@@ -12,7 +12,8 @@ import pickle
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from frazil.display import PACKAGE, Family, Record, Shown, literal
+from frazil.arguments import check_fields, checked
+from frazil.display import PACKAGE, Family, Numbered, Record, Shown, literal
 from frazil.errors import ErrorKind, InvalidInputError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-class _Credential(Record):
+class _Credential(Numbered, Record):
     """A frozen value whose secret fields print as stars."""
 
     __slots__ = ()
@@ -30,6 +31,7 @@ class _Credential(Record):
         return f"{PACKAGE}.credentials.{type(self).__qualname__}"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         expires = getattr(self, "expires_after", None)
         if expires is not None and expires.tzinfo is None:
             raise TypeError("expires_after: expected a datetime with a time zone, found a naive one")
@@ -56,6 +58,17 @@ def _refreshed(pickled_function: bytes, expected: type) -> Any:
             ErrorKind.INVALID_CREDENTIALS,
         )
     return answer
+
+
+def _pickled(function: Callable[[], Any]) -> bytes:
+    try:
+        return pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            "get_credentials has to be picklable, as it travels to other processes: expected a function of "
+            f"a module, found {function!r} ({error})",
+            ErrorKind.INVALID_CREDENTIALS,
+        ) from error
 
 
 def _one_of(function: str, **given: bool) -> str | None:
@@ -139,6 +152,7 @@ AnyS3Credential = (
 )
 
 
+@checked
 def s3_refreshable_credentials(
     get_credentials: Callable[[], S3StaticCredentials], scatter_initial_credentials: bool = False
 ) -> S3Credentials.Refreshable:
@@ -148,9 +162,10 @@ def s3_refreshable_credentials(
     that many workers do not all ask at once.
     """
     current = get_credentials() if scatter_initial_credentials else None
-    return S3Credentials.Refreshable(pickle.dumps(get_credentials), current)
+    return S3Credentials.Refreshable(_pickled(get_credentials), current)
 
 
+@checked
 def s3_static_credentials(
     *,
     access_key_id: str,
@@ -164,16 +179,19 @@ def s3_static_credentials(
     )
 
 
+@checked
 def s3_anonymous_credentials() -> S3Credentials.Anonymous:
     """Unsigned requests to S3."""
     return S3Credentials.Anonymous()
 
 
+@checked
 def s3_from_env_credentials() -> S3Credentials.FromEnv:
     """Credentials for S3 from the environment."""
     return S3Credentials.FromEnv()
 
 
+@checked
 def s3_credentials(
     *,
     access_key_id: str | None = None,
@@ -311,6 +329,7 @@ AnyGcsCredential = (
 )
 
 
+@checked
 def gcs_static_credentials(
     *,
     service_account_file: str | None = None,
@@ -337,24 +356,28 @@ def _static[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str
     return build(value)
 
 
+@checked
 def gcs_refreshable_credentials(
     get_credentials: Callable[[], GcsBearerCredential], scatter_initial_credentials: bool = False
 ) -> GcsCredentials.Refreshable:
     """Tokens that ``get_credentials`` (which must be picklable) gives, again when they expire."""
     current = get_credentials() if scatter_initial_credentials else None
-    return GcsCredentials.Refreshable(pickle.dumps(get_credentials), current)
+    return GcsCredentials.Refreshable(_pickled(get_credentials), current)
 
 
+@checked
 def gcs_anonymous_credentials() -> GcsCredentials.Anonymous:
     """Requests to GCS without credentials."""
     return GcsCredentials.Anonymous()
 
 
+@checked
 def gcs_from_env_credentials() -> GcsCredentials.FromEnv:
     """Credentials for GCS from the environment."""
     return GcsCredentials.FromEnv()
 
 
+@checked
 def gcs_credentials(
     *,
     service_account_file: str | None = None,
@@ -499,6 +522,7 @@ AnyAzureCredential = (
 )
 
 
+@checked
 def azure_static_credentials(
     *, access_key: str | None = None, sas_token: str | None = None, bearer_token: str | None = None
 ) -> AnyAzureStaticCredential:
@@ -511,24 +535,28 @@ def azure_static_credentials(
     return _static("azure_static_credentials", ways)
 
 
+@checked
 def azure_refreshable_credentials(
     get_credentials: Callable[[], AnyAzureRefreshableCredential], scatter_initial_credentials: bool = False
 ) -> AzureCredentials.Refreshable:
     """Credentials that ``get_credentials`` (which must be picklable) gives, again when they expire."""
     current = get_credentials() if scatter_initial_credentials else None
-    return AzureCredentials.Refreshable(pickle.dumps(get_credentials), current)
+    return AzureCredentials.Refreshable(_pickled(get_credentials), current)
 
 
+@checked
 def azure_from_env_credentials() -> AzureCredentials.FromEnv:
     """Credentials for Azure from the environment."""
     return AzureCredentials.FromEnv()
 
 
+@checked
 def azure_anonymous_credentials() -> AzureCredentials.Anonymous:
     """Requests to Azure without credentials."""
     return AzureCredentials.Anonymous()
 
 
+@checked
 def azure_credentials(
     *,
     access_key: str | None = None,
@@ -609,6 +637,7 @@ _WRAPPERS: tuple[tuple[type, Callable[[Any], AnyCredential]], ...] = (
 )
 
 
+@checked
 def containers_credentials(
     m: Mapping[
         str,

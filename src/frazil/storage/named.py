@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+from frazil.arguments import checked
 from frazil.display import PACKAGE, Lines, Record, Shown, utc
+from frazil.storage.object_store_config import S3Options
 
 if TYPE_CHECKING:
     from frazil.storage.base import Storage
     from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
-    from frazil.storage.object_store_config import S3Options
-
-_Headers = dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,6 +43,7 @@ class Named:
     """See the module: the base of ``Storage``."""
 
     @classmethod
+    @checked
     def new_in_memory(cls) -> Storage:
         """See ``in_memory_storage``."""
         from frazil.storage.constructors import in_memory_storage
@@ -51,6 +51,7 @@ class Named:
         return in_memory_storage()
 
     @classmethod
+    @checked
     def new_local_filesystem(cls, path: str) -> Storage:
         """See ``local_filesystem_storage``."""
         from frazil.storage.constructors import local_filesystem_storage
@@ -58,6 +59,7 @@ class Named:
         return local_filesystem_storage(path)
 
     @classmethod
+    @checked
     def new_s3(
         cls,
         config: S3Options,
@@ -66,9 +68,9 @@ class Named:
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
         *,
-        read_headers: _Headers = None,
-        write_headers: _Headers = None,
-        headers: _Headers = None,
+        read_headers: dict[str, str] | None = None,
+        write_headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in S3, or in a server that speaks its protocol. See ``s3_storage``."""
         from frazil.storage.from_options import s3_from_options
@@ -78,6 +80,7 @@ class Named:
         )
 
     @classmethod
+    @checked
     def new_s3_object_store(
         cls,
         config: S3Options,
@@ -85,9 +88,9 @@ class Named:
         prefix: str | None,
         credentials: AnyS3Credential | None = None,
         *,
-        read_headers: _Headers = None,
-        write_headers: _Headers = None,
-        headers: _Headers = None,
+        read_headers: dict[str, str] | None = None,
+        write_headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Storage:
         """``new_s3``: to Frazil there is one client for S3."""
         from frazil.storage.from_options import s3_from_options
@@ -105,6 +108,7 @@ class Named:
         )
 
     @classmethod
+    @checked
     def new_tigris(
         cls,
         config: S3Options,
@@ -114,9 +118,9 @@ class Named:
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
         *,
-        read_headers: _Headers = None,
-        write_headers: _Headers = None,
-        headers: _Headers = None,
+        read_headers: dict[str, str] | None = None,
+        write_headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Tigris. See ``tigris_storage``."""
         from frazil.storage.from_options import tigris_from_options
@@ -134,6 +138,7 @@ class Named:
         )
 
     @classmethod
+    @checked
     def new_r2(
         cls,
         config: S3Options,
@@ -143,9 +148,9 @@ class Named:
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
         *,
-        read_headers: _Headers = None,
-        write_headers: _Headers = None,
-        headers: _Headers = None,
+        read_headers: dict[str, str] | None = None,
+        write_headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Cloudflare R2. See ``r2_storage``."""
         from frazil.storage.from_options import r2_from_options
@@ -163,6 +168,7 @@ class Named:
         )
 
     @classmethod
+    @checked
     def new_hf(
         cls,
         config: S3Options,
@@ -172,9 +178,9 @@ class Named:
         credentials: AnyS3Credential | None = None,
         legacy_rooted_keys: bool | None = None,
         *,
-        read_headers: _Headers = None,
-        write_headers: _Headers = None,
-        headers: _Headers = None,
+        read_headers: dict[str, str] | None = None,
+        write_headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in a storage bucket of Hugging Face. See ``hf_storage``."""
         from frazil.storage.from_options import hf_from_options
@@ -192,6 +198,7 @@ class Named:
         )
 
     @classmethod
+    @checked
     def new_gcs(
         cls,
         bucket: str,
@@ -199,9 +206,9 @@ class Named:
         credentials: AnyGcsCredential | None = None,
         *,
         config: dict[str, str] | None = None,
-        read_headers: _Headers = None,
-        write_headers: _Headers = None,
-        headers: _Headers = None,
+        read_headers: dict[str, str] | None = None,
+        write_headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Google Cloud Storage. See ``gcs_storage``."""
         from frazil.storage.from_options import gcs_from_options
@@ -209,6 +216,7 @@ class Named:
         return gcs_from_options(bucket, prefix, credentials, config, headers, read_headers, write_headers)
 
     @classmethod
+    @checked
     def new_azure_blob(
         cls,
         account: str,
@@ -224,6 +232,7 @@ class Named:
         return azure_from_options(account, container, prefix, credentials, config)
 
     @classmethod
+    @checked
     def new_http(
         cls, base_url: str, config: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> Storage:
@@ -233,6 +242,7 @@ class Named:
         return http_storage(base_url, config, headers)
 
     @classmethod
+    @checked
     def new_redirect(cls, base_url: str) -> Storage:
         """The storage that an address redirects to. See ``redirect_storage``."""
         from frazil.storage.constructors import redirect_storage

@@ -12,11 +12,13 @@ from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from typing import Any, ClassVar, Final
 
+from frazil.arguments import checked
 from frazil.display import (
     PACKAGE,
     Check,
     Default,
     Family,
+    Numbered,
     Settings,
     Shown,
     instance,
@@ -90,7 +92,7 @@ def _masked(name: str, value: Any) -> Any:
     }
 
 
-class _Variant(Settings):
+class _Variant(Numbered, Settings):
     """Prints as a call with positional arguments; the options of S3 are its own rows."""
 
     __slots__ = ()
@@ -201,6 +203,7 @@ AnyObjectStoreConfig = (
 )
 
 
+@checked
 def local_filesystem_store(path: str) -> ObjectStoreConfig.LocalFileSystem:
     """Virtual chunks in files under ``path``.
 
@@ -210,6 +213,7 @@ def local_filesystem_store(path: str) -> ObjectStoreConfig.LocalFileSystem:
     return ObjectStoreConfig.LocalFileSystem(path)
 
 
+@checked
 def s3_store(
     region: str | None = None,
     endpoint_url: str | None = None,
@@ -235,16 +239,19 @@ def s3_store(
     return ObjectStoreConfig.S3Compatible(options) if s3_compatible else ObjectStoreConfig.S3(options)
 
 
+@checked
 def gcs_store(opts: dict[str, str] | None = None) -> ObjectStoreConfig.Gcs:
     """Virtual chunks in Google Cloud Storage."""
     return ObjectStoreConfig.Gcs(opts)
 
 
+@checked
 def azure_store(*, account: str, config: dict[str, str] | None = None) -> ObjectStoreConfig.Azure:
     """Virtual chunks in Azure blob storage, of this account."""
     return ObjectStoreConfig.Azure({"account": account, **(config or {})})
 
 
+@checked
 def http_store(
     opts: dict[str, str] | None = None, headers: dict[str, str] | None = None
 ) -> ObjectStoreConfig.Http:

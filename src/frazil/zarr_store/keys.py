@@ -53,7 +53,10 @@ def parse_key(key: str) -> tuple[str, Coords | Document]:
     ('/array', <Document.V3: 3>)
     """
     # Chunks come by the million: first, and with few calls. The slash in front is for arrays at the root.
-    found = _chunk(key) or _document(key) or _chunk("/" + key)
+    try:
+        found = _chunk(key) or _document(key) or _chunk("/" + key)
+    except (AttributeError, TypeError):
+        raise TypeError(f"key: expected str, found {type(key).__name__}") from None
     if found is None:
         raise _invalid(key)
     return found

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from collections.abc import Buffer as BytesLike
 from datetime import datetime
-from itertools import compress
+from itertools import compress, starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
+from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
-from frazil.repository.asynchronous import awaitable
+from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.virtual_values import VirtualChunkSpec
@@ -55,6 +56,7 @@ type ChunkBatch = tuple[
 type _Wanted = tuple[ChunkRef, int, int]
 
 
+@checks_arguments
 class IcechunkStore(Store):
     """A zarr store over a session; ``session.store`` makes it.
 
@@ -84,9 +86,7 @@ class IcechunkStore(Store):
     def __repr__(self) -> str:
         session = self._session
         lines = ["<frazil.IcechunkStore>", f"read_only: {self._read_only}"]
-        lines.append(f"snapshot_id: {session.snapshot_id}")
-        if not session.read_only:
-            lines.append(f"branch: {session.branch}")
+        lines += [f"snapshot_id: {session.snapshot_id}", f"branch: {session.branch}"]
         return "\n".join(lines) + "\n"
 
     __str__ = __repr__
@@ -128,6 +128,7 @@ class IcechunkStore(Store):
 
     # One value
 
+    @unchecked
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
@@ -140,10 +141,11 @@ class IcechunkStore(Store):
         if workspace.context.storage.is_local or _is_at_hand(workspace, key):
             found = _find(workspace, key, byte_range)
         else:
-            found = await asyncio.to_thread(_find, workspace, key, byte_range)
+            found = await on_thread(_find, workspace, key, byte_range)
         data = await workspace.reader.read_async(*found) if isinstance(found, tuple) else found
         return None if data is None else _buffer(data, prototype)
 
+    @unchecked
     def get_sync(
         self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
@@ -153,6 +155,7 @@ class IcechunkStore(Store):
         data = workspace.reader.read(*found) if isinstance(found, tuple) else found
         return None if data is None else _buffer(data, prototype)
 
+    @unchecked
     async def exists(self, key: str) -> bool:
         path, what = parse_key(key)
         workspace = self._session.workspace
@@ -176,6 +179,7 @@ class IcechunkStore(Store):
                 return size_of(ref)
         raise KeyNotFoundError(f"no value under the key {key!r}")
 
+    @unchecked
     async def set(self, key: str, value: Buffer) -> None:
         """Write a document, verbatim, or a chunk; in storage it is when the session commits.
 
@@ -188,6 +192,7 @@ class IcechunkStore(Store):
         if coords is not None:
             await self._session.workspace.write_async(path, coords, value.as_numpy_array())
 
+    @unchecked
     def set_sync(self, key: str, value: Buffer) -> None:
         """``set`` without an event loop."""
         path, coords = self._enter_set(key, value)
@@ -209,6 +214,7 @@ class IcechunkStore(Store):
             )
         return path, what
 
+    @unchecked
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         if not await self.exists(key):
             await self.set(key, value)
@@ -217,10 +223,12 @@ class IcechunkStore(Store):
         """Not possible: chunks are written whole."""
         raise SessionStateError("chunks are written whole, not in parts", ErrorKind.UNIMPLEMENTED)
 
+    @unchecked
     async def delete(self, key: str) -> None:
         """Delete a chunk, or a node with everything below it; what is not there is no error."""
         self.delete_sync(key)
 
+    @unchecked
     def delete_sync(self, key: str) -> None:
         """``delete`` without an event loop."""
         self._check_writable()
@@ -241,7 +249,18 @@ class IcechunkStore(Store):
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> _List[Buffer | None]:
         """A value or a range of one for each pair, None where there is none."""
-        return await asyncio.gather(*[self.get(key, prototype, request) for key, request in key_ranges])
+        pairs = list(key_ranges)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise TypeError("key_ranges: expected pairs of a key and a range of bytes, or None")
+        # Reads of one turn of the loop are fetched together: only whoever asked for a limit gets one.
+        limit = self._session.config.get_partial_values_concurrency
+        turns = asyncio.Semaphore(limit or len(pairs) or 1)
+
+        async def one(key: str, request: ByteRequest | None) -> Buffer | None:
+            async with turns:
+                return await self.get(key, prototype, request)
+
+        return await asyncio.gather(*starmap(one, pairs))
 
     async def _get_many(
         self, requests: Iterable[tuple[str, BufferPrototype, ByteRequest | None]]
@@ -329,7 +348,7 @@ class IcechunkStore(Store):
         """Call what may read manifests: at once if they are local, else on a thread."""
         if self._session.workspace.context.storage.is_local:
             return function(*args, **kwargs)
-        return await asyncio.to_thread(function, *args, **kwargs)
+        return await on_thread(function, *args, **kwargs)
 
     # Virtual chunks
 
@@ -459,6 +478,8 @@ def _require_no_group(workspace: Workspace, path: str) -> None:
 
 
 def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
+    if prototype is not None and not isinstance(prototype, BufferPrototype):
+        raise TypeError(f"prototype: expected a BufferPrototype, found {type(prototype).__name__}")
     # zarr's type says bytes; what it needs is a buffer that numpy can look at.
     return (prototype or default_buffer_prototype()).buffer.from_bytes(memoryview(data))
 
@@ -468,6 +489,8 @@ def _no_version_2(key: str) -> NodeNotFoundError:
 
 
 def _directory(prefix: str) -> str:
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix: expected str, found {type(prefix).__name__}")
     return absolute(prefix.strip("/"))
 
 

@@ -117,10 +117,9 @@ def _named(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _newest(history: Any) -> bytes | None:
     """The parent: first of the history, or last, where a writer put the newest one there."""
-    entries = [_named(entry, _ENTRY) for entry in history]
-    if not entries:
+    if not history:
         return None
-    first, last = entries[0], entries[-1]
+    first, last = (_named(history[at], _ENTRY) for at in (0, -1))
     newest = first if timestamp(first["written_at"]) >= timestamp(last["written_at"]) else last
     return object_id(newest["id"])
 

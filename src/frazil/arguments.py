@@ -1,0 +1,209 @@
+"""Arguments of public functions are checked before anything happens, by what their annotations say.
+
+Only what can be looked at in no time: text, numbers, dates, containers as such, and classes that the module
+of the function knows. A parameter with any other annotation is left to the function. Nothing is checked below
+the top: not the items of a list.
+
+What a defect of Frazil raises (``KeyError``, ``AssertionError`` and the like) reaches nobody as it is: it
+becomes an ``InternalError`` that asks to be reported. What a user's own callable raised passes.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import inspect
+import numbers
+import re
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from frazil.errors import ErrorKind, IcechunkError, InternalError
+
+_KNOWN: Final[Mapping[str, tuple[type, ...]]] = {
+    "None": (type(None),),
+    "str": (str,),
+    "bool": (bool,),
+    "int": (numbers.Integral,),
+    "float": (numbers.Real,),
+    "bytes": (bytes,),
+    "dict": (collections.abc.Mapping,),
+    "Mapping": (collections.abc.Mapping,),
+    "list": (list, tuple),
+    "set": (collections.abc.Set,),
+    "tuple": (tuple, list),
+    "Sequence": (collections.abc.Iterable,),
+    "Iterable": (collections.abc.Iterable,),
+    "datetime": (datetime,),
+    "timedelta": (timedelta,),
+    "Callable": (collections.abc.Callable,),  # type: ignore[dict-item]  # as good as a type here
+}
+#: Text and bytes are sequences to Python, and never what is meant.
+_NO_SEQUENCE: Final = (str, bytes)
+_VARIOUS: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_GENERIC: Final = re.compile(r"\[[^\[\]]*\]")
+_DEFECTS: Final = (
+    AssertionError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    NameError,
+    RecursionError,
+    UnicodeError,
+    StopIteration,
+)
+
+#: What a parameter may be, and how to say so; None if it is not looked at.
+type _Expected = tuple[tuple[type, ...], str, bool] | None
+
+
+def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """A function that looks at its arguments first; ``TypeError`` if one is of the wrong type.
+
+    >>> @checked
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double("3")
+    Traceback (most recent call last):
+    TypeError: double: number: expected int, found str
+    """
+    signature = inspect.signature(function)
+    expected: dict[str, _Expected] | None = None
+
+    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        nonlocal expected
+        if expected is None:
+            module = inspect.unwrap(function).__globals__
+            parameters = signature.parameters.items()
+            expected = {
+                name: None if parameter.kind in _VARIOUS else _expected(parameter.annotation, module)
+                for name, parameter in parameters
+            }
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            wanted = expected[name]
+            if wanted is not None and not _is_one(value, wanted):
+                raise TypeError(
+                    f"{function.__name__}: {name}: expected {wanted[1]}, found {type(value).__name__}"
+                )
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaiting(*args: Any, **kwargs: Any) -> Any:
+            check(args, kwargs)
+            try:
+                return await function(*args, **kwargs)
+            except _DEFECTS as error:
+                if not _is_defect(error):
+                    raise
+                raise _explained(error, function) from error
+
+        return typing.cast("Callable[P, R]", awaiting)
+
+    if inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        def generating(*args: Any, **kwargs: Any) -> Any:
+            check(args, kwargs)
+            return function(*args, **kwargs)
+
+        return typing.cast("Callable[P, R]", generating)
+
+    @functools.wraps(function)
+    def calling(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(args, kwargs)
+        try:
+            return function(*args, **kwargs)
+        except _DEFECTS as error:
+            if not _is_defect(error):
+                raise
+            raise _explained(error, function) from error
+
+    return calling
+
+
+def unchecked[F: Callable[..., Any]](method: F) -> F:
+    """A method that ``checks_arguments`` leaves as it is: it is called for every chunk, and checks itself."""
+    method.__dict__["unchecked"] = True
+    return method
+
+
+def check_fields(value: Any) -> None:
+    """``checked`` for the fields of a dataclass: to be called by its ``__post_init__``."""
+    cls = type(value)
+    for name, wanted in _fields_of(cls):  # type: ignore[arg-type]  # classes can be hashed
+        given = getattr(value, name)
+        if wanted is not None and not _is_one(given, wanted):
+            raise TypeError(f"{cls.__name__}: {name}: expected {wanted[1]}, found {type(given).__name__}")
+
+
+@functools.cache
+def _fields_of(cls: type) -> list[tuple[str, _Expected]]:
+    module = vars(sys.modules[cls.__module__])
+    return [(field.name, _expected(field.type, module)) for field in dataclasses.fields(cls)]
+
+
+def checks_arguments[C: type](cls: C) -> C:
+    """``checked`` for the public methods of a class and of its bases here, and for its constructor."""
+    ours = [base for base in reversed(cls.__mro__) if base.__module__.startswith("frazil.")]
+    for name, value in {name: value for base in ours for name, value in vars(base).items()}.items():
+        if name.startswith("_") and name != "__init__":
+            continue
+        if isinstance(value, classmethod | staticmethod):
+            if inspect.isfunction(value.__func__):
+                setattr(cls, name, type(value)(checked(value.__func__)))
+        elif inspect.isfunction(value) and not getattr(value, "unchecked", False):
+            setattr(cls, name, checked(value))
+    return cls
+
+
+def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
+    if not isinstance(annotation, str) or annotation in ("Any", "object"):
+        return None
+    text = annotation
+    while (shorter := _GENERIC.sub("", text)) != text:
+        text = shorter
+    names = [name.strip() for name in text.split("|")]
+    found: list[type] = []
+    for name in names:
+        known = _KNOWN.get(name) or _class(module.get(name))
+        if known is None:
+            return None
+        found += known
+    sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
+    return tuple(found), " or ".join(names), sequence
+
+
+def _class(value: object) -> tuple[type, ...] | None:
+    return (value,) if isinstance(value, type) else None
+
+
+def _is_one(value: Any, expected: tuple[tuple[type, ...], str, bool]) -> bool:
+    types, _, sequence = expected
+    # An array without dimensions is iterable by its type only.
+    if sequence and (isinstance(value, _NO_SEQUENCE) or getattr(value, "ndim", 1) == 0):
+        return False
+    if type(value) is bool and bool not in types:
+        return any(each not in (numbers.Integral, numbers.Real) and isinstance(value, each) for each in types)
+    return isinstance(value, types)
+
+
+def _explained(error: Exception, function: Callable[..., Any]) -> InternalError:
+    return InternalError(
+        f"{function.__name__}: unexpected {type(error).__name__}: {error}. This is a defect in Frazil: "
+        "please report it, with the whole traceback",
+        ErrorKind.UNKNOWN,
+    )
+
+
+def _is_defect(error: Exception) -> bool:
+    """Whether it is no error of Frazil's own, but was raised in Frazil, not in a callable of the user."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return where.startswith("frazil.") and not isinstance(error, IcechunkError | OSError)

@@ -1,0 +1,293 @@
+"""What ``test_parity`` does not look at: every public class and function as they are at run time.
+
+Both libraries are imported and compared: modules and their lists of names, kinds and defaults of parameters,
+what is awaited, members and numbers of enumerations, variants of families, the tree of exceptions and how
+they are made, printed and pickled. Names that are missing altogether are ``test_parity``'s.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import importlib.util
+import inspect
+import pickle
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+from tests.interop.test_parity import listed
+
+import frazil
+
+ic = pytest.importorskip("icechunk")
+pytestmark = pytest.mark.interop
+
+#: Modules that are not for users.
+INTERNAL = {"_exceptions", "_icechunk_python", "vendor", "vendor.xarray"}
+#: Users get these from functions; what their constructors take is nobody's business.
+NOT_CONSTRUCTED = {"Repository", "Session", "ForkSession", "IcechunkStore"}
+#: Kinds of errors that only Frazil has.
+OUR_KINDS = {"SESSION_EXPIRED", "CONDITIONS_NOT_SUPPORTED", "FORKED_PROCESS"}
+
+
+def _modules() -> list[str]:
+    found = {module.name.partition(".")[2] for module in pkgutil.walk_packages(ic.__path__, "icechunk.")}
+    return sorted(found - INTERNAL)
+
+
+def _names(module: ModuleType) -> list[str]:
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return [name for name, value in own.items() if getattr(value, "__module__", None) == module.__name__]
+
+
+def _pairs() -> Iterator[tuple[str, Any, Any]]:
+    """Every public thing of the reference, with ours."""
+    missing = set(listed())
+    seen: list[Any] = []
+    for name in ["", *_modules()]:
+        theirs = importlib.import_module(".".join(filter(None, ["icechunk", name])))
+        try:
+            ours = importlib.import_module(".".join(filter(None, ["frazil", name])))
+        except ImportError:
+            continue
+        for key in _names(theirs):
+            path = ".".join(filter(None, [name, key]))
+            value = getattr(theirs, key, None)
+            if hasattr(ours, key) and path not in missing and not any(value is each for each in seen):
+                seen.append(value)
+                yield path, value, getattr(ours, key)
+
+
+def _classes(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, type, type]]:
+    if inspect.isclass(theirs) and inspect.isclass(ours):
+        yield path, theirs, ours
+        for name, inner in vars(theirs).items():
+            if inspect.isclass(inner) and not name.startswith("_") and hasattr(ours, name):
+                yield from _classes(f"{path}.{name}", inner, getattr(ours, name))
+
+
+PAIRS = {path: (theirs, ours) for path, theirs, ours in _pairs()}
+CLASSES = {
+    path: (a, b) for name, (theirs, ours) in PAIRS.items() for path, a, b in _classes(name, theirs, ours)
+}
+
+
+def test_every_module_is_there() -> None:
+    missing = {name.split(".")[0] for name in listed()}
+    assert [name for name in _modules() if name not in missing and not _importable(name)] == []
+
+
+def _importable(name: str) -> bool:
+    return importlib.util.find_spec(f"frazil.{name}") is not None
+
+
+@pytest.mark.parametrize("name", ["", *_modules()])
+def test_lists_of_names_have_all_of_them(name: str) -> None:
+    theirs = importlib.import_module(".".join(filter(None, ["icechunk", name])))
+    if name and not _importable(name):
+        pytest.skip("not there yet")
+    ours = importlib.import_module(".".join(filter(None, ["frazil", name])))
+    missing = {line.rpartition(".")[2] for line in listed()}
+    if hasattr(ours, "__all__"):
+        assert set(_names(theirs)) - set(ours.__all__) - missing == set()
+
+
+# Parameters
+
+
+def _signature(value: Any) -> list[inspect.Parameter] | None:
+    try:
+        parameters = inspect.signature(value).parameters.values()
+    except (ValueError, TypeError):  # some compiled functions have none
+        return None
+    return [p for p in parameters if p.name.lstrip("$") not in ("self", "cls")]
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    return repr(parameter.default).replace("icechunk", "frazil")
+
+
+def _differences(theirs: Any, ours: Any) -> list[str]:
+    a, b = _signature(theirs), _signature(ours)
+    if a is None or b is None or any(p.kind is p.VAR_KEYWORD for p in a + b):
+        return []
+    found = []
+    known = {p.name: (number, p) for number, p in enumerate(b)}
+    for number, want in enumerate(a):
+        # `_0` is the name of a field without one
+        at, mine = (number, b[number]) if want.name.startswith("_") else known.get(want.name, (-1, None))
+        if mine is None:
+            found.append(f"{want.name}: missing")
+        elif want.kind is not want.KEYWORD_ONLY and at != number:
+            found.append(f"{want.name}: at {at}, expected at {number}")
+        elif want.kind is not want.KEYWORD_ONLY and mine.kind is mine.KEYWORD_ONLY:
+            found.append(f"{want.name}: only by name")
+        elif want.kind is want.KEYWORD_ONLY and mine.kind is not want.KEYWORD_ONLY and at < number:
+            found.append(f"{want.name}: not only by name")
+        elif want.default is not want.empty and (
+            mine.default is mine.empty or _default(want) != _default(mine)
+        ):
+            found.append(f"{want.name}: default {_default(mine)}, expected {_default(want)}")
+    names = {p.name for p in a} | {p.name for n, p in enumerate(b) if n < len(a)}
+    found += [f"{p.name}: required" for p in b if p.name not in names and p.default is p.empty]
+    return found
+
+
+def _callables() -> Iterator[tuple[str, Any, Any]]:
+    for path, (theirs, ours) in PAIRS.items():
+        if not inspect.isclass(theirs) and callable(theirs):
+            yield path, theirs, ours
+    for path, (theirs, ours) in CLASSES.items():
+        # Compiled classes answer with `object`'s if they have none.
+        is_made = path not in NOT_CONSTRUCTED and {"__init__", "__new__"} & vars(theirs).keys()
+        if is_made and not issubclass(ours, enum.Enum | BaseException):
+            yield path, theirs, ours
+        for name in vars(theirs):
+            member = inspect.getattr_static(theirs, name)
+            if name.startswith("_") or inspect.isclass(member) or not hasattr(ours, name):
+                continue
+            if callable(getattr(theirs, name)) and not isinstance(getattr(theirs, name), theirs):
+                yield f"{path}.{name}", getattr(theirs, name), getattr(ours, name)
+
+
+CALLABLES = {path: (theirs, ours) for path, theirs, ours in _callables()}
+
+
+def test_parameters_have_their_kinds_places_and_defaults() -> None:
+    missing = set(listed())
+    found = {
+        path: differences
+        for path, (theirs, ours) in CALLABLES.items()
+        if (
+            differences := [
+                each
+                for each in _differences(theirs, ours)
+                if f"{path}.{each.partition(':')[0]}" not in missing
+            ]
+        )
+    }
+    # An unbound function of the reference names what is `self` for us.
+    found.pop("ManifestSplittingConfig.to_dict", None)
+    assert found == {}
+    assert len(CALLABLES) > 200
+
+
+def test_what_is_awaited_is_awaited() -> None:
+    found = [
+        path
+        for path, (theirs, ours) in CALLABLES.items()
+        if inspect.iscoroutinefunction(theirs) != inspect.iscoroutinefunction(ours)
+    ]
+    assert found == []
+
+
+# Classes
+
+
+def _numbers(cls: type) -> dict[str, Any]:
+    """Members of an enumeration, compiled or not; what has no number has None."""
+    if issubclass(cls, enum.Enum):
+        return {name: member.value for name, member in cls.__members__.items()}
+    return {name: int(member) for name, member in vars(cls).items() if isinstance(member, cls)}
+
+
+def test_members_of_enumerations_have_their_numbers() -> None:
+    found = {}
+    for path, (theirs, ours) in CLASSES.items():
+        if issubclass(ours, enum.Enum):
+            mine = {k: v for k, v in _numbers(ours).items() if path != "ErrorKind" or k not in OUR_KINDS}
+            if (want := _numbers(theirs)) != mine:
+                found[path] = (want, mine)
+    assert found == {}
+
+
+@pytest.mark.parametrize("member", ["ChunkType.native", "RepoAvailability.read_only", "SpecVersion.v1"])
+def test_members_are_equal_to_their_numbers_where_the_references_are(member: str) -> None:
+    name, _, key = member.partition(".")
+    for module in (ic, frazil):
+        value = getattr(getattr(module, name), key)
+        assert value == 1
+        assert value != 2
+        assert int(value) == 1
+    ours = getattr(getattr(frazil, name), key)
+    assert {ours: 3}[ours] == 3  # the reference's cannot be hashed
+    assert pickle.loads(pickle.dumps(ours)) is ours  # nor pickled
+
+
+def test_variants_belong_to_their_family() -> None:
+    for path, (theirs, ours) in CLASSES.items():
+        family = path.rpartition(".")[0]
+        if family in CLASSES and issubclass(theirs, CLASSES[family][0]):
+            assert issubclass(ours, CLASSES[family][1]), path
+            assert not issubclass(int, CLASSES[family][1])
+            match = getattr(theirs, "__match_args__", ())
+            if match and match[0] == "_0":
+                assert len(ours.__match_args__) >= len(match), path
+                assert isinstance(inspect.getattr_static(ours, "_0"), property), path
+
+
+def test_conditions_have_their_variants() -> None:
+    for module in (ic, frazil):
+        either = module.ManifestPreloadCondition.true() | module.ManifestPreloadCondition.num_refs(1, 2)
+        match either:
+            case module.ManifestPreloadCondition.Or([one, module.ManifestPreloadCondition.NumRefs()]):
+                assert isinstance(one, getattr(module.ManifestPreloadCondition, "True"))
+            case _:
+                pytest.fail(f"no match: {either!r}")
+        match module.s3_credentials(access_key_id="a", secret_access_key="b"):
+            case module.S3Credentials.Static(keys):
+                assert keys.access_key_id == "a"
+
+
+def test_values_that_are_equal_compare_equal() -> None:
+    for module in (ic, frazil):
+        assert module.CachingConfig(num_chunk_refs=1) == module.CachingConfig(num_chunk_refs=1)
+        assert module.CachingConfig(num_chunk_refs=1) != module.CachingConfig()
+        assert module.Attribution() != 3
+        with pytest.raises(TypeError):
+            module.Attribution() < module.Attribution()  # noqa: B015  # what it raises
+
+
+# Exceptions
+
+ERRORS = [name for name in ic.__all__ if name.endswith("Error")]
+ARGUMENTS = {
+    "ConflictError": [(), ("a",), ("a", "b"), ("a", "b", "text"), ("a", "b", "text", "io")],
+    "RebaseFailedError": [("snapshot", [])],
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_exceptions_have_the_same_bases(name: str) -> None:
+    theirs, ours = getattr(ic, name), getattr(frazil, name)
+    assert [base.__name__ for base in ours.__mro__] == [base.__name__ for base in theirs.__mro__]
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_exceptions_are_made_printed_and_pickled_alike(name: str) -> None:
+    for arguments in ARGUMENTS.get(name, [("text",), ("text", "io"), ("text", None)]):
+        theirs, ours = getattr(ic, name)(*arguments), getattr(frazil, name)(*arguments)
+        names = [key for key in vars(type(theirs)) if not key.startswith("_")]
+        names += ["message", "kind"] if "text" in arguments and len(arguments) > 1 and arguments[-1] else []
+        assert {key: getattr(ours, key) for key in names} == {key: getattr(theirs, key) for key in names}
+        if "io" in arguments:
+            assert ours.args == (("a", "b") if name == "ConflictError" else theirs.args)  # raised: those two
+            assert repr(ours) == repr(theirs).replace("icechunk", "frazil")
+            assert str(ours) == str(theirs)
+        again = pickle.loads(pickle.dumps(ours))
+        assert type(again) is type(ours)
+        assert (again.args, again.message, again.kind) == (ours.args, ours.message, ours.kind)
+    ours.add_note("and this")
+    assert ours.__notes__ == ["and this"]
+    with pytest.raises(TypeError):
+        getattr(frazil, name)(1, 2, 3, 4, 5)
+
+
+def test_kinds_are_text() -> None:
+    assert frazil.ErrorKind.IO == "io" == ic.ErrorKind.IO
+    assert repr(frazil.ErrorKind.IO) == repr(ic.ErrorKind.IO)

@@ -1,0 +1,247 @@
+"""Garbage collection that is killed, refused, throttled, or finds damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import zarr
+from tests.maintenance.schedules import Seen
+from tests.maintenance.test_in_use import CONFIG, TOMORROW, opened_by, read_everything, values
+
+import frazil
+from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.maintenance import garbage, sweep
+from frazil.maintenance.sweep import Patience, Sweeper
+from frazil.storage.memory import MemoryStorage
+
+FOLDERS = ("snapshots", "transactions", "manifests", "chunks")
+
+
+def littered(version: int = 2) -> MemoryStorage:
+    """A branch and a tag; versions that expired, one that is on no branch; chunks of no version."""
+    storage = MemoryStorage()
+    repo = frazil.Repository.create(storage, CONFIG, spec_version=version)
+    for number in range(5):
+        with repo.transaction("main", message=str(number)) as store:
+            array = zarr.create_array(
+                store, name="x", shape=(4,), chunks=(2,), dtype="i4", compressors=None, overwrite=True
+            )
+            array[:] = number
+        if number == 1:
+            repo.create_tag("t", repo.lookup_branch("main"))
+    repo.expire_snapshots(datetime.now(UTC))
+    for lost in (False, True):
+        session = repo.writable_session("main")
+        zarr.open_array(session.store, path="x")[:] = 9
+        if lost:
+            session.workspace.writer.flush()
+        else:
+            session.flush("on no branch")
+    return storage
+
+
+def files(storage: Any) -> list[str]:
+    return sorted(found.key for name in FOLDERS for found in storage.list(name))
+
+
+class Killed(BaseException):
+    """The process ends here: nothing catches it, and no request comes after it."""
+
+
+def killing(storage: Any, deadly: int, after: bool) -> Seen:
+    """The request with this number is the last one, and is made or not."""
+    count = 0
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        nonlocal count
+        count += 1
+        if count > deadly + after:
+            raise Killed
+        yield
+        if count > deadly:
+            raise Killed
+
+    return Seen(storage, meet)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_request(after: bool, version: int) -> None:
+    """What is left can be read, and another run ends like one that was not killed."""
+    whole = littered(version)
+    frazil.Repository.open(whole, CONFIG).garbage_collect(TOMORROW)
+    expected = [name.partition("/")[0] for name in files(whole)]
+    for deadly in range(100):
+        storage = littered(version)
+        survived = False
+        try:
+            opened_by(storage, killing(storage, deadly, after)).garbage_collect(TOMORROW)
+            survived = True
+        except Killed:
+            pass
+        repo = frazil.Repository.open(storage, CONFIG)
+        assert values(repo) == [4] * 4
+        read_everything(repo)
+        repo.garbage_collect(TOMORROW)
+        assert values(repo) == [4] * 4
+        assert [name.partition("/")[0] for name in files(storage)] == expected
+        if survived:
+            break
+    assert deadly > 15
+
+
+@pytest.mark.parametrize("folder", ["manifests", "snapshots"])
+@pytest.mark.parametrize("damage", [b"", b"ICE", bytes(200)])
+def test_damage_stops_it_before_anything_is_deleted(folder: str, damage: bytes) -> None:
+    storage = littered()
+    repo = frazil.Repository.open(storage, CONFIG)
+    name = repo.lookup_tag("t")
+    name = name if folder == "snapshots" else repo.list_manifest_files(name)[0].id
+    whole = bytes(storage.get(f"{folder}/{name}"))
+    storage.put(f"{folder}/{name}", damage or whole[: len(whole) // 2])
+    before = files(storage)
+    repo = frazil.Repository.open(storage, CONFIG)
+    for dry_run in (True, False):
+        with pytest.raises(FormatError, match=name):
+            repo.garbage_collect(TOMORROW, dry_run=dry_run)
+    assert files(storage) == before
+    assert next(iter(repo.ops_log())).kind != frazil.UpdateType.GCRan
+    storage.put(f"{folder}/{name}", whole)
+    repo.garbage_collect(TOMORROW)
+    read_everything(repo)
+
+
+def test_a_manifest_under_a_wrong_name_is_damage() -> None:
+    storage = littered()
+    repo = frazil.Repository.open(storage, CONFIG)
+    names = [
+        repo.list_manifest_files(id_)[0].id for id_ in (repo.lookup_tag("t"), repo.lookup_branch("main"))
+    ]
+    storage.put(f"manifests/{names[0]}", storage.get(f"manifests/{names[1]}"))
+    before = files(storage)
+    with pytest.raises(FormatError, match=names[1]):
+        repo.garbage_collect(TOMORROW)
+    assert files(storage) == before
+
+
+def refusing(storage: Any, folder: str, kind: ErrorKind = ErrorKind.OBJECT_STORE, times: int = 10**9) -> Seen:
+    left = times
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        nonlocal left
+        if what == f"delete {folder}" and left > 0:
+            left -= 1
+            raise StorageError("injected", kind)
+        yield
+
+    return Seen(storage, meet)
+
+
+@pytest.mark.parametrize(
+    ("folder", "skipped"),
+    [
+        ("snapshots", ["transaction_logs", "manifests", "chunks"]),
+        ("transactions", ["manifests", "chunks"]),
+        ("manifests", ["chunks"]),
+        ("chunks", []),
+    ],
+)
+def test_what_cannot_be_deleted_keeps_what_it_refers_to(folder: str, skipped: list[str]) -> None:
+    storage = littered()
+    before = files(storage)
+    repo = opened_by(storage, refusing(storage, folder))
+    summary = repo.garbage_collect(TOMORROW)
+    assert summary.skipped_phases == skipped
+    assert summary.objects_failed_to_delete == len(summary.delete_errors) > 0
+    assert all(folder in error for error in summary.delete_errors)
+    kept = {name for name in before if name.startswith(folder)}
+    assert kept <= set(files(storage))
+    again = frazil.Repository.open(storage, CONFIG).garbage_collect(TOMORROW)
+    assert (again.skipped_phases, again.objects_failed_to_delete) == ([], 0)
+    whole = littered()
+    frazil.Repository.open(whole, CONFIG).garbage_collect(TOMORROW)
+    assert len(files(storage)) == len(files(whole))
+
+
+def test_it_gives_up() -> None:
+    storage = littered()
+    repo = opened_by(storage, refusing(storage, "snapshots"))
+    with pytest.raises(ConflictError, match="injected") as error:
+        repo.garbage_collect(TOMORROW, max_consecutive_delete_failures=2)
+    assert error.value.kind == ErrorKind.GC_DELETES_FAILING
+    read_everything(frazil.Repository.open(storage, CONFIG))
+    frazil.Repository.open(storage, CONFIG).garbage_collect(TOMORROW)
+
+
+def test_throttling_is_waited_out() -> None:
+    storage = littered()
+    paused: list[float] = []
+    old = garbage.old_files(storage, garbage.Collection(2**62))
+    seen = refusing(storage, "chunks", ErrorKind.THROTTLED, 3)
+    done = Sweeper(seen, Patience(4, 2), paused.append).sweep(old.chunks)
+    assert (done.objects, done.failed, done.throttled) == (len(old.chunks), 0, 3)
+    assert len(paused) == 3
+    assert sorted(paused) == paused
+    endless = refusing(storage, "manifests", ErrorKind.THROTTLED)
+    with pytest.raises(ConflictError):
+        Sweeper(endless, Patience(4, 2), paused.append).sweep(old.manifests)
+    assert max(paused) <= sweep._LONGEST_PAUSE_S
+
+
+def test_commits_that_come_meanwhile_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the plan and the conditional write a branch is made on a version that was to go."""
+    storage = littered()
+    repo = frazil.Repository.open(storage, CONFIG)
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="x")[:] = 5
+    flushed = session.flush("on no branch")
+    plan, calls = garbage.needed, []
+
+    def slow(*arguments: Any) -> Any:
+        live = plan(*arguments)
+        if not calls:
+            repo.create_branch("late", flushed)
+        calls.append(live)
+        return live
+
+    monkeypatch.setattr(garbage, "needed", slow)
+    repo.garbage_collect(TOMORROW)
+    assert len(calls) == 2
+    array = zarr.open_array(repo.readonly_session("late").store, path="x", mode="r")
+    assert array[:].tolist() == [5] * 4
+
+
+def test_a_young_file_is_left_alone() -> None:
+    storage = littered()
+    repo = frazil.Repository.open(storage, CONFIG)
+    before = files(storage)
+    summary = repo.garbage_collect(datetime.now(UTC) - timedelta(hours=1))
+    assert summary.bytes_deleted == 0
+    assert files(storage) == before
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "max_snapshots_in_memory",
+        "max_compressed_manifest_mem_bytes",
+        "max_decoded_manifest_mem_bytes",
+        "max_concurrent_manifest_fetches",
+        "max_concurrent_deletes",
+        "max_consecutive_delete_failures",
+        "max_concurrent_listings",
+    ],
+)
+def test_limits(limit: str) -> None:
+    storage = littered()
+    repo = frazil.Repository.open(storage, CONFIG)
+    with pytest.raises(InvalidInputError, match=limit):
+        repo.garbage_collect(TOMORROW, **{limit: 0})
+    assert repo.garbage_collect(TOMORROW, **{limit: 1}).snapshots_deleted == 4
+    assert values(repo) == [4] * 4

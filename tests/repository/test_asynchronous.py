@@ -1,0 +1,251 @@
+"""The asynchronous methods: all of them, many at once, cancelled, and iterators that are left early."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import inspect
+import threading
+import time
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import zarr
+
+import frazil
+from frazil.repository.asynchronous import THREADS, BothWays, awaitable
+from frazil.storage.memory import MemoryStorage
+
+
+def _repository() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="first") as store:
+        group = zarr.create_group(store)
+        group.create_array("a", shape=(50,), chunks=(1,), dtype="i4")[:] = 7
+    return repo
+
+
+def test_every_twin_is_awaited_and_has_the_parameters_of_its_method() -> None:
+    pairs = 0
+    for cls in (frazil.Repository, frazil.Session, frazil.ForkSession, frazil.IcechunkStore):
+        for name in filter(lambda name: name.endswith("_async"), dir(cls)):
+            twin, method = getattr(cls, name), getattr(cls, name.removesuffix("_async"), None)
+            if name == "ops_log_async" or method is None:
+                continue
+            assert inspect.iscoroutinefunction(twin), name
+            assert inspect.signature(twin) == inspect.signature(method), name
+            pairs += 1
+    assert pairs > 40
+
+
+async def test_five_hundred_at_once() -> None:
+    repo = _repository()
+    tip = repo.lookup_branch("main")
+    assert set(await asyncio.gather(*(repo.lookup_branch_async("main") for _ in range(500)))) == {tip}
+    sessions = await asyncio.gather(*(repo.readonly_session_async("main") for _ in range(500)))
+    stores = [session.store for session in sessions]
+    values = await asyncio.gather(*(store.get("a/c/3") for store in stores))
+    assert len({value.to_bytes() for value in values if value is not None}) == 1
+    await asyncio.gather(*(repo.create_branch_async(f"b{n}", tip) for n in range(50)))
+    writing = await asyncio.gather(*(repo.writable_session_async(f"b{n}") for n in range(50)))
+    commits = await asyncio.gather(*(s.commit_async("empty", allow_empty=True) for s in writing))
+    assert len(set(commits)) == 50
+    assert {repo.lookup_branch(f"b{n}") for n in range(50)} == set(commits)
+
+
+async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
+    class Waiting:
+        """Every call waits for the last one to begin on its own thread, but for those that come later."""
+
+        def __init__(self) -> None:
+            self.begun = threading.Barrier(THREADS // 2)
+
+        def meet(self) -> None:
+            self.begun.wait(30)
+
+        def pass_by(self) -> int:
+            return 1
+
+        meet_async = awaitable(meet)
+        pass_by_async = awaitable(pass_by)
+
+    waiting = Waiting()
+    many = [waiting.pass_by_async() for _ in range(500)]
+    meeting = [asyncio.ensure_future(waiting.meet_async()) for _ in range(THREADS // 2)]
+    assert sum(await asyncio.gather(*many)) == 500
+    await asyncio.gather(*meeting)
+
+
+async def test_the_loops_own_threads_are_left_alone() -> None:
+    blocked = threading.Event()
+    loop = asyncio.get_running_loop()
+    stuck = [loop.run_in_executor(None, blocked.wait) for _ in range(100)]
+    try:
+        assert await asyncio.wait_for(_repository().list_branches_async(), 10) == {"main"}
+    finally:
+        blocked.set()
+        await asyncio.gather(*stuck)
+
+
+async def test_calls_see_the_context_they_were_made_in() -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+    class Reads:
+        def read(self) -> int:
+            return variable.get()
+
+        read_async = awaitable(read)
+
+    variable.set(5)
+    assert await Reads().read_async() == 5
+
+
+class Slow(MemoryStorage):
+    """Waits before each write of ``repo``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writing = threading.Event()
+        self.go_on = threading.Event()
+
+    def with_settings(self, settings: frazil.StorageSettings) -> Slow:
+        return self
+
+    def put(self, key: str, data: Any, condition: Any = frazil.storage.ALWAYS) -> Any:
+        if key == "repo" and not isinstance(condition, frazil.storage.IfAbsent):
+            self.writing.set()
+            assert self.go_on.wait(30)
+        return super().put(key, data, condition)
+
+
+async def test_a_commit_whose_await_is_cancelled_happens_or_does_not() -> None:
+    storage = Slow()
+    repo = frazil.Repository.create(storage)
+    session = repo.writable_session("main")
+    zarr.create_group(session.store, path="g")
+    task = asyncio.ensure_future(session.commit_async("cancelled"))
+    await asyncio.get_running_loop().run_in_executor(None, storage.writing.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    storage.go_on.set()
+    for _ in range(500):  # it goes on
+        if session.read_only:
+            break
+        await asyncio.sleep(0.01)
+    assert repo.lookup_branch("main") == session.snapshot_id
+    assert next(iter(repo.ancestry(branch="main"))).message == "cancelled"
+    with pytest.raises(frazil.SessionStateError):
+        await session.commit_async("again")
+
+
+async def test_what_has_not_begun_never_begins() -> None:
+    begun: list[int] = []
+    release = threading.Event()
+
+    class Work:
+        def wait(self) -> None:
+            release.wait(30)
+
+        def note(self, number: int) -> None:
+            begun.append(number)
+
+        wait_async, note_async = awaitable(wait), awaitable(note)
+
+    work = Work()
+    occupied = [asyncio.ensure_future(work.wait_async()) for _ in range(THREADS)]
+    late = [asyncio.ensure_future(work.note_async(n)) for n in range(20)]
+    await asyncio.sleep(0.05)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    release.set()
+    await asyncio.gather(*occupied)
+    assert begun == []
+
+
+async def test_iterators_can_be_left_and_closed() -> None:
+    repo = _repository()
+    session = repo.readonly_session("main")
+    before = asyncio.all_tasks()
+    async for _ in repo.async_ancestry(branch="main"):
+        break
+    async for _ in repo.ops_log_async():
+        break
+    async with aclosing(session.chunk_coordinates("/a", batch_size=3)) as found:
+        async for coords in found:
+            assert coords == (0,)
+            break
+    async with aclosing(session.store.list()) as keys:
+        async for _ in keys:
+            break
+    log = repo.ops_log()
+    await anext(log)
+    await log.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await anext(log)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_iterators_give_everything_both_ways() -> None:
+    repo = _repository()
+    ids = [commit.id async for commit in repo.async_ancestry(branch="main")]
+    assert ids == [commit.id for commit in repo.ancestry(branch="main")]
+    assert len([each async for each in repo.ops_log_async()]) == len(list(repo.ops_log())) == 2
+    coords = [each async for each in repo.readonly_session("main").chunk_coordinates("/a", batch_size=7)]
+    assert coords == [(n,) for n in range(50)]
+
+
+async def test_a_cancelled_step_is_not_lost() -> None:
+    release = threading.Event()
+
+    def numbers():
+        yield 1
+        release.wait(30)
+        yield 2
+        yield 3
+
+    iterator = BothWays(numbers())
+    assert await anext(iterator) == 1
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(anext(iterator), 0.05)
+    release.set()
+    assert await anext(iterator) == 2
+    assert next(iterator) == 3
+    with pytest.raises(StopAsyncIteration):
+        await anext(iterator)
+
+
+async def test_an_error_of_a_step_is_raised_once() -> None:
+    def broken():
+        yield 1
+        raise frazil.StorageError("gone")
+
+    iterator = BothWays(broken())
+    assert await anext(iterator) == 1
+    with pytest.raises(frazil.StorageError, match="gone"):
+        await anext(iterator)
+    with pytest.raises(StopAsyncIteration):
+        await anext(iterator)
+
+
+def test_two_loops_after_each_other_and_side_by_side() -> None:
+    repo = _repository()
+    started = time.perf_counter()
+
+    async def work() -> int:
+        return len(await asyncio.gather(*(repo.list_tags_async() for _ in range(100))))
+
+    assert asyncio.run(work()) == asyncio.run(work()) == 100
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(asyncio.run(work()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [100] * 4
+    assert time.perf_counter() - started < 30

@@ -1,0 +1,139 @@
+"""Settings that change how much is asked for, and when: seen in requests to a storage that is not local."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Buffer
+from typing import Any
+
+import pytest
+import zarr
+from zarr.core.buffer import default_buffer_prototype
+
+import frazil
+from frazil.storage.memory import MemoryStorage
+
+
+class Remote(MemoryStorage):
+    """Memory that pretends to be far away, and counts what is read, and how much at once."""
+
+    is_local = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+        self.most_at_once = 0
+        self._now = 0
+
+    def with_settings(self, settings: frazil.StorageSettings) -> Remote:
+        return self
+
+    def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        self.reads[key.partition("/")[0]] += 1
+        return super().get(key, start, stop)
+
+    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        self._now += 1
+        self.most_at_once = max(self.most_at_once, self._now)
+        await asyncio.sleep(0.005)
+        self._now -= 1
+        return self.get(key, start, stop)
+
+
+@pytest.fixture(scope="module")
+def storage() -> Remote:
+    """Three arrays: 2, 20 and 20 chunks, each a file of its own."""
+    storage = Remote()
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0, packing=frazil.PackingConfig(enabled=False)
+    )
+    repo = frazil.Repository.create(storage, config)
+    with repo.transaction("main", message="first") as store:
+        group = zarr.create_group(store)
+        for name, count in (("x", 2), ("data", 20), ("more", 20)):
+            array = group.create_array(name, shape=(count,), chunks=(1,), dtype="i8", fill_value=0)
+            array[:] = 1 + 7
+    return storage
+
+
+def _open(storage: Remote, **settings: Any) -> frazil.Repository:
+    repo = frazil.Repository.open(storage, frazil.RepositoryConfig(**settings))
+    storage.reads.clear()
+    storage.most_at_once = 0
+    return repo
+
+
+def _read(repo: frazil.Repository, name: str) -> None:
+    assert (zarr.open_group(repo.readonly_session("main").store, mode="r")[name][:] == 8).all()  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("kept", "again"), [(None, 20), (1 << 20, 0), (10, 20)])
+def test_chunks_are_kept_up_to_a_number_of_bytes(storage: Remote, kept: int | None, again: int) -> None:
+    repo = _open(storage, caching=frazil.CachingConfig(num_bytes_chunks=kept))
+    _read(repo, "data")
+    assert storage.reads["chunks"] == 20
+    _read(repo, "data")  # by another session
+    assert storage.reads["chunks"] - 20 in (again, again - 1)  # the small one keeps one chunk
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_requests_at_once_are_limited(storage: Remote, limit: int) -> None:
+    _read(_open(storage), "data")
+    assert storage.most_at_once > 3
+    _read(_open(storage, max_concurrent_requests=limit), "data")
+    assert storage.most_at_once == limit
+
+
+async def test_partial_values_at_once_are_limited(storage: Remote) -> None:
+    keys = [(f"data/c/{n}", None) for n in range(20)]
+    prototype = default_buffer_prototype()
+    for limit, expected in ((None, 20), (2, 2)):
+        store = _open(storage, get_partial_values_concurrency=limit).readonly_session("main").store
+        await store.get("data/c/0")  # manifests are at hand then
+        storage.most_at_once = 0
+        values = await store.get_partial_values(prototype, keys)
+        assert None not in values
+        assert storage.most_at_once == expected
+
+
+CONDITION = frazil.ManifestPreloadCondition
+
+
+@pytest.mark.parametrize(
+    ("preload", "expected"),
+    [
+        (None, 0),
+        (frazil.ManifestPreloadConfig(), 1),  # `x` is a coordinate
+        (frazil.ManifestPreloadConfig(preload_if=CONDITION.true()), 3),
+        (frazil.ManifestPreloadConfig(preload_if=CONDITION.false()), 0),
+        (frazil.ManifestPreloadConfig(preload_if=CONDITION.name_matches("data|more")), 2),
+        (frazil.ManifestPreloadConfig(preload_if=CONDITION.true(), max_arrays_to_scan=1), 1),
+        (frazil.ManifestPreloadConfig(preload_if=CONDITION.true(), max_total_refs=25), 2),
+    ],
+)
+def test_manifests_are_preloaded(storage: Remote, preload: Any, expected: int) -> None:
+    repo = _open(storage, manifest=frazil.ManifestConfig(preload=preload))
+    for _ in (repo.readonly_session("main"), repo.writable_session("main")):
+        deadline = time.monotonic() + 10
+        while storage.reads["manifests"] < expected and time.monotonic() < deadline:
+            time.sleep(0.005)
+        threading.Event().wait(0.02)
+        assert storage.reads["manifests"] == expected  # the second session finds them
+
+
+def test_what_cannot_be_preloaded_is_told_by_who_needs_it(storage: Remote, monkeypatch) -> None:
+    preload = frazil.ManifestPreloadConfig(preload_if=CONDITION.true())
+    repo = _open(storage, manifest=frazil.ManifestConfig(preload=preload))
+
+    def fails(key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        raise frazil.StorageError("away", frazil.ErrorKind.OBJECT_STORE)
+
+    monkeypatch.setattr(storage, "get", fails)
+    session = repo.readonly_session("main")
+    with pytest.raises(frazil.StorageError, match="away"):
+        _ = session.workspace.snapshot
+    monkeypatch.undo()
+    _read(repo, "x")
