@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from tests.counting import assert_no_step_for_each_row, assert_time_grows_with_the_rows, python_steps
 
 import frazil
+from frazil.changes.compare import compare, differing
 from frazil.changes.diff import compose
 from frazil.changes.manifests import distribute, plan
+from frazil.changes.moves import Moves, Tree, moved
+from frazil.changes.shift import shifted
 from frazil.format import manifest as manifest_module
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import (
@@ -237,6 +240,26 @@ def composed(make: Callable[[int], TransactionLog], count: int) -> tuple[Any, ..
     return [empty_log(ID), log], NodeTable.from_nodes([]), named(log)
 
 
+def group_of(count: int) -> NodeTable:
+    """A group ``/a`` with all others below it."""
+    ids = id_list(count + 3, 8)
+    paths = ["/", "/a", "/b", *(f"/a/{n:07d}" for n in range(count))]
+    return NodeTable.from_nodes([Node(id_, path, b"{}", None) for id_, path in zip(ids, paths, strict=True)])
+
+
+def moved_group(count: int) -> tuple[NodeTable, Moves]:
+    nodes, moves = group_of(count), Moves()
+    Tree(nodes, moves).move("/a", "/b/a")
+    return nodes, moves
+
+
+def grid_node(count: int) -> Node:
+    array = array_of(count)
+    grid = {"name": "regular", "configuration": {"chunk_shape": [1, 1]}}
+    document = json.dumps({"shape": array.shape, "chunk_grid": grid}).encode()
+    return Node(bytes(8), "/a", document, array)
+
+
 LOGS: Final = {
     "chunks": log_of_chunks,
     "nodes": log_of_nodes,
@@ -270,6 +293,10 @@ CHANGES: Final = [
         lambda given: compose(*given),
         few=1_000,
     ),
+    Case("tables-of-moves", moved_group, lambda given: moved(*given)),
+    Case("compare-nodes", moved_group, lambda given: compare(given[0], moved(*given), len, len)),
+    Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
+    Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)),
     Case(
         "compose-two-logs", partial(composed, log_of_chunks), lambda given: compose(2 * given[0], *given[1:])
     ),

@@ -129,7 +129,7 @@ def _differences(theirs: Any, ours: Any) -> list[str]:
             found.append(f"{want.name}: only by name")
         elif want.kind is want.KEYWORD_ONLY and mine.kind is not want.KEYWORD_ONLY and at < number:
             found.append(f"{want.name}: not only by name")
-        elif want.default is not want.empty and (
+        elif want.default not in (want.empty, ...) and (
             mine.default is mine.empty or _default(want) != _default(mine)
         ):
             found.append(f"{want.name}: default {_default(mine)}, expected {_default(want)}")

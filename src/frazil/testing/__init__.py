@@ -1,0 +1,10 @@
+"""Tools for tests of Frazil and of what is built on it. Not for production.
+
+``LatencyStorage`` delays requests; ``strategies`` and ``trees`` make configurations, hierarchies and moves
+for Hypothesis; ``models`` is what a store should do, in memory; ``invariants`` and ``utils`` compare the two;
+``storage_suite`` is the contract of storages as tests; ``faults`` and the servers make requests fail.
+"""
+
+from frazil.testing.latency import LatencyStorage
+
+__all__ = ["LatencyStorage"]

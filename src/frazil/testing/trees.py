@@ -1,0 +1,298 @@
+"""Hierarchies, names that are alike, and moves of nodes, for Hypothesis.
+
+Names like ``model`` and ``model-1`` side by side, or the same name on several levels, are where paths go
+wrong: the names of a hierarchy are made of each other. Paths here are relative, the root is ''; ``absolute``
+makes them those of a session.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from hypothesis import strategies as st
+
+from frazil.testing.models import ArrayNode, GroupNode
+
+#: Source and target, and for an invalid move what its error must match.
+type Move = tuple[str, str]
+type InvalidMove = tuple[str, str, str]
+type MixedMove = tuple[str, str, str | None]
+
+node_names: Final = st.text("abcxyz012_", min_size=1, max_size=4)
+_AFFIXES: Final = ("-", "_", ".", "0", "_0", "-bar", "a")
+_TYPES: Final = ("i4", "f8", "u1")
+
+
+# Names
+
+
+def similar_name(non_sibling_names: set[str], sibling_names: set[str]) -> st.SearchStrategy[str]:
+    """A sibling's name with something before or after it, or exactly the name of one that is no sibling."""
+    ways: list[st.SearchStrategy[str]] = []
+    if sibling_names:
+        names, affixes = st.sampled_from(sorted(sibling_names)), st.sampled_from(_AFFIXES)
+        ways.append(st.builds(lambda name, affix: name + affix, names, affixes))
+        ways.append(st.builds(lambda name, affix: "p" + affix + name, names, affixes))
+    if non_sibling_names:
+        ways.append(st.sampled_from(sorted(non_sibling_names)))
+    return st.one_of(ways) if ways else node_names
+
+
+def fresh_name(pool: set[str], exclude: set[str]) -> st.SearchStrategy[str]:
+    """A name that is not in ``exclude``, likely to be like one of ``pool``."""
+    alike = similar_name(pool - exclude, exclude) if pool or exclude else node_names
+    return (alike | node_names).filter(lambda name: name not in exclude)
+
+
+@st.composite
+def fresh_names(draw: st.DrawFn, pool: set[str], exclude: set[str], n: int) -> list[str]:
+    """``n`` different names that are not in ``exclude``; later ones may be made of earlier ones."""
+    names: list[str] = []
+    for _ in range(n):
+        names.append(draw(fresh_name(pool, exclude | set(names))))
+    return names
+
+
+# Hierarchies
+
+
+def skeletons(*, max_leaves: int = 50, max_children: int = 4) -> st.SearchStrategy[GroupNode]:
+    """Hierarchies whose names are numbers; the root is a group."""
+    shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
+    arrays = st.builds(ArrayNode, shapes, st.sampled_from(_TYPES).map(np.dtype))
+    leaves = arrays | st.builds(GroupNode)
+
+    def group(children: st.SearchStrategy[ArrayNode | GroupNode]) -> st.SearchStrategy[GroupNode]:
+        lists = st.lists(children, min_size=1, max_size=max_children)
+        return lists.map(lambda nodes: GroupNode({str(i): node for i, node in enumerate(nodes)}))
+
+    return group(st.recursive(leaves, group, max_leaves=max_leaves))
+
+
+@st.composite
+def trees(
+    draw: st.DrawFn,
+    *,
+    max_leaves: st.SearchStrategy[int] = st.integers(min_value=5, max_value=50),  # noqa: B008
+    max_children: st.SearchStrategy[int] = st.integers(min_value=1, max_value=4),  # noqa: B008
+) -> GroupNode:
+    """Hierarchies with names that are alike.
+
+    >>> isinstance(trees(), st.SearchStrategy)
+    True
+    """
+    skeleton = draw(skeletons(max_leaves=draw(max_leaves), max_children=draw(max_children)))
+    pool: set[str] = set()
+
+    def named(group: GroupNode) -> GroupNode:
+        names = draw(fresh_names(set(pool), set(), len(group.children)))
+        pool.update(names)
+        children = zip(names, group.children.values(), strict=True)
+        return GroupNode(
+            {name: named(child) if isinstance(child, GroupNode) else child for name, child in children}
+        )
+
+    return named(skeleton)
+
+
+# Paths
+
+
+def child_names_at(parent: str, all_paths: set[str]) -> set[str]:
+    """Names of what is directly below a path.
+
+    >>> sorted(child_names_at("foo", {"foo/a", "foo/b/c", "bar"})), child_names_at("bar", {"bar"})
+    (['a', 'b'], set())
+    """
+    inside = f"{parent}/" if parent else ""
+    return {path[len(inside) :].split("/")[0] for path in all_paths if path.startswith(inside) and path}
+
+
+def is_descendant(path: str, ancestor: str) -> bool:
+    """Whether one path is below the other, and not the same."""
+    return path.startswith(f"{ancestor}/") if ancestor else bool(path)
+
+
+def absolute(path: str) -> str:
+    """The path as a session names it."""
+    return f"/{path}"
+
+
+def wrap_tolerant(pattern: str) -> str:
+    """A pattern that also matches where a report has broken the line, with a bar in front of the next one."""
+    return re.sub(r" +", lambda _: r"(?: +|\n *\| *)", pattern)
+
+
+# Moves
+
+_REASONS: Final[dict[str, str]] = {
+    "missing source": "node not found",
+    "below itself": "below itself|descendant",
+    "occupied": "there is a node already|overwrite",
+    "no parent": "there is no group|parent",
+    "parent is an array": "is an array|not a group",
+}
+
+
+def _eligible(all_nodes: set[str], all_arrays: set[str]) -> list[str]:
+    groups = all_nodes - all_arrays - {""}
+    there = {
+        "missing source": True,
+        "below itself": bool(groups),
+        "occupied": len(all_nodes - {""}) > 1,
+        "no parent": bool(all_nodes - {""}),
+        "parent is an array": bool(all_arrays) and len(all_nodes - {""}) > 1,
+    }
+    return [reason for reason, possible in there.items() if possible]
+
+
+def _joined(parent: str, name: str) -> str:
+    return f"{parent}/{name}" if parent else name
+
+
+@st.composite
+def invalid_move(
+    draw: st.DrawFn,
+    all_nodes: set[str],
+    all_arrays: set[str],
+    name_pool: set[str],
+    *,
+    eligible: list[str] | None = None,
+) -> InvalidMove:
+    """One move that is refused, with the pattern that its error matches."""
+    nodes = sorted(all_nodes - {""})
+    reason = draw(st.sampled_from(_eligible(all_nodes, all_arrays) if eligible is None else eligible))
+    new = draw(fresh_name(name_pool, child_names_at("", all_nodes)))
+
+    def a_node(fits: Callable[[str], bool] = lambda _: True) -> str:
+        return draw(st.sampled_from([node for node in nodes if fits(node)]))
+
+    match reason:
+        case "missing source":
+            source, target = new, _joined("", new + "_there")
+        case "below itself":
+            source = a_node(lambda node: node not in all_arrays)
+            target = _joined(source, new)
+        case "occupied":
+            source = a_node()
+            free = [n for n in nodes if n != source and not is_descendant(n, source)]
+            target = draw(st.sampled_from(free)) if free else source
+        case "no parent":
+            source, target = a_node(), f"{new}/{new}"
+        case _:
+            parent = draw(st.sampled_from(sorted(all_arrays)))
+            source = a_node(
+                lambda node: (node != parent and not is_descendant(parent, node)) or node == parent
+            )
+            if source == parent:
+                return source, _joined(parent, new), _REASONS["below itself"]
+            target = _joined(parent, new)
+    # Below itself is what is said first, whatever else is wrong.
+    if target == source or is_descendant(target, source):
+        reason = "below itself"
+    return source, target, _REASONS[reason]
+
+
+@st.composite
+def valid_move(draw: st.DrawFn, all_nodes: set[str], all_groups: set[str], name_pool: set[str]) -> Move:
+    """One move that is carried out."""
+    source = draw(st.sampled_from(sorted(all_nodes - {""})))
+    parents = {""} | all_groups
+    fitting = [p for p in sorted(parents) if p != source and not is_descendant(p, source)]
+    parent = draw(st.sampled_from(fitting))
+    return source, _joined(parent, draw(fresh_name(name_pool, child_names_at(parent, all_nodes))))
+
+
+@st.composite
+def valid_and_invalid_moves(
+    draw: st.DrawFn,
+    tree: GroupNode,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
+) -> list[MixedMove]:
+    """Moves one after the other; the third part is None for those that are carried out."""
+    nodes, arrays = set(tree.nodes()), set(tree.arrays())
+    pool = {part for node in nodes for part in node.split("/")}
+    share = draw(p_invalid)
+    moves: list[MixedMove] = []
+    for _ in range(draw(n_moves) if nodes else 0):
+        if share and draw(st.floats(0, 1)) < share:
+            moves.append(draw(invalid_move(nodes, arrays, pool)))
+            continue
+        source, target = draw(valid_move(nodes, nodes - arrays, pool))
+
+        def moved(path: str, source: str = source, target: str = target) -> str:
+            inside = path == source or is_descendant(path, source)
+            return target + path[len(source) :] if inside else path
+
+        nodes, arrays = set(map(moved, nodes)), set(map(moved, arrays))
+        moves.append((source, target, None))
+    return moves
+
+
+def valid_moves(
+    tree: GroupNode,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[list[Move]]:
+    """Moves that are all carried out, one after the other."""
+    mixed = valid_and_invalid_moves(tree, n_moves, st.just(0.0))
+    return mixed.map(lambda moves: [(source, target) for source, target, _ in moves])
+
+
+def invalid_moves(
+    tree: GroupNode,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[list[InvalidMove]]:
+    """Moves that are all refused, each with the pattern of its error."""
+    nodes, arrays = set(tree.nodes()), set(tree.arrays())
+    pool = {part for node in nodes for part in node.split("/")}
+    return n_moves.flatmap(
+        lambda n: st.lists(invalid_move(nodes, arrays, pool), min_size=n if nodes else 0, max_size=n)
+    )
+
+
+@st.composite
+def _tree_and[T](
+    draw: st.DrawFn,
+    max_leaves: st.SearchStrategy[int] | None,
+    max_children: st.SearchStrategy[int] | None,
+    moves: Callable[[GroupNode], st.SearchStrategy[T]],
+) -> tuple[GroupNode, T]:
+    tree = draw(
+        trees(
+            max_leaves=st.integers(1, 10) if max_leaves is None else max_leaves,
+            max_children=st.integers(1, 4) if max_children is None else max_children,
+        )
+    )
+    return tree, draw(moves(tree))
+
+
+def tree_and_valid_moves(
+    max_leaves: st.SearchStrategy[int] | None = None,
+    max_children: st.SearchStrategy[int] | None = None,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[tuple[GroupNode, list[Move]]]:
+    """A hierarchy, and moves in it that are all carried out."""
+    return _tree_and(max_leaves, max_children, lambda tree: valid_moves(tree, n_moves))
+
+
+def tree_and_invalid_moves(
+    max_leaves: st.SearchStrategy[int] | None = None,
+    max_children: st.SearchStrategy[int] | None = None,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+) -> st.SearchStrategy[tuple[GroupNode, list[InvalidMove]]]:
+    """A hierarchy, and moves in it that are all refused."""
+    return _tree_and(max_leaves, max_children, lambda tree: invalid_moves(tree, n_moves))
+
+
+def tree_and_mixed_moves(
+    max_leaves: st.SearchStrategy[int] | None = None,
+    max_children: st.SearchStrategy[int] | None = None,
+    n_moves: st.SearchStrategy[int] = st.integers(min_value=1, max_value=10),  # noqa: B008
+    p_invalid: st.SearchStrategy[float] = st.floats(min_value=0.0, max_value=1.0),  # noqa: B008
+) -> st.SearchStrategy[tuple[GroupNode, list[MixedMove]]]:
+    """A hierarchy, and moves in it of both kinds."""
+    return _tree_and(max_leaves, max_children, lambda tree: valid_and_invalid_moves(tree, n_moves, p_invalid))
