@@ -103,6 +103,12 @@ MOVES: dict[str, Edit] = {
     "move g": move("/g", "/moved"),
     "move h to b": move("/h", "/g/b"),
     "move a into sub": move("/g/a", "/g/sub/x"),
+    "move sub to b": move("/g/sub", "/g/b"),
+    "move h into sub": move("/h", "/g/sub/h"),
+}
+#: Theirs in two commits: no session does both.
+IN_TURN: dict[str, tuple[str, Edit]] = {
+    "delete sub, then move a there": ("delete sub", move("/g/a", "/g/sub")),
 }
 
 
@@ -298,6 +304,11 @@ MOVED: dict[str, dict[str, Any]] = {
         "move g": [(MOVE, "/moved/a", None)],
         "move h to b": ("g/b/zarr.json", "h/zarr.json"),
     },
+    "delete sub, then move a there": {
+        "move h into sub": [(MOVE, "/g/sub", None)],
+        "new in sub": orphans("/g/sub", 2),
+        "chunk 0": ("g/sub/c/0", "g/a/zarr.json"),
+    },
     "move g": {
         "chunk 0": ("moved/a/c/0", "g/a/c/0"),
         "shrink": ("moved/a/c/1", "moved/a/c/2"),
@@ -315,6 +326,7 @@ MOVED: dict[str, dict[str, Any]] = {
         "new array b": new("/g/b"),
         "new group b": new("/g/b"),
         "delete g": children("/g"),
+        "move sub to b": [(MOVE, "/g/b", None)],
     },
     "move a into sub": {
         "chunk 0": ("g/sub/x/c/0", "g/a/zarr.json"),
@@ -348,7 +360,14 @@ def test_cells_with_moves(theirs: str, tmp_path: Path) -> None:
             for name in (ours, theirs)
         ]
         ours_of[ours](opened[0])
-        every[theirs](opened[1])
+        if theirs in IN_TURN:
+            first, then = IN_TURN[theirs]
+            every[first](opened[1])
+            opened[1].commit("theirs")
+            opened[1] = repo.rearrange_session("main")
+            then(opened[1])
+        else:
+            every[theirs](opened[1])
         opened[1].commit("theirs")
         found = outcome(opened[0], frazil.ConflictDetector(), frazil)
         if isinstance(expected, list):

@@ -149,7 +149,7 @@ def test_a_branch_that_is_gone_and_tries_below_zero(repo):
     repo.delete_branch("dev")
     with pytest.raises(frazil.RefNotFoundError):
         session.rebase(ConflictDetector())
-    with pytest.raises(OverflowError, match="at least 0"):
+    with pytest.raises(frazil.InvalidInputError, match="at least 0"):
         session.commit("x", rebase_with=ConflictDetector(), rebase_tries=-1)
 
 

@@ -359,7 +359,10 @@ class Session:
             return self._fast_forward(message, metadata, allow_empty)
         require_solver(rebase_with)
         if rebase_tries < 0:
-            raise OverflowError(f"rebase_tries: expected at least 0, found {rebase_tries}")
+            raise InvalidInputError(
+                f"rebase_tries: expected at least 0, found {rebase_tries}",
+                ErrorKind.INVALID_COMMIT_CONFIGURATION,
+            )
         attempts = 0
         with self._state.workspace.committing():
             while True:
