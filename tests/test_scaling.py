@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from tests.counting import assert_no_step_for_each_row, assert_time_grows_with_the_rows, python_steps
 
 import frazil
+from frazil.changes.compare import compare, differing
 from frazil.changes.diff import compose
 from frazil.changes.manifests import distribute, plan
+from frazil.changes.moves import Moves, Tree, moved
+from frazil.changes.shift import shifted
 from frazil.format import manifest as manifest_module
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import (
@@ -237,6 +240,26 @@ def composed(make: Callable[[int], TransactionLog], count: int) -> tuple[Any, ..
     return [empty_log(ID), log], NodeTable.from_nodes([]), named(log)
 
 
+def group_of(count: int) -> NodeTable:
+    """A group ``/a`` with all others below it."""
+    ids = id_list(count + 3, 8)
+    paths = ["/", "/a", "/b", *(f"/a/{n:07d}" for n in range(count))]
+    return NodeTable.from_nodes([Node(id_, path, b"{}", None) for id_, path in zip(ids, paths, strict=True)])
+
+
+def moved_group(count: int) -> tuple[NodeTable, Moves]:
+    nodes, moves = group_of(count), Moves()
+    Tree(nodes, moves).move("/a", "/b/a")
+    return nodes, moves
+
+
+def grid_node(count: int) -> Node:
+    array = array_of(count)
+    grid = {"name": "regular", "configuration": {"chunk_shape": [1, 1]}}
+    document = json.dumps({"shape": array.shape, "chunk_grid": grid}).encode()
+    return Node(bytes(8), "/a", document, array)
+
+
 LOGS: Final = {
     "chunks": log_of_chunks,
     "nodes": log_of_nodes,
@@ -270,6 +293,10 @@ CHANGES: Final = [
         lambda given: compose(*given),
         few=1_000,
     ),
+    Case("tables-of-moves", moved_group, lambda given: moved(*given)),
+    Case("compare-nodes", moved_group, lambda given: compare(given[0], moved(*given), len, len)),
+    Case("compare-chunks", lambda n: halves(n), lambda given: differing(*given)),
+    Case("shift", lambda n: (grid_node(n), native(n), (1, -1)), lambda given: shifted(*given)),
     Case(
         "compose-two-logs", partial(composed, log_of_chunks), lambda given: compose(2 * given[0], *given[1:])
     ),
@@ -478,6 +505,31 @@ def merge_forks(tables: list[ChunkTable]) -> None:
     session.merge(*map(pickle.loads, map(pickle.dumps, forks)))
 
 
+def rebase_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
+    """Two sessions, of which the later wrote half of the chunks of the earlier, and some more."""
+    repo, table = given
+    early, late = repo.writable_session("main"), repo.writable_session("main")
+    early.workspace.set_refs("/a", table.take(slice(0, 2 * len(table) // 3)))
+    late.workspace.set_refs("/a", table.take(slice(len(table) // 3, None)))
+    early.commit("early")
+    late.commit("late", rebase_with=frazil.BasicConflictSolver())
+
+
+def merge_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
+    repo, table = given
+    start = repo.lookup_branch("main")
+    repo.create_branch(f"b-{start}", start)
+    for branch, part in (
+        ("main", slice(0, 2 * len(table) // 3)),
+        (f"b-{start}", slice(len(table) // 3, None)),
+    ):
+        session = repo.writable_session(branch)
+        session.workspace.set_refs("/a", table.take(part))
+        session.commit("a part")
+    merged = repo.merge(f"b-{start}", solver=frazil.BasicConflictSolver())
+    repo.revert(merged, solver=frazil.BasicConflictSolver())
+
+
 def set_grid(given: tuple[list[str], NDArray[Any]]) -> None:
     paths, offsets = given
     store = array_repository(len(paths)).writable_session("main").store
@@ -520,6 +572,8 @@ END_TO_END: Final = [
         for name, make in (("virtual", virtual), ("distinct", distinct), ("mixed", mixed))
     ],
     Case("overwrite-half", lambda n: (committed(mixed, n), distinct(n)), overwrite_half),
+    Case("rebase-half", lambda n: (committed(mixed, n), distinct(n)), rebase_half),
+    Case("merge-half", lambda n: (committed(mixed, n), distinct(n)), merge_half),
     Case("merge-forks", lambda n: [mixed(n).take(slice(k, None, 4)) for k in range(4)], merge_forks),
 ]
 

@@ -23,6 +23,7 @@ from frazil.format.older.generations import GENERATIONS
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
+from frazil.testing.object_server import Conditions, ObjectServer
 
 MODES = ("copy", "reference", "in place")
 generations = pytest.mark.parametrize("name", NAMES)
@@ -424,3 +425,33 @@ def test_a_repository_that_appears_meanwhile_is_kept() -> None:
     with pytest.raises(frazil.InvalidInputError, match="another repository"):
         frazil.upgrade(stored(repository("M8")), FaultyStorage(target, first))
     assert frazil.Repository.open(target).list_branches() == {"main"}
+
+
+@pytest.mark.parametrize("name", ["M0", "M8", "D"])
+def test_on_an_object_store(name: str) -> None:
+    """Names with spaces, ``!`` and ``:``; chunks copied, and referred to by the bucket's URL."""
+    with ObjectServer(Conditions.QUOTED_ETAG) as server:
+        server.make_bucket("ice")
+        server_options: dict[str, Any] = {
+            "region": "us-east-1",
+            "endpoint_url": f"http://127.0.0.1:{server.port}",
+            "allow_http": True,
+            "force_path_style": True,
+            "access_key_id": "a",
+            "secret_access_key": "b",
+        }
+        old, copy, reference = (
+            frazil.s3_storage(bucket="ice", prefix=prefix, **server_options)
+            for prefix in ("old one", "copy", "reference")
+        )
+        stored(repository(name), old)
+        frazil.upgrade(old, copy)
+        check(copy, name)
+        report = frazil.upgrade(old, reference, chunks="reference")
+        folder = f"s3://ice/old one/{'c' if name == 'D' else 'chunks'}/"
+        assert folder in report.virtual_prefixes
+        keys = frazil.s3_credentials(access_key_id="a", secret_access_key="b")
+        access = frazil.containers_credentials({folder: keys})
+        check(reference, name, authorize_virtual_chunk_access=access)
+        frazil.upgrade(old)
+        check(old, name)

@@ -264,6 +264,16 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         "branch-update-conflict",
         lambda s: s.repo.reset_branch("dev", s.tip, from_snapshot_id=s.tip),
     ),
+    "reset an unknown branch from somewhere": (
+        "RefNotFoundError",
+        "branch-not-found",
+        lambda s: s.repo.reset_branch("nope", s.first, from_snapshot_id=s.tip),
+    ),
+    "reset to nothing": (
+        "SnapshotNotFoundError",
+        "snapshot-not-found",
+        lambda s: s.repo.reset_branch("dev", UNKNOWN, from_snapshot_id=s.first),
+    ),
     "branch on an unknown snapshot": (
         "SnapshotNotFoundError",
         "snapshot-not-found",
@@ -758,6 +768,15 @@ def test_conflicts_name_both_parents(scenes: dict[str, Scene]) -> None:
         assert error.value.args == (error.value.expected_parent, error.value.actual_parent)
         again = pickle.loads(pickle.dumps(error.value))
         assert (again.kind, again.actual_parent) == (error.value.kind, error.value.actual_parent)
+
+
+def test_a_reset_names_where_the_branch_is(scenes: dict[str, Scene]) -> None:
+    for scene in scenes.values():
+        with pytest.raises(scene.package.ConflictError) as error:
+            scene.repo.reset_branch("dev", scene.tip, from_snapshot_id=scene.tip)
+        assert (error.value.expected_parent, error.value.actual_parent) == (scene.tip, scene.first)
+        scene.repo.reset_branch("dev", scene.tip, from_snapshot_id=scene.first)
+        assert scene.repo.lookup_branch("dev") == scene.tip
 
 
 def test_a_virtual_chunk_that_is_not_there(scenes: dict[str, Scene]) -> None:

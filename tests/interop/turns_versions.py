@@ -18,15 +18,24 @@ from tests.interop.turns import EDITS, VIRTUAL, Array, Tree, Turns, Version, met
 
 PLACES = ("", "g", "g-b", "m")
 NAMES = ("m", "n-1", "é2")
+moves = st.lists(
+    st.tuples(st.integers(0, 19), st.sampled_from(PLACES), st.sampled_from(NAMES)), min_size=1, max_size=3
+)
 
 
 class VersionTurns(Turns):
     def end(self, data: Any, told: dict[str, Any]) -> None:
-        match data.draw(st.sampled_from(["commit", "commit", "amend", "flush"])):
+        match data.draw(st.sampled_from(["commit", "commit", "amend", "flush", "moves"])):
             case "amend":
                 self.amend(told)
             case "flush":
                 self.flush(told)
+            case "moves":
+                super().end(data, told)
+                assert self.work is not None
+                names = sorted(self.model.branches)
+                branch = names.index(self.work.branch) if self.work.branch in names else 0
+                self.move(data.draw(who), branch, data.draw(moves), data.draw(st.booleans()))
             case _:
                 super().end(data, told)
 
@@ -86,11 +95,7 @@ class VersionTurns(Turns):
     @rule(
         is_ours=who,
         pick=st.integers(0, 9),
-        steps=st.lists(
-            st.tuples(st.integers(0, 19), st.sampled_from(PLACES), st.sampled_from(NAMES)),
-            min_size=1,
-            max_size=3,
-        ),
+        steps=moves,
         amends=st.booleans(),
     )
     def move(self, is_ours: bool, pick: int, steps: list[tuple[int, str, str]], amends: bool) -> None:

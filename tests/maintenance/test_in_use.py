@@ -36,9 +36,9 @@ def repository(storage: Any) -> frazil.Repository:
     return repo
 
 
-def opened_by(storage: Any, seen: Seen) -> frazil.Repository:
+def opened_by(storage: Any, seen: Seen, config: frazil.RepositoryConfig = CONFIG) -> frazil.Repository:
     """A handle whose every request goes through ``seen``."""
-    repo = frazil.Repository.open(storage, CONFIG)
+    repo = frazil.Repository.open(storage, config)
     context = repo._context
     assets = type(context.assets)(seen, context.assets.limits)
     catalog = replace(context.catalog, storage=seen, assets=assets)
@@ -63,21 +63,45 @@ def write(session: frazil.Session, value: int) -> None:
 REFUSED = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.GARBAGE_COLLECTION_RUNNING}
 
 
-def play(schedule: Schedule, forked: bool) -> Any:
+BY_CONTENT = frazil.RepositoryConfig(
+    inline_chunk_threshold_bytes=0,
+    chunks=frazil.ChunksConfig(deduplicate=True),
+    packing=frazil.PackingConfig(enabled=False),
+)
+#: What a session commits: chunks of its own, those of a fork, or such as it finds, hours old.
+HOURS = {"own": None, "of a fork": None, "young": 2, "old": 30}
+
+
+def leave_a_chunk(storage: MemoryStorage, hours: int) -> None:
+    """Write what nobody commits, some time ago."""
+    session = frazil.Repository.open(storage, BY_CONTENT).writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+    then = datetime.now(UTC) - timedelta(hours=hours)
+    objects = storage._contents.objects
+    for found in list(storage.list("chunks")):
+        objects[found.key] = replace(objects[found.key], modified=then)
+
+
+def play(schedule: Schedule, what: str) -> Any:
     """One who commits and one who collects, in that order of requests; checks what is left, and gives what
     became of the commit.
     """
     storage = MemoryStorage()
     repository(storage)
+    hours = HOURS[what]
+    if hours is not None:
+        leave_a_chunk(storage, hours)
+    config = CONFIG if hours is None else BY_CONTENT
     one, other = (
-        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)))
+        opened_by(storage, Seen(storage, lambda told, actor=actor: schedule.request(actor, told)), config)
         for actor in (0, 1)
     )
 
     def commit() -> str:
         session = one.writable_session("main")
         write(session, 5)
-        if forked:
+        if what == "of a fork":
             fork = session.fork()
             write(fork, 5)
             session.merge(fork)
@@ -99,20 +123,20 @@ def play(schedule: Schedule, forked: bool) -> Any:
     return committed
 
 
-@settings(max_examples=60)
-@given(st.lists(st.integers(0, 1), max_size=80), st.booleans())
-def test_any_order_of_requests(order: list[int], forked: bool) -> None:
-    play(Schedule(order), forked)
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from(list(HOURS)))
+def test_any_order_of_requests(order: list[int], what: str) -> None:
+    play(Schedule(order), what)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("forked", [False, True])
-def test_one_between_any_two_requests_of_the_other(first: int, forked: bool) -> None:
+@pytest.mark.parametrize("what", list(HOURS))
+def test_one_between_any_two_requests_of_the_other(first: int, what: str) -> None:
     """All of one actor between two requests of the other; each of these orders."""
     ends = set()
     for cut in range(200):
         schedule = Schedule([first] * cut + [1 - first] * 200)
-        ends.add(getattr(play(schedule, forked), "kind", "committed"))
+        ends.add(getattr(play(schedule, what), "kind", "committed"))
         if [actor for actor, _ in schedule.made].count(first) <= cut:
             break
     assert "committed" in ends

@@ -15,6 +15,9 @@ import frazil
 from frazil import ErrorKind
 from frazil.changes.moves import Tree
 from frazil.format.nodes import Node, NodeTable
+from frazil.format.repo_info import SnapshotEntry
+from frazil.repository.feature_flags import MOVE_NODE
+from frazil.repository.mutations import new_snapshot
 
 
 @pytest.fixture
@@ -145,14 +148,26 @@ def test_every_end_asks_for_the_feature(repo: frazil.Repository, end: str) -> No
     session = repo.rearrange_session("main")
     session.move("/a", "/q")
     repo.set_feature_flag("move_node", False)
-    before = len(list(repo.ops_log()))
+    before = {each.key for each in repo.storage.list("")}
     with pytest.raises(frazil.SessionStateError) as error:
         ENDS[end](session)
     assert error.value.kind == ErrorKind.FEATURE_FLAG_DISABLED
-    assert len(list(repo.ops_log())) == before
+    assert {each.key for each in repo.storage.list("")} == before
     repo.set_feature_flag("move_node", None)
     ENDS[end](session)
     assert session.read_only
+
+
+def test_the_feature_is_asked_for_again_at_the_last_moment(repo: frazil.Repository) -> None:
+    """Somebody may turn it off while a session writes its files."""
+    repo.set_feature_flag("move_node", False)
+    info = repo._info()
+    tip = info.branches["main"]
+    entry = SnapshotEntry(b"\1" * 12, tip, 2**50, "moved", {})
+    new_snapshot(entry, "main", tip)(info, 2**50)
+    with pytest.raises(frazil.SessionStateError) as error:
+        new_snapshot(entry, "main", tip, MOVE_NODE)(info, 2**50)
+    assert error.value.kind == ErrorKind.FEATURE_FLAG_DISABLED
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -332,6 +332,43 @@ def test_a_base_that_was_expired_while_others_committed():
         late.rebase(ConflictDetector())
 
 
+def test_threads_wait_while_it_is_decided(repo):
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    commit(repo, 0)
+    late = threading.Thread(target=write, args=(session, 1, 2))
+
+    class Slow:
+        def solve(self, conflicts):
+            late.start()
+            late.join(0.2)
+            assert late.is_alive()
+            return [VersionSelection.UseOurs]
+
+    session.rebase(Slow())
+    late.join()
+    assert values(session) == expected(c0=1, c1=2)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_both_versions_of_the_format(version):
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=version)
+    with repo.transaction("main", message="base") as store:
+        root = zarr.create_group(store)
+        root.create_array("t", shape=(16,), chunks=(2,), dtype="i4")[:] = np.arange(16)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    session = repo.writable_session("main")
+    write(session, 0, 1)
+    for chunk in range(2, 6):
+        commit(repo, chunk)
+    session.commit("ours", rebase_with=ConflictDetector())
+    with repo.transaction("dev", message="dev") as store:
+        zarr.open_array(store, path="t")[14:] = 7
+    repo.merge("dev")
+    left = expected(c0=1, c2=100, c3=100, c4=100, c5=100, c7=7)
+    assert values(repo.readonly_session("main")) == left
+
+
 class Maximum(ConflictSolver):
     """The larger number of both sides."""
 

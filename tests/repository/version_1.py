@@ -98,7 +98,8 @@ class Mortal(FaultyStorage):
         return self._call("head", key)
 
     def list(self, prefix: str) -> Any:
-        return self._call("list", prefix)
+        """By name, so that ``dev`` comes before ``main``."""
+        return iter(sorted(self._call("list", prefix), key=lambda info: info.key))
 
     def delete(self, keys: Any) -> None:
         """Each key is a call: some may be gone, and others not."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.diff import Changes
-from frazil.changes.moves import by_segments
+from frazil.changes.moves import in_order
 from frazil.format.columns import Ragged, distinct_rows, intern
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import NodeTable
@@ -35,7 +35,7 @@ def compare(before: NodeTable, after: NodeTable, old: References, new: Reference
 
     updated = other.take(_differ(one.user_data.blobs(), other.user_data.blobs()))
     moves = zip(one.paths_list(), other.paths_list(), strict=True)
-    moved = compress(moves, _differ(one.paths_list(), other.paths_list()))
+    moved = list(compress(moves, _differ(one.paths_list(), other.paths_list()).tolist()))
     touched = _differ(_grids(one), _grids(other))
     pairs = list(zip(one.take(touched).paths_list(), other.take(touched).paths_list(), strict=True))
     chunks = {path: differing(old(was), new(path)) for was, path in pairs}
@@ -48,7 +48,7 @@ def compare(before: NodeTable, after: NodeTable, old: References, new: Reference
         updated_groups=_paths(updated, arrays=False),
         updated_arrays=_paths(updated, arrays=True),
         updated_chunks={path: index for path, index in chunks.items() if len(index)},
-        moved=tuple(sorted(moved, key=lambda move: by_segments(move[1]))),
+        moved=tuple(in_order(moved)),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.log import united
-from frazil.changes.moves import by_segments
+from frazil.changes.moves import in_order, pairs_of
 from frazil.format.ids import id_list
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
@@ -70,8 +70,7 @@ def compose(
 
 
 def _moves(log: TransactionLog) -> list[tuple[str, str]]:
-    moves = ((move.source, move.target) for move in log.moves)
-    return sorted(moves, key=lambda move: by_segments(move[1]))
+    return in_order(pairs_of(log.moves))
 
 
 def _names(nodes: NodeTable) -> dict[bytes, str]:

@@ -11,9 +11,9 @@ move has to know without making a table of nodes each time.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import filterfalse
-from operator import attrgetter
+from operator import attrgetter, itemgetter, methodcaller
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def moved(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
     if not moves:
         return base
     sources, targets = list(map(_source, moves.values())), list(map(_target, moves.values()))
-    return base.renamed(np.fromiter(map(base.find, sources), np.int64, len(sources)), targets)
+    return base.renamed(base.find_many(sources), targets)
 
 
 def composed(first: Moves, then: Moves) -> Moves:
@@ -88,9 +88,19 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
     return next((path for path in targets if parent_of(path) not in groups), None)
 
 
-def by_segments(path: str) -> list[bytes]:
-    """Moves are told in this order of their targets."""
-    return path.encode().split(b"/")
+def pairs_of(moves: Collection[Move]) -> list[tuple[str, str]]:
+    """Where each came from and went."""
+    return list(zip(map(_source, moves), map(_target, moves), strict=True))
+
+
+def in_order(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """As moves are told: sorted by target, segment by segment."""
+    keys = list(map(_segments, map(itemgetter(1), pairs)))
+    return list(map(pairs.__getitem__, sorted(range(len(pairs)), key=keys.__getitem__)))
+
+
+#: Of a path, a key that sorts as its segments do: nothing in them is less than this.
+_segments: Callable[[str], str] = methodcaller("replace", "/", "\0")
 
 
 def parent_of(path: str) -> str:
@@ -107,7 +117,7 @@ class Tree:
         self._base = base
         self._moves = moves
         sources = list(map(_source, moves.values()))
-        rows = map(base.find, sources)
+        rows = base.find_many(sources).tolist()
         self._left = set(sources)
         self._came = dict(zip(map(_target, moves.values()), rows, strict=True))
         self._places = sorted(self._came)  # everything below a node is side by side
@@ -137,7 +147,8 @@ class Tree:
         subtree = {source: row, **stayed, **dict(zip(arrived, map(came.__getitem__, arrived), strict=True))}
         rows = list(subtree.values())
         origins = list(map(base.paths_list().__getitem__, rows))
-        targets = [target + path[len(source) :] for path in subtree]
+        rests = map(itemgetter(slice(len(source), None)), subtree)
+        targets = list(map(target.__add__, rests))
         ids, are_arrays = base.identities(np.array(rows, np.int64))
         for path in came.keys() & subtree.keys():
             del came[path]

@@ -64,7 +64,7 @@ class ContentStore:
 
     ``new_id`` makes random ids, ``now_us`` tells the time, in microseconds since 1970. ``quiet`` tells
     whether no garbage collection has been under way since it was asked before, or, asked for the first time,
-    now.
+    now; ``under_way``, whether one is now.
 
     >>> import os, time
     >>> from frazil.storage.memory import MemoryStorage
@@ -87,12 +87,14 @@ class ContentStore:
         new_id: Callable[[], bytes],
         now_us: Callable[[], int],
         quiet: Callable[[], bool],
+        under_way: Callable[[], bool] | None = None,
     ) -> None:
         self._storage = storage
         self._settings = settings
         self._new_id = new_id
         self._now_us = now_us
         self._quiet = quiet
+        self._under_way = under_way or _never
         self._keep_until: int | None = None
         self.start()
 
@@ -104,10 +106,14 @@ class ContentStore:
         self._busy: dict[bytes, threading.Event] = {}
         self._turn = threading.Lock()  # of renewals
         self._watching = False
+        self._calm = False
         self._pool: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (ContentStore, (self._storage, self._settings, self._new_id, self._now_us, self._quiet))
+        return (
+            ContentStore,
+            (self._storage, self._settings, self._new_id, self._now_us, self._quiet, self._under_way),
+        )
 
     @property
     def keep_until(self) -> int | None:
@@ -173,6 +179,11 @@ class ContentStore:
 
     def _find_or_create(self, key: str, data: memoryview | bytes) -> bool:
         """Whether the object holds ``data`` now, and garbage collection leaves it alone long enough."""
+        # One that is under way may delete what is found. Of one that begins later the commit learns.
+        if not self._calm:
+            self._calm = not self._under_way()
+        if not self._calm:
+            return False
         for _ in range(_TRIES):
             found = self._storage.head(key)
             if found is None:
@@ -220,6 +231,10 @@ class ContentStore:
     def _must_commit_by(self, when: int) -> None:
         with self._lock:
             self._keep_until = when if self._keep_until is None else min(self._keep_until, when)
+
+
+def _never() -> bool:
+    return False
 
 
 def digest_of(data: memoryview | bytes) -> bytes:

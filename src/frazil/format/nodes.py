@@ -173,9 +173,19 @@ class NodeTable:
             memo.searches += 1
             row = self._bisect(path)
             return row if row < len(self) and self.paths.bytes(row) == _encoded(path) else -1
+        return self._rows().get(path, -1)
+
+    def find_many(self, paths: Sequence[str]) -> NDArray[np.int64]:
+        """``find`` for many paths."""
+        if self._memo.rows is None and len(paths) < _SEARCHES_BEFORE_INDEX:
+            return np.fromiter(map(self.find, paths), np.int64, len(paths))
+        return np.fromiter(map(self._rows().get, paths, repeat(-1)), np.int64, len(paths))
+
+    def _rows(self) -> dict[str, int]:
+        memo = self._memo
         if memo.rows is None:
             memo.rows = dict(zip(self.paths_list(), range(len(self)), strict=True))
-        return memo.rows.get(path, -1)
+        return memo.rows
 
     def node(self, row: int) -> Node:
         """One row as a value."""

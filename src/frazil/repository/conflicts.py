@@ -53,11 +53,7 @@ class VersionSelection(Enum):
 
 
 class Side:
-    """A node as one side of a conflict has it; read when asked for.
-
-    >>> import frazil, zarr
-    >>> from frazil.conflicts import ConflictDetector
-    """
+    """A node as one side of a conflict has it; read when asked for."""
 
     def __init__(
         self, workspace: Workspace, node_id: bytes, path: str | None, session: Callable[[Workspace], Session]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from frazil.chunks.content import ContentSettings, ContentStore
@@ -19,6 +20,7 @@ from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.collecting import CollectionWatch
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.effective import Effective
+from frazil.repository.in_use import is_collecting
 from frazil.repository.update import Change
 from frazil.storage.base import Storage
 
@@ -90,4 +92,5 @@ class Context:
             new_object_id,
             now_us,
             CollectionWatch(self.catalog.repo_info, self.storage),
+            partial(is_collecting, self.storage),
         )

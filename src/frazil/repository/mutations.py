@@ -123,10 +123,15 @@ def reset_branch(name: str, snapshot: bytes, expected: bytes | None) -> Change:
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
-        tip = branch_tip(info, name)
-        require_snapshot(info, snapshot)
-        if expected is not None and tip != expected:
-            raise ConflictError(id_to_text(expected), id_to_text(tip), kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
+        if expected is None:
+            tip = branch_tip(info, name)
+            require_snapshot(info, snapshot)
+        else:
+            tip = _known_tip(info, name)
+            require_snapshot(info, snapshot)
+            if tip != expected:
+                expects, finds = id_to_text(expected), id_to_text(tip)
+                raise ConflictError(expects, finds, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
         after = replace(info, branches=with_ref(info.branches, name, snapshot))
         return Changed(after, OpsEntry(UpdateKind.BRANCH_RESET, now, name=name, previous_snapshot=tip))
 
@@ -254,3 +259,11 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
         raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:
         raise ConflictError(id_to_text(parent), id_to_text(tip))
+
+
+def _known_tip(info: RepoInfo, branch: str) -> bytes:
+    """The tip of a branch that somebody knows to be there."""
+    tip = info.branches.get(branch)
+    if tip is None:
+        raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
+    return tip

@@ -8,7 +8,7 @@ commit by commit, up to the one that cannot be passed; what was decided before i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -60,31 +60,26 @@ def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
     to the common ancestor and forth. Raises ``SnapshotNotFoundError`` for a start that nobody remembers.
     """
     table = info.snapshots
-    rows = table.chain(require_snapshot(info, end))
     first = table.find(start)
-    entries = map(table.entry, rows.tolist())
-    if first < 0:
-        steps: list[Step] = []
-        for entry in entries:
+    steps: list[Step] = []
+    rows: list[int] = []
+    # Part by part: in a repository of version 1 every ancestor is a file to read.
+    for part in table.parts(require_snapshot(info, end)):
+        for row, entry in zip(part.tolist(), table.entries(part), strict=True):
+            if row == first:
+                return steps[::-1]
             pruned = entry.pruned_ancestor_tx_logs
-            if start in pruned:
+            if start in pruned:  # the start was expired, or is only known to other refs
                 steps.append(Step(entry.id, (*pruned[pruned.index(start) + 1 :], entry.id)))
                 return steps[::-1]
             steps.append(Step(entry.id, (*pruned, entry.id)))
-        require_snapshot(info, start)
+            rows.append(row)
+    require_snapshot(info, start)
     back = table.chain(first)
-    common = np.isin(rows, back)
-    meet = int(np.argmax(common))
-    forth = [Step(entry.id, (*entry.pruned_ancestor_tx_logs, entry.id)) for entry in _first(entries, meet)]
-    if rows[meet] == first:
-        return forth[::-1]
-    left = map(table.entry, back[: int(np.argmax(back == rows[meet]))].tolist())
-    logs = [id_ for entry in left for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
-    return [Step(end, (*logs, *(id_ for step in forth[::-1] for id_ in step.logs)))]
-
-
-def _first[T](values: Iterable[T], count: int) -> list[T]:
-    return [value for _, value in zip(range(count), values, strict=False)]
+    left = back[: int(np.argmax(np.isin(back, rows)))]
+    meet = rows.index(int(back[len(left)]))
+    logs = [id_ for entry in table.entries(left) for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
+    return [Step(end, (*logs, *(id_ for step in steps[:meet][::-1] for id_ in step.logs)))]
 
 
 def read_logs(assets: Assets, steps: Sequence[Step]) -> list[TransactionLog]:

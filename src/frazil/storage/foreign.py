@@ -101,12 +101,12 @@ def open_foreign(
 ) -> ForeignObjects:
     """A reader for the objects whose URLs begin with ``url_prefix``.
 
-    If ``config`` is a local file system with another path than the prefix has, files are looked for below
-    that path instead.
+    Of a local file system the URL alone says where a file is, whatever path ``config`` has: the prefix is
+    what the user has trusted, and a path that a repository brings along must not lead elsewhere.
     """
     match config:
-        case ObjectStoreConfig.LocalFileSystem(path):
-            return ForeignFiles(url_prefix, path)
+        case ObjectStoreConfig.LocalFileSystem():
+            return ForeignFiles(url_prefix)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
                 "virtual chunks cannot be in memory: expected a store that other programs can write",
@@ -121,10 +121,9 @@ def open_foreign(
 
 @dataclass(slots=True)
 class ForeignFiles(ForeignObjects):
-    """Files of this machine: those below the path of ``url_prefix``, looked for below ``path``."""
+    """Files of this machine: those below the path of ``url_prefix``."""
 
     url_prefix: str
-    path: str
 
     def get(
         self,
@@ -165,7 +164,7 @@ class ForeignFiles(ForeignObjects):
         found = _url_path(url)
         if not found.startswith(base):
             raise _not_of_this_place(url, self.url_prefix)
-        return os.path.join(self.path, found[len(base) :])
+        return found
 
 
 def _url_path(url: str) -> str:
@@ -348,7 +347,8 @@ def _check_answer(
     not_modified_since: datetime | None,
 ) -> None:
     meta = answer.meta
-    _check(url, etag, meta["e_tag"], not_modified_since, meta["last_modified"].timestamp())
+    # object stores tell whole seconds, and some in lists more
+    _check(url, etag, meta["e_tag"], not_modified_since, int(meta["last_modified"].timestamp()))
     if answer.range != (start, stop):
         raise _too_short(url, start, stop, answer.range[1])
 
@@ -358,7 +358,8 @@ def _check(
 ) -> None:
     if etag is not None and (found_etag is None or etag.strip('"') != found_etag.strip('"')):
         raise _modified(url, f"expected etag {etag}, found {found_etag}")
-    if not_after is not None and int(modified) > int(not_after.timestamp()):
+    # A reference holds whole seconds; of a file every fraction later is a change.
+    if not_after is not None and modified > int(not_after.timestamp()):
         raise _modified(url, f"expected no change after {not_after}, found one at {modified:.0f} (Unix time)")
 
 
