@@ -232,7 +232,7 @@ def test_values_look_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", OBTAINED)
 def test_what_a_repository_gives_looks_the_same(name: str, repositories: dict[Any, Any]) -> None:
     theirs, ours = (_texts(OBTAINED[name](repositories[m])) for m in (ic, frazil))
-    assert ours == theirs
+    assert {kind: ours.get(kind) for kind in theirs} == theirs  # a graph has HTML only here
 
 
 def test_the_log_of_operations_looks_the_same(repositories: dict[Any, Any]) -> None:

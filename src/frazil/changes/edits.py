@@ -99,7 +99,10 @@ def edits_between(logs: Sequence[TransactionLog], before: NodeTable, after: Node
     )
     documents = before.user_data.take(old[both]).blobs(), after.user_data.take(new[both]).blobs()
     changed = list(map(ne, *documents))
-    is_array = np.where(new >= 0, after.is_array[new], before.is_array[old]) if len(ids) else both
+    # A row of -1 is in the other table, and there may be none at all in one of them.
+    is_array = np.zeros(len(ids), bool)
+    is_array[old >= 0] = before.is_array[old[old >= 0]]
+    is_array[new >= 0] = after.is_array[new[new >= 0]]
     ndims = dict(zip(stayed, after.array_length.take(new[both]).lengths.tolist(), strict=True))
     chunks = composed_chunks([log.updated_chunks for log in logs], ndims)
     return Edits(

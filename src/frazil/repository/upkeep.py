@@ -124,7 +124,7 @@ class Upkeep:
         """
         from frazil.maintenance.rewrite import rewrite
 
-        if commit_method not in get_args(CommitMethod):
+        if not isinstance(commit_method, str) or commit_method not in get_args(CommitMethod):
             raise ValueError(
                 f"commit_method: expected one of {get_args(CommitMethod)}, found {commit_method!r}"
             )
