@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain, filterfalse
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Self
 
 from frazil.arguments import checks_arguments
 from frazil.changes.change_set import ChangeSet
-from frazil.chunks.kept import KeptBytes
-from frazil.chunks.virtual import Container, VirtualSources
 from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
     InvalidInputError,
-    ReadOnlyError,
     RepositoryNotFoundError,
     StorageError,
 )
@@ -28,54 +24,55 @@ from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository import mutations, present
-from frazil.repository.assets import Assets, CacheLimits
+from frazil.repository.administration import Administration
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
-from frazil.repository.catalog import Catalog, CatalogV2
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.config import RepositoryConfig, opened_with
+from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.differences import difference
-from frazil.repository.effective import Effective
-from frazil.repository.feature_flags import FLAGS, MOVE_NODE, flag_named, setting_of
+from frazil.repository.feature_flags import MOVE_NODE
 from frazil.repository.generations import older_layout, refuse_older
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
+from frazil.repository.opening import (
+    Authorized,
+    attributed,
+    context_of,
+    is_of_creation,
+    require_writable,
+    version_to_create,
+)
 from frazil.repository.preload import preload
+from frazil.repository.refs import Refs
 from frazil.repository.session import Session, State
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
 from frazil.repository.upkeep import Upkeep
 from frazil.repository.values import (
     Diff,
-    FeatureFlag,
     ManifestFileInfo,
-    RepoStatus,
     SessionMode,
     SnapshotInfo,
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, ObjectInfo, Refused, Storage, Version
-from frazil.storage.credentials import AnyCredential
-from frazil.storage.foreign import open_foreign
-from frazil.storage.probe import PROBES, probe_conditions
+from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
 
-Authorized = Mapping[str, AnyCredential | None]
-
 
 @checks_arguments
-class Repository(Upkeep, Inspection, Integration):
+class Repository(Administration, Refs, Upkeep, Inspection, Integration):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
     Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
@@ -126,21 +123,21 @@ class Repository(Upkeep, Inspection, Integration):
         bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
         if the storage does not keep the conditions that make commits safe.
         """
-        version = _version_to_create(spec_version)
-        storage = _attributed(storage, attribution)
-        _require_writable(storage)
+        version = version_to_create(spec_version)
+        storage = attributed(storage, attribution)
+        require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
                 "a repository needs a prefix of its own in the bucket, found an empty one",
                 ErrorKind.EMPTY_PREFIX_CREATION,
             )
-        if check_clean_root and (found := next(filterfalse(_is_of_creation, storage.list("")), None)):
+        if check_clean_root and (found := next(filterfalse(is_of_creation, storage.list("")), None)):
             raise InvalidInputError(
                 f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         document = None if config is None or config == RepositoryConfig() else to_document(config)
-        context = _context(
+        context = context_of(
             storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
         )
         storage = context.storage
@@ -181,7 +178,7 @@ class Repository(Upkeep, Inspection, Integration):
 
         What ``config`` sets goes before what the repository has saved. ``attribution``: see there.
         """
-        storage = _attributed(storage, attribution)
+        storage = attributed(storage, attribution)
         try:
             info, _, _ = read_repo_info(storage)
         except RepositoryNotFoundError:
@@ -189,7 +186,7 @@ class Repository(Upkeep, Inspection, Integration):
                 refuse_older(storage)
                 raise
             saved, version = read_config_v1(storage)
-            context = _context(
+            context = context_of(
                 storage,
                 config,
                 saved,
@@ -200,7 +197,7 @@ class Repository(Upkeep, Inspection, Integration):
             )
         else:
             saved = None if info.config is None else from_document(info.config)
-            context = _context(
+            context = context_of(
                 storage, config, saved, authorize_virtual_chunk_access, attribution=attribution
             )
         return cls(context)
@@ -289,7 +286,7 @@ class Repository(Upkeep, Inspection, Integration):
             else authorize_virtual_chunk_access
         )
         return type(self)(
-            _context(
+            context_of(
                 context.storage,
                 config,
                 context.config,
@@ -324,111 +321,6 @@ class Repository(Upkeep, Inspection, Integration):
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
         return set(self._context.virtual.credentials)
-
-    def save_config(self) -> None:
-        """Save the configuration in the repository: it is what others open it with."""
-        self._context.update(mutations.save_config(to_document(self.config)))
-
-    def get_metadata(self) -> dict[str, Any]:
-        """Metadata of the repository as a whole."""
-        return dict(self._info_v2().metadata)
-
-    def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Replace the repository's metadata."""
-        self._context.update(mutations.set_metadata(lambda _: dict(metadata)))
-
-    def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Add to the repository's metadata; what it is then."""
-        info = self._context.update(mutations.set_metadata(lambda known: {**known, **metadata}))
-        return dict(info.metadata)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return self.get_metadata()
-
-    def get_status(self) -> RepoStatus:
-        """Whether the repository takes changes."""
-        return present.repo_status(self._info_v2().status)
-
-    @property
-    def status(self) -> RepoStatus:
-        return self.get_status()
-
-    def set_status(self, status: RepoStatus) -> None:
-        """Open the repository for changes, or close it; a closed one can still be read, and opened again."""
-        self._context.update(
-            mutations.set_status(
-                present.stored_availability(status.availability), status.limited_availability_reason
-            )
-        )
-
-    def feature_flags(self) -> list[FeatureFlag]:
-        """All features that can be turned off."""
-        info = self._info_v2()
-        return [
-            FeatureFlag(flag.id, flag.name, flag.default_enabled, setting_of(info, flag)) for flag in FLAGS
-        ]
-
-    def enabled_feature_flags(self) -> list[FeatureFlag]:
-        return [flag for flag in self.feature_flags() if flag.enabled]
-
-    def disabled_feature_flags(self) -> list[FeatureFlag]:
-        return [flag for flag in self.feature_flags() if not flag.enabled]
-
-    def set_feature_flag(self, name: str, setting: bool | None) -> None:
-        """Turn a feature on or off; None: as by default."""
-        self._context.require_version_2()
-        self._context.update(mutations.set_flag(flag_named(name), setting))
-
-    def default_commit_metadata(self) -> dict[str, Any]:
-        return dict(self._default_metadata)
-
-    def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
-        """Metadata for every commit of sessions that are opened from now on with this handle."""
-        self._default_metadata = dict(metadata)
-
-    # Branches and tags
-
-    def list_branches(self) -> set[str]:
-        return set(self._info().branches)
-
-    def create_branch(self, branch: str, snapshot_id: str) -> None:
-        """Raises ``AlreadyExistsError`` (``branch-already-exists``), ``SnapshotNotFoundError``."""
-        self._context.update(mutations.create_branch(branch, id_from_text(snapshot_id)))
-
-    def lookup_branch(self, branch: str) -> str:
-        """The snapshot that a branch points to; ``RefNotFoundError``."""
-        return id_to_text(mutations.branch_tip(self._info(), branch))
-
-    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
-        """Let a branch point to another snapshot.
-
-        ``from_snapshot_id``: only if it points there now, else ``ConflictError``
-        (``branch-update-conflict``).
-        """
-        expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
-        self._context.update(mutations.reset_branch(branch, id_from_text(snapshot_id), expected))
-
-    def delete_branch(self, branch: str) -> None:
-        """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
-        self._context.update(mutations.delete_branch(branch))
-
-    def list_tags(self) -> set[str]:
-        return set(self._info().tags)
-
-    def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """A name for a snapshot, for good. Raises ``AlreadyExistsError``, also for the name of a deleted
-        tag.
-        """
-        self._context.update(mutations.create_tag(tag, id_from_text(snapshot_id)))
-
-    def lookup_tag(self, tag: str) -> str:
-        """The snapshot that a tag names; ``RefNotFoundError``."""
-        return id_to_text(mutations.tag_target(self._info(), tag))
-
-    def delete_tag(self, tag: str) -> None:
-        """Delete a tag; its name cannot be used again."""
-        self._context.update(mutations.delete_tag(tag))
 
     # History
 
@@ -529,7 +421,7 @@ class Repository(Upkeep, Inspection, Integration):
         return self._session(branch, SessionMode.rearrange)
 
     def _session(self, branch: str, mode: SessionMode) -> Session:
-        _require_writable(self.storage)
+        require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
         if mode is SessionMode.rearrange:
@@ -563,11 +455,6 @@ class Repository(Upkeep, Inspection, Integration):
     def _info(self) -> RepoInfo:
         return self._context.repo_info()
 
-    def _info_v2(self) -> RepoInfo:
-        """For what a repository of spec version 1 does not have."""
-        self._context.require_version_2()
-        return self._context.repo_info()
-
     def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> BothWays[SnapshotInfo]:
@@ -584,25 +471,6 @@ class Repository(Upkeep, Inspection, Integration):
     exists_async = awaitable_static(exists)
     fetch_config_async = awaitable_static(fetch_config)
     fetch_spec_version_async = awaitable_static(fetch_spec_version)
-    save_config_async = awaitable(save_config)
-    get_metadata_async = awaitable(get_metadata)
-    set_metadata_async = awaitable(set_metadata)
-    update_metadata_async = awaitable(update_metadata)
-    get_status_async = awaitable(get_status)
-    set_status_async = awaitable(set_status)
-    feature_flags_async = awaitable(feature_flags)
-    enabled_feature_flags_async = awaitable(enabled_feature_flags)
-    disabled_feature_flags_async = awaitable(disabled_feature_flags)
-    set_feature_flag_async = awaitable(set_feature_flag)
-    list_branches_async = awaitable(list_branches)
-    create_branch_async = awaitable(create_branch)
-    lookup_branch_async = awaitable(lookup_branch)
-    reset_branch_async = awaitable(reset_branch)
-    delete_branch_async = awaitable(delete_branch)
-    list_tags_async = awaitable(list_tags)
-    create_tag_async = awaitable(create_tag)
-    lookup_tag_async = awaitable(lookup_tag)
-    delete_tag_async = awaitable(delete_tag)
     lookup_snapshot_async = awaitable(lookup_snapshot)
     ancestry_graph_async = awaitable(ancestry_graph)
     diff_async = awaitable(diff)
@@ -614,66 +482,6 @@ class Repository(Upkeep, Inspection, Integration):
 
 
 _MICROSECOND = timedelta(microseconds=1)
-_FIRST_FILES = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
-
-
-def _context(
-    storage: Storage,
-    user: RepositoryConfig | None,
-    saved: RepositoryConfig | None,
-    credentials: Authorized | None,
-    spec_version: int = 2,
-    config_version: Version | None = None,
-    attribution: Attribution | None = None,
-) -> Context:
-    if user is not None:
-        user.validate()  # what is saved may be of a version that had other rules
-    config = opened_with(user, saved, storage.default_settings())
-    settings = Effective.of(config)
-    storage = storage.with_settings(settings.storage)
-    containers = [
-        Container(container.name, container.url_prefix, container.store)
-        for container in settings.virtual_chunk_containers.values()
-    ]
-    authorized = {} if credentials is None else credentials
-    if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
-        raise TypeError(
-            "authorize_virtual_chunk_access: expected a dictionary of URL prefixes and credentials, "
-            f"found {credentials!r}"
-        )
-    attribution = attribution or Attribution()
-    connect = partial(open_foreign, user_agent=attribution.user_agent())
-    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)
-    limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
-    assets = Assets(storage, limits)
-    catalog: Catalog = CatalogV2(storage, assets)
-    if spec_version == 1:
-        catalog = CatalogV1(storage, assets, config_version)
-    kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
-    return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
-
-
-def _attributed(storage: Storage, attribution: Attribution | None) -> Storage:
-    return storage if attribution is None else storage.with_user_agent(attribution.user_agent())
-
-
-def _version_to_create(version: SpecVersion | int | None) -> int:
-    if version is None:
-        return 2
-    number = version.value if isinstance(version, SpecVersion) else version
-    if number not in (1, 2):
-        raise ValueError(f"expected spec version 1 or 2, found {version!r}")
-    return number
-
-
-def _is_of_creation(found: ObjectInfo) -> bool:
-    """A file of somebody who creates a repository at the same time, or was killed while doing so."""
-    return found.key in _FIRST_FILES or found.key.startswith(f"{PROBES}/")
-
-
-def _require_writable(storage: Storage) -> None:
-    if storage.is_read_only:
-        raise ReadOnlyError(f"{storage!r} is read only", ErrorKind.READ_ONLY_STORAGE)
 
 
 def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str | None) -> bytes:

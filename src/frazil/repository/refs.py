@@ -1,0 +1,65 @@
+"""Branches and tags."""
+
+from __future__ import annotations
+
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.repository import mutations
+from frazil.repository.asynchronous import awaitable
+from frazil.repository.context import Context
+
+
+class Refs:
+    """Methods of ``Repository``."""
+
+    _context: Context
+
+    def list_branches(self) -> set[str]:
+        return set(self._context.repo_info().branches)
+
+    def create_branch(self, branch: str, snapshot_id: str) -> None:
+        """Raises ``AlreadyExistsError`` (``branch-already-exists``), ``SnapshotNotFoundError``."""
+        self._context.update(mutations.create_branch(branch, id_from_text(snapshot_id)))
+
+    def lookup_branch(self, branch: str) -> str:
+        """The snapshot that a branch points to; ``RefNotFoundError``."""
+        return id_to_text(mutations.branch_tip(self._context.repo_info(), branch))
+
+    def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
+        """Let a branch point to another snapshot.
+
+        ``from_snapshot_id``: only if it points there now, else ``ConflictError``
+        (``branch-update-conflict``).
+        """
+        expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
+        self._context.update(mutations.reset_branch(branch, id_from_text(snapshot_id), expected))
+
+    def delete_branch(self, branch: str) -> None:
+        """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
+        self._context.update(mutations.delete_branch(branch))
+
+    def list_tags(self) -> set[str]:
+        return set(self._context.repo_info().tags)
+
+    def create_tag(self, tag: str, snapshot_id: str) -> None:
+        """A name for a snapshot, for good. Raises ``AlreadyExistsError``, also for the name of a deleted
+        tag.
+        """
+        self._context.update(mutations.create_tag(tag, id_from_text(snapshot_id)))
+
+    def lookup_tag(self, tag: str) -> str:
+        """The snapshot that a tag names; ``RefNotFoundError``."""
+        return id_to_text(mutations.tag_target(self._context.repo_info(), tag))
+
+    def delete_tag(self, tag: str) -> None:
+        """Delete a tag; its name cannot be used again."""
+        self._context.update(mutations.delete_tag(tag))
+
+    list_branches_async = awaitable(list_branches)
+    create_branch_async = awaitable(create_branch)
+    lookup_branch_async = awaitable(lookup_branch)
+    reset_branch_async = awaitable(reset_branch)
+    delete_branch_async = awaitable(delete_branch)
+    list_tags_async = awaitable(list_tags)
+    create_tag_async = awaitable(create_tag)
+    lookup_tag_async = awaitable(lookup_tag)
+    delete_tag_async = awaitable(delete_tag)
