@@ -216,6 +216,11 @@ class ConflictSolver(ABC):
     ...         return [len(ours or b"") >= len(theirs or b"") for ours, theirs in pairs]
     """
 
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        # Any object with the method is one; who asks for ConflictDetector means that class.
+        return callable(getattr(other, "solve", None)) if cls is ConflictSolver else NotImplemented
+
     @abstractmethod
     def solve(self, conflicts: Sequence[Conflict]) -> Iterable[Any]:
         """An answer for each conflict, in the same order."""
