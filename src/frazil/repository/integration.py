@@ -109,7 +109,7 @@ class Integration:
         >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
         [1, 1, 1, 1]
         >>> repo.lookup_snapshot(merged).message
-        "Merge dev into main"
+        'Merge dev into main'
         """
 
         def plan(info: RepoInfo, tip: bytes) -> _Plan | bytes:
