@@ -225,11 +225,6 @@ class ConflictSolver(ABC):
     def solve(self, conflicts: Sequence[Conflict]) -> Iterable[Any]:
         """An answer for each conflict, in the same order."""
 
-    @classmethod
-    def __subclasshook__(cls, other: type) -> bool:
-        # Whoever has the method is one.
-        return NotImplemented if cls is not ConflictSolver else callable(getattr(other, "solve", None))
-
 
 class ConflictDetector(ConflictSolver):
     """Solves nothing: a rebase with it succeeds if there is no conflict, and otherwise says which."""

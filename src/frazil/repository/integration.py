@@ -43,7 +43,8 @@ from frazil.repository.clock import now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.rebase import read_logs, require_solver, road, solve
-from frazil.repository.session import Session, State, reading
+from frazil.repository.session import Session, reading
+from frazil.repository.session_state import State
 from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
 

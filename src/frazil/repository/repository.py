@@ -51,7 +51,8 @@ from frazil.repository.opening import (
 )
 from frazil.repository.preload import preload
 from frazil.repository.refs import Refs
-from frazil.repository.session import Session, State
+from frazil.repository.session import Session
+from frazil.repository.session_state import State
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
 from frazil.repository.upkeep import Upkeep

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +13,12 @@ from frazil.arguments import checks_arguments
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks
-from frazil.changes.seen import Seen
-from frazil.changes.shift import reindexed, shifted
 from frazil.display import Lines
 from frazil.errors import (
     ConflictError,
     ErrorKind,
     IcechunkError,
     InvalidInputError,
-    ReadOnlyError,
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
@@ -31,14 +26,15 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.logs import span, timed
 from frazil.repository import present
 from frazil.repository.asynchronous import awaitable, on_thread
-from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.fast_forward import Patience
-from frazil.repository.in_use import Lease, Relied
+from frazil.repository.in_use import Lease
 from frazil.repository.paths import absolute
+from frazil.repository.rearranging import Rearranging
 from frazil.repository.rebase import rebase, require_solver
+from frazil.repository.session_state import State
 from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
 
@@ -52,39 +48,8 @@ _RESERVED = "__icechunk"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class State:
-    """What of a session moves on when it commits."""
-
-    workspace: Workspace
-    branch: str | None
-    mode: SessionMode
-    expires_at: int
-    default_metadata: dict[str, Any] = field(default_factory=dict)
-    generation: int = 0
-    discarded_before: int = 0
-    merged: Seen = field(default_factory=Seen)
-    session_id: bytes = field(default_factory=new_object_id)
-    #: Time of the newest update of the repository when the session was opened.
-    seen: int = 0
-    #: What keeps garbage collections away while there are forks.
-    lease: Lease | None = None
-
-    def ends(self) -> int:
-        """When it can no longer commit. Chunks that were found again may bring that forward."""
-        found = self.workspace.writer.keep_until
-        if found is not None:
-            self.expires_at = min(self.expires_at, found)
-        return self.expires_at
-
-    def relied(self) -> Relied:
-        """What garbage collections must not have taken."""
-        lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
-        return Relied(self.seen, self.ends() - lifetime)
-
-
 @checks_arguments
-class Session:
+class Session(Rearranging):
     """One version of a repository, with the changes made to it and not yet committed.
 
     Made by ``Repository.readonly_session``, ``writable_session`` and ``fork``; not by its constructor. A
@@ -139,14 +104,6 @@ class Session:
         return self._state.workspace
 
     @property
-    def read_only(self) -> bool:
-        return self._state.mode is SessionMode.readonly
-
-    @property
-    def mode(self) -> SessionMode:
-        return self._state.mode
-
-    @property
     def snapshot_id(self) -> str:
         """The version that this session started from, or made by its commit."""
         return id_to_text(self._state.workspace.snapshot_id)
@@ -170,13 +127,6 @@ class Session:
         return id_to_text(self._state.session_id)
 
     @property
-    def expires_at(self) -> datetime:
-        """When this session can no longer commit. With deduplication, a chunk that was found in storage may
-        bring it forward, to no less than a third of the lifetime after it was found.
-        """
-        return to_datetime(self._state.ends())
-
-    @property
     def store(self) -> IcechunkStore:
         """A zarr store over this session."""
         from frazil.zarr_store import IcechunkStore  # the one edge upwards, named in the import table
@@ -185,139 +135,11 @@ class Session:
 
     # Changes
 
-    def require_writable(self) -> None:
-        """``ReadOnlyError`` (``read-only-store``) if this session can only read, ``SessionStateError``
-        (``rearrange-session-only``) if it can only move nodes, and (``session-expired``) after its end.
-        """
-        self._require_changeable()
-        if self.mode is SessionMode.rearrange:
-            raise SessionStateError(
-                "this session only moves nodes: commit or abandon it, and open one with "
-                "Repository.writable_session to write",
-                ErrorKind.REARRANGE_SESSION_ONLY,
-            )
-        self._require_not_ended()
-
-    def _require_not_ended(self) -> None:
-        ends = self._state.ends()
-        if now_us() >= ends:
-            raise SessionStateError(
-                f"this session ended at {to_datetime(ends).isoformat()} and writes nothing any more: garbage "
-                "collection may have removed its chunks. Write them in a new session, or configure a longer "
-                "session_lifetime",
-                ErrorKind.SESSION_EXPIRED,
-            )
-
-    def _require_changeable(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session only reads: open one with Repository.writable_session to change something",
-                ErrorKind.READ_ONLY_STORE,
-            )
-
     def status(self) -> Diff:
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
         log = transaction_log(workspace.own(), bytes(12))
         return present.diff(compose([log], workspace.start, workspace.nodes_table()))
-
-    def move(self, from_path: str, to_path: str) -> None:
-        """Move or rename a node and all below it: nothing is copied, and node ids stay.
-
-        Only in a session of ``Repository.rearrange_session``, which can do nothing else: else
-        ``SessionStateError`` (``non-rearrange-session``). Paths start with ``/``: else ``InvalidInputError``
-        (``invalid-path``). Raises ``NodeNotFoundError``; ``AlreadyExistsError`` (``move-wont-overwrite``);
-        ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
-        ``move-destination-parent-not-group``).
-
-        >>> import frazil, zarr
-        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
-        >>> with repo.transaction("main", message="a group") as store:
-        ...     _ = zarr.group(store).create_group("data").create_group("raw")
-        >>> session = repo.rearrange_session("main")
-        >>> session.move("/data/raw", "/data/v1")
-        >>> session.status().moved_nodes
-        [('/data/raw', '/data/v1')]
-        """
-        self._state.workspace.context.require_version_2()
-        self._require_not_reading()
-        if self.mode is not SessionMode.rearrange:
-            raise SessionStateError(
-                "this session does not move nodes: commit or abandon it, and open one with "
-                "Repository.rearrange_session",
-                ErrorKind.NON_REARRANGE_SESSION,
-            )
-        self._require_not_ended()
-        self._state.workspace.move_node(_from_root(from_path), _from_root(to_path))
-
-    def shift_array(self, array_path: str, chunk_offset: Iterable[int]) -> None:
-        """Move all chunks of an array by so many chunks along each dimension; no bytes are copied.
-
-        What leaves the grid is deleted: resize the array first to keep it. Where chunks came from and none
-        arrived, there is the fill value. In a rectilinear grid a chunk goes only where chunks have its
-        lengths. Raises ``NodeNotFoundError``; ``InvalidInputError`` (``invalid-path``, ``not-an-array``;
-        ``invalid-chunk-index`` for an offset of another rank; ``invalid-array-metadata`` where chunks do not
-        fit); as a write does in a session that cannot.
-
-        >>> import frazil, zarr
-        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-        >>> array[:] = range(6)
-        >>> session.shift_array("/t", [1])
-        >>> array[:].tolist()
-        [0, 0, 0, 1, 2, 3]
-        """
-        path = self._to_change(array_path)
-        workspace = self._state.workspace
-        with workspace.committing():
-            node = workspace.require_array(path)
-            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
-
-    def reindex_array(
-        self,
-        array_path: str,
-        forward: Callable[[list[int]], Iterable[int] | None],
-        backward: Callable[[list[int]], Iterable[int] | None] | None = None,
-    ) -> None:
-        """Put every chunk of an array where ``forward`` says; no bytes are copied.
-
-        ``forward`` gets the coordinates of each chunk that is there, and gives those where it goes, or None
-        to leave it. A place that gets no chunk keeps what it has, unless ``backward`` says where its chunk
-        would come from, and there is none: None, or coordinates without a chunk. Of several chunks for one
-        place the last counts.
-
-        Raises as ``shift_array`` does, ``InvalidInputError`` (``invalid-chunk-index``) for coordinates
-        outside of the grid, and ``IcechunkError`` when a function raises: nothing is changed then.
-
-        >>> import frazil, zarr
-        >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
-        >>> array = zarr.create_array(session.store, name="t", shape=(6,), chunks=(2,), dtype="i4")
-        >>> array[:] = range(6)
-        >>> session.reindex_array("/t", lambda at: [2 - at[0]])
-        >>> array[:].tolist()
-        [4, 5, 2, 3, 0, 1]
-        """
-        for function in (forward, backward):
-            if function is not None and not callable(function):
-                raise TypeError(f"expected a function, found {type(function).__name__}")
-        path = self._to_change(array_path)
-        workspace = self._state.workspace
-        node = workspace.require_array(path)
-        edits = reindexed(node, workspace.table(path), forward, backward)
-        workspace.set_refs(path, edits)
-
-    def _to_change(self, path: str) -> str:
-        self._require_not_reading()
-        self.require_writable()
-        return _from_root(path)
-
-    def _require_not_reading(self) -> None:
-        if self.read_only:
-            raise ReadOnlyError(
-                "this session only reads: open another one with Repository.writable_session, or "
-                "rearrange_session, to change something",
-                ErrorKind.READ_ONLY_SESSION,
-            )
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
@@ -628,7 +450,6 @@ class Session:
     rebase_async = awaitable(rebase)
     amend_async = awaitable(amend)
     flush_async = awaitable(flush)
-    move_async = awaitable(move)
     merge_async = awaitable(merge)
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
@@ -647,14 +468,6 @@ def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
 def reading(workspace: Workspace) -> Session:
     """A session that reads a workspace."""
     return Session(State(workspace, None, SessionMode.readonly, 0))
-
-
-def _from_root(path: str) -> str:
-    if not path.startswith("/"):
-        raise InvalidInputError(
-            f"expected a path from the root, like '/{path}', found {path!r}", ErrorKind.INVALID_PATH
-        )
-    return absolute(path)
 
 
 def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
