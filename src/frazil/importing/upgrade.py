@@ -381,7 +381,11 @@ def _require_clean(target: Storage, history: History, users: Mapping[bytes, User
     """Only files of an earlier attempt at this import may be there."""
     versions = history.versions.values()
     known = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    known |= {manifest_key(ids.manifest(id_, variant)) for id_ in users for variant in range(2)}
+    known |= {
+        manifest_key(ids.manifest(id_, variant))
+        for id_, arrays in users.items()
+        for variant in range(len({rank for _, rank in arrays}))
+    }
     found = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
     _refuse(target, filterfalse(known.__contains__, found))
 
