@@ -464,6 +464,15 @@ def test_on_an_object_store(name: str) -> None:
         check(old, name)
 
 
+def test_where_nothing_can_be_listed() -> None:
+    class Blind(MemoryStorage):
+        def list(self, prefix: str) -> Any:
+            raise frazil.StorageError("cannot list", frazil.ErrorKind.OBJECT_STORE)
+
+    with pytest.raises(frazil.StorageError, match="cannot list"):
+        frazil.upgrade(Blind(), MemoryStorage())
+
+
 def test_where_places_are() -> None:
     """Names of objects may have the characters that end the path of another URL."""
     assert "prefix: a#1?b%20\n" in repr(storage_at("s3://bucket/a#1?b%20/")) + "\n"

@@ -50,7 +50,7 @@ class ImportReport:
         ]
         if not self.was_there:
             lines += [
-                f"{self.chunk_references} references, {self.manifests} manifests, "
+                f"{self.chunk_references} references, {self.manifests} manifests",
                 f"{self.chunk_files} chunk files",
                 f"copied: {self.chunks_copied} chunk files, {self.bytes_copied} bytes",
             ]

@@ -36,6 +36,12 @@ _WORDS: Final = (
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    #: What JSON has, and no dates, sets or bytes, not even behind their tags.
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -126,7 +132,7 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
             raise yaml.YAMLError(f"{len(raw)} bytes, at most {MAX_BYTES} expected")
         text = raw.decode()
         document = yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise FormatError(
             f"{name}: {' '.join(str(error).split())}", ErrorKind.CONFIG_DESERIALIZATION
         ) from error

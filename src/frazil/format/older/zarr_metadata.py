@@ -28,7 +28,7 @@ FIELDS: Final = (
     "dimension_names",
 )
 
-#: How an old store spelt the keys of chunks. A new one finds them by their coordinates, and knows one spelling.
+#: How an old store spelt the keys of chunks. New ones find them by coordinates, and know one spelling.
 _SEPARATORS: Final = {"Slash": "/", "Default": "/", "Dot": "/"}
 _SIGNED: Final = ("Int8", "Int16", "Int32", "Int64")
 _TYPES: Final = frozenset(
