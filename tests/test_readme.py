@@ -13,5 +13,5 @@ def test_the_examples_run(tmp_path, monkeypatch, capsys):
     names = {}
     exec(compile("\n".join(parts), str(README), "exec"), names)
     assert capsys.readouterr().out.startswith("273.15 275.15\n")
-    rain = names["zarr"].open_group(names["repo"].readonly_session("main").store, mode="r")["rain"]
+    rain = names["zarr"].open_group(names["repo"].readonly_session("main").store, mode="r")["precipitation"]
     assert rain[::24, 0, 0].tolist() == [100, 101, *range(2, 10)]
