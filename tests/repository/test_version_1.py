@@ -18,6 +18,7 @@ import frazil
 from frazil.errors import ErrorKind
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text
 from frazil.format.keys import CONFIG, REPO, snapshot_key
+from frazil.format.metadata_items import _DUMPERS
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
@@ -352,6 +353,19 @@ def test_numbers_of_numpy_in_metadata(template: MemoryStorage) -> None:
     )  # type: ignore[dict-item]  # more than JSON's own types
     found = frazil.Repository.open(storage).lookup_snapshot(id_).metadata
     assert found == {"a": 4, "b": [0.5, True], "c": [0, 1]}
+
+
+def test_numbers_that_json_does_not_have(template: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer's MessagePack can hold them; the next version can't."""
+    storage = copy_of(template)
+    session = frazil.Repository.open(storage).writable_session("main")
+    zarr.group(session.store)
+    monkeypatch.setitem(_DUMPERS, 1, lambda value: bytes.fromhex("92cb7ff8000000000000ca7f800000"))
+    id_ = session.commit("x", metadata={"a": 1})
+    monkeypatch.undo()
+    repo = frazil.Repository.open(storage)
+    upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
+    assert upgraded.lookup_snapshot(id_).metadata == {"a": [None, None]}
 
 
 def test_small_letters_in_a_ref(template: MemoryStorage) -> None:

@@ -159,6 +159,8 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except FormatError as error:
+        if error.message.startswith(f"{name}: "):
+            raise  # a part of the file was read for itself
         raise FormatError(f"{name}: {error.message}", error.kind) from error
     except (ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
         raise FormatError(f"{name}: damaged ({type(error).__name__}: {error})") from error

@@ -29,7 +29,7 @@ from frazil.format.rows import (
 )
 
 _ITEM: Final = Layout({0: "u4", 1: "u4"}, slots=2)
-_LOADERS: Final = {1: msgpack.loads, 2: flexbuffer.loads}
+_LOADERS: Final = {1: msgpack.loads_json, 2: flexbuffer.loads}
 _DUMPERS: Final = {1: msgpack.dumps, 2: flexbuffer.dumps}
 
 

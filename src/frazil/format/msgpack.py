@@ -45,6 +45,26 @@ def loads(data: bytes) -> Any:
     return value
 
 
+def loads_json(data: bytes) -> Any:
+    """``loads``, with None for the numbers that JSON does not have, as the reference reads them.
+
+    >>> loads_json(bytes.fromhex("9201cb7ff8000000000000"))
+    [1, None]
+    """
+    return _as_json(loads(data))
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case list():
+            return list(map(_as_json, value))
+        case dict():
+            return {name: _as_json(item) for name, item in value.items()}
+    return value
+
+
 def dumps(value: Any) -> bytes:
     """The bytes of a JSON-like value, in the shortest form.
 
