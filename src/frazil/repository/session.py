@@ -143,7 +143,7 @@ class Session(Rearranging):
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self._require_changeable()
+        self._require_not_reading()
         state = self._state
         state.workspace.discard()
         state.merged.clear()

@@ -1,0 +1,123 @@
+"""What programs give to the one implementation the other accepts too, and answers in the same way.
+
+Each case is a small program; both run it, and what it returns has to be the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+
+pytestmark = pytest.mark.interop
+
+Program = Callable[[Any, Path], Any]
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(function: Program) -> Program:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def repository(package: Any) -> Any:
+    repo = package.Repository.create(package.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="i4")[:] = range(4)
+    return repo
+
+
+@program
+def a_path_object(package: Any, folder: Path) -> Any:
+    package.Repository.create(package.local_filesystem_storage(folder / "repo"))
+    return package.Repository.exists(package.local_filesystem_storage(str(folder / "repo")))
+
+
+@program
+def the_version(package: Any, folder: Path) -> Any:
+    version = package.spec_version()
+    return type(version).__name__, str(version), version == package.SpecVersion.current(), version == 2
+
+
+@program
+def numbers_of_numpy(package: Any, folder: Path) -> Any:
+    config = package.RepositoryConfig(
+        inline_chunk_threshold_bytes=np.int32(7), caching=package.CachingConfig(num_chunk_refs=np.uint64(9))
+    )
+    config.get_partial_values_concurrency = np.int64(3)
+    storage = package.in_memory_storage()
+    repo = package.Repository.create(storage, config)
+    read = package.Repository.fetch_config(storage)
+    spec = package.VirtualChunkSpec([np.int64(1)], "s3://a/b", np.int64(3), np.uint8(4))
+    settings = package.StorageRetriesSettings(max_tries=np.int16(2))
+    return (
+        type(config.get_partial_values_concurrency),
+        repo.config.inline_chunk_threshold_bytes,
+        read.caching.num_chunk_refs,
+        (list(spec.index), spec.offset, spec.length),
+        repr(settings).partition(".")[2],
+    )
+
+
+@program
+def members_as_numbers(package: Any, folder: Path) -> Any:
+    names = (
+        "ConflictType",
+        "VersionSelection",
+        "ChunkType",
+        "SpecVersion",
+        "SessionMode",
+        "RepoAvailability",
+    )
+    kinds = [getattr(package, name) for name in names]
+    each = [[getattr(kind, name) for name in dir(kind) if name[0] != "_"] for kind in kinds]
+    return [
+        sorted((str(member), int(member)) for member in members if isinstance(member, kind))
+        for kind, members in zip(kinds, each, strict=True)
+    ]
+
+
+@program
+def batches_of_chunks_both_ways(package: Any, folder: Path) -> Any:
+    store = repository(package).readonly_session("main").store
+
+    async def collect() -> Any:
+        return [batch[0].tolist() async for batch in store.array_chunk_iterator("a", 1)]
+
+    return [batch[0].tolist() for batch in store.array_chunk_iterator("a", 1)], asyncio.run(collect())
+
+
+@program
+def nothing_to_discard(package: Any, folder: Path) -> Any:
+    with pytest.raises(package.ReadOnlyError) as raised:
+        repository(package).readonly_session("main").discard_changes()
+    return str(raised.value.kind)
+
+
+@program
+def fields_of_records(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    records = [repo.garbage_collect(datetime.now(UTC), dry_run=True), repo.chunk_storage_stats()]
+    return [[line.partition(":")[0] for line in str(record).splitlines()[1:]] for record in records]
+
+
+@program
+def too_many_arguments(package: Any, folder: Path) -> Any:
+    session = repository(package).writable_session("main")
+    with pytest.raises(TypeError) as raised:
+        session.amend("message", {})
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_do_the_same(name: str, tmp_path: Path) -> None:
+    assert PROGRAMS[name](frazil, tmp_path / "frazil") == PROGRAMS[name](icechunk, tmp_path / "icechunk")
