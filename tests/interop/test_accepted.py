@@ -6,17 +6,22 @@ Each case is a small program; both run it, and what it returns has to be the sam
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import dask.array
 import icechunk
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 import frazil
+import frazil.dask
+import frazil.xarray
 
 pytestmark = pytest.mark.interop
 
@@ -116,6 +121,25 @@ def too_many_arguments(package: Any, folder: Path) -> Any:
     with pytest.raises(TypeError) as raised:
         session.amend("message", {})
     return str(raised.value)
+
+
+@program
+def no_dask_arrays(package: Any, folder: Path) -> Any:
+    session = repository(package).writable_session("main")
+    array = zarr.open_array(session.fork().store, path="a")
+    store_dask = importlib.import_module(f"{package.__name__}.dask").store_dask
+    with pytest.raises(ValueError, match="sources"):
+        store_dask(sources=[1], targets=[array])
+    return array[:].tolist()
+
+
+def test_a_store_is_no_session() -> None:
+    store = repository(frazil).writable_session("main").store
+    with pytest.raises(TypeError, match="expected a Session, found IcechunkStore"):
+        frazil.xarray.to_icechunk(xarray.Dataset(), store)  # type: ignore[arg-type]
+    target = np.zeros(4)
+    with pytest.raises(frazil.InvalidInputError, match="expected targets in one session"):
+        frazil.dask.store_dask(sources=[dask.array.zeros(4)], targets=[target])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
