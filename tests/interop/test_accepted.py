@@ -124,6 +124,56 @@ def too_many_arguments(package: Any, folder: Path) -> Any:
 
 
 @program
+def a_configuration_is_a_copy(package: Any, folder: Path) -> Any:
+    config = package.RepositoryConfig(caching=package.CachingConfig(num_chunk_refs=5))
+    storage = package.in_memory_storage()
+    repo = package.Repository.create(storage, config)
+    config.inline_chunk_threshold_bytes = 1
+    config.caching.num_chunk_refs = 6
+    for handle in (repo, repo.writable_session("main"), repo.reopen()):
+        handle.config.inline_chunk_threshold_bytes = 2
+        handle.config.caching.num_chunk_refs = 7
+    repo.save_config()
+    saved = package.Repository.fetch_config(storage)
+    seen = (repo.config, repo.writable_session("main").config, saved)
+    return [(each.inline_chunk_threshold_bytes, each.caching.num_chunk_refs) for each in seen]
+
+
+@program
+def arrays_in_metadata(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    metadata = {
+        "steps": np.arange(3),
+        "grid": np.eye(2),
+        "one": np.float32(0.5),
+        "text": np.array(["a", "b"]),
+    }
+    repo.set_metadata(metadata)
+    old = package.Repository.create(package.in_memory_storage(), spec_version=1)
+    ids = [each.writable_session("main").commit("x", metadata, allow_empty=True) for each in (repo, old)]
+    found = [each.lookup_snapshot(id_).metadata for each, id_ in zip((repo, old), ids, strict=True)]
+    return repo.get_metadata(), found
+
+
+@program
+def text_that_is_none(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    tip = repo.lookup_branch("main")
+    calls = [
+        lambda: repo.writable_session("main").commit("\ud800", allow_empty=True),
+        lambda: repo.rewrite_manifests("\ud800", branch="main"),
+        lambda: repo.create_branch("\ud800", tip),
+        lambda: repo.create_tag("\ud800", tip),
+        lambda: zarr.open_group(repo.writable_session("main").store, path="\ud800", mode="w"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r".") as raised:
+            call()
+        assert not isinstance(raised.value, frazil.InternalError)
+    return repo.lookup_branch("main") == tip
+
+
+@program
 def no_dask_arrays(package: Any, folder: Path) -> Any:
     session = repository(package).writable_session("main")
     array = zarr.open_array(session.fork().store, path="a")

@@ -253,7 +253,7 @@ class IcechunkStore(Store):
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise TypeError("key_ranges: expected pairs of a key and a range of bytes, or None")
         # Reads of one turn of the loop are fetched together: only whoever asked for a limit gets one.
-        limit = self._session.config.get_partial_values_concurrency
+        limit = self._session.workspace.context.config.get_partial_values_concurrency
         turns = asyncio.Semaphore(limit or len(pairs) or 1)
 
         async def one(key: str, request: ByteRequest | None) -> Buffer | None:
