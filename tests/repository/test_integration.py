@@ -212,6 +212,18 @@ def test_moves_are_merged(repo):
     assert content(repo) == content(repo, "dev")
 
 
+def test_an_array_that_moved_with_its_group_comes_back_with_its_chunks(repo):
+    edit(repo, "main", put("g/c", 3, 7))
+    repo.merge("main", into="dev")
+    edit(repo, "main", drop("g/c"))
+    session = repo.rearrange_session("dev")
+    session.move("/g", "/h")
+    session.commit("move")
+    edit(repo, "dev", put("h/c", 1, 2))
+    repo.merge("dev", solver=Always(OURS))
+    assert numbers(repo, "h/c") == [0, 2, 0, 7]
+
+
 def test_shapes(repo):
     edit(repo, "main", put("a", 3, 1))
     edit(repo, "dev", resize("a", 2))

@@ -103,6 +103,32 @@ def test_what_was_passed_before_it_failed_stays_passed(repo):
     assert values(repo.readonly_session("main")) == expected(c0=1, c1=1, c5=100, c6=100)
 
 
+@pytest.mark.parametrize("fork", [False, True])
+def test_the_fill_value_where_no_chunk_was_meets_what_others_wrote_there(repo, fork):
+    """zarr writes no chunk for it, it deletes what is not there."""
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="e", shape=(4,), chunks=(2,), dtype="i4", fill_value=0)
+    session = repo.writable_session("main")
+    if fork:
+        forks = session.fork(), session.fork()
+        for each, value in zip(forks, (0, 5), strict=True):
+            write(each, 0, value, "e")
+        with pytest.raises(SessionStateError) as failed:
+            session.merge(*forks)
+        assert failed.value.kind == ErrorKind.MERGE_FAILED
+        session.merge(forks[0])
+    else:
+        write(session, 0, 0, "e")
+    assert session.status().updated_chunks == {"/e": [[0]]}
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="e")[:] = 5
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.conflicts == [Conflict(CHUNK, "/e", [[0]])]
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    assert values(repo.readonly_session("main"), "e") == [0, 0, 5, 5]
+
+
 def test_what_was_decided_before_it_failed_stays_decided(repo):
     session = repo.writable_session("main")
     write(session, 0, 1)
@@ -472,6 +498,27 @@ def test_a_document_of_both(repo):
     session.commit("ours", rebase_with=Answers(g=document))
     group = zarr.open_group(repo.readonly_session("main").store, path="g", mode="r")
     assert dict(group.attrs) == {"ours": 1, "theirs": 1}
+
+
+def test_an_array_without_chunks_comes_back(repo):
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="e", shape=(4, 4), chunks=(2, 2), dtype="i4")
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="e").attrs["who"] = "ours"
+    with repo.transaction("main", message="gone") as store:
+        del zarr.open_group(store)["e"]
+    session.commit("ours", rebase_with=Answers(e=VersionSelection.UseOurs))
+    assert zarr.open_array(repo.readonly_session("main").store, path="e").attrs["who"] == "ours"
+
+
+def test_a_move_of_what_theirs_deleted_cannot_stand(repo):
+    session = repo.rearrange_session("main")
+    session.move("/t", "/g/t")
+    with repo.transaction("main", message="gone") as store:
+        del zarr.open_group(store)["t"]
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(Answers(**{"g/t": VersionSelection.UseOurs}))
+    assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, "/g/t")]
 
 
 def test_an_array_that_theirs_deleted_comes_back(repo):

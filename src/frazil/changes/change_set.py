@@ -94,7 +94,8 @@ class ChangeSet:
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
         committed, or all of them with another number of dimensions. The document that is there already
-        changes nothing. ``below`` is that of ``delete_chunk``.
+        changes nothing. ``below`` are the changes that are already in the nodes of ``base``, and not yet in its
+        manifests.
         """
         known = self.node(base, path)
         if known is not None and known.user_data == document:
@@ -160,12 +161,11 @@ class ChangeSet:
         check_coords(node, coords)
         self.edits_of(node).set(coords, ref)
 
-    def delete_chunk(
-        self, base: NodeTable, path: str, coords: Coords, below: Sequence[ChangeSet] = ()
-    ) -> None:
-        """Delete one reference; nothing happens where there can be none.
+    def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
+        """Delete one reference; nothing happens outside of the grid.
 
-        ``below`` are the changes that are already in the nodes of ``base``, and not yet in its manifests.
+        It is a change even where there is none: whoever writes the fill value means that it stands there, and
+        meets those who wrote something else meanwhile.
         """
         node = self.node(base, path)
         if node is None or node.array is None or not in_grid(node, coords):
@@ -173,7 +173,7 @@ class ChangeSet:
         if node.id in self.created:
             if node.id in self.chunks:
                 self.chunks[node.id].unset(coords)
-        elif any(node.id in changes.chunks for changes in (self, *below)) or covered(node, coords):
+        else:
             self.edits_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
@@ -222,12 +222,6 @@ def in_grid(node: Node, coords: Coords) -> bool:
     return len(coords) == len(counts) and all(
         0 <= coord < count for coord, count in zip(coords, counts, strict=True)
     )
-
-
-def covered(node: Node, coords: Coords) -> bool:
-    """Whether one of the array's manifests may hold a reference at these coordinates."""
-    assert node.array is not None
-    return any(manifest_covers(ref.extents, coords) for ref in node.array.manifests)
 
 
 def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:

@@ -52,11 +52,11 @@ def ours_can_stand(at: Meeting, clash: Clash) -> bool:
         assert new.array is not None
         same_rank = len(old.array.shape) == len(new.array.shape)
         return same_rank and same_encoding(old.user_data, new.user_data)
+    if clash.type is ConflictType.MoveOperationCannotBeRebased:
+        return clash.ours is Did.DELETED
     if clash.theirs is Did.DELETED:
         above = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
         return at.ground.find(clash.path) < 0 and _revivable(at, above) is not None
-    if clash.type is ConflictType.MoveOperationCannotBeRebased:
-        return clash.ours is Did.DELETED
     return clash.type is not ConflictType.NewNodeInInvalidGroup
 
 
@@ -190,8 +190,11 @@ def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> No
         assert node is not None
         if node.array is not None:
             edits = at.changes.chunks.get(node.id)
-            tables = [base_table(clash.path)] if node.array.manifests else []
-            table = ChunkTable.merge([*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(0)])
+            before, _ = at.ours.moved.get(node.id, (clash.path, None))
+            tables = [base_table(before)] if node.array.manifests else []
+            table = ChunkTable.merge(
+                [*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(len(node.array.shape))]
+            )
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
             table = table.take(inside).stored()
             if len(table):

@@ -295,7 +295,7 @@ class Workspace:
     def delete_ref(self, path: str, coords: Coords) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.delete_chunk(self.here, path, coords, (self.sealed, self.inherited))
+            self.changes.delete_chunk(self.here, path, coords)
             self._forget_without_edits(path)
 
     def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
