@@ -94,7 +94,7 @@ class ChangeSet:
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
         committed, or all of them with another number of dimensions. The document that is there already
-        changes nothing. ``below`` are the changes that are already in the nodes of ``base``, and not yet in its
+        changes nothing. ``below`` are the changes that are in the nodes of ``base``, and not yet in its
         manifests.
         """
         known = self.node(base, path)
