@@ -511,6 +511,40 @@ def test_an_array_without_chunks_comes_back(repo):
     assert zarr.open_array(repo.readonly_session("main").store, path="e").attrs["who"] == "ours"
 
 
+def _new_group(path):
+    return lambda root: root.create_group(path)
+
+
+@pytest.mark.parametrize(
+    ("moves", "theirs", "conflict", "left"),
+    [
+        ([("/t", "/g/t")], lambda root: root.__delitem__("g"), "/g", {"t", "big", "sub", "sub/a"}),
+        ([("/sub", "/g/s")], lambda root: root.__delitem__("g"), "/g", {"t", "big", "sub", "sub/a"}),
+        ([("/sub", "/m")], _new_group("m"), "/m", {"t", "big", "g", "sub", "sub/a", "m"}),
+        ([("/sub", "/m"), ("/t", "/sub")], _new_group("m"), "/m", None),
+        ([("/sub", "/m"), ("/t", "/m/x")], _new_group("sub/x"), "/m/x", {"big", "g", "m", "m/a", "m/x", "t"}),
+    ],
+)
+def test_a_move_that_gives_way_is_undone_with_all_below(repo, moves, theirs, conflict, left):
+    with repo.transaction("main", message="more") as store:
+        group = zarr.open_group(store).create_group("sub")
+        group.create_array("a", shape=(2,), chunks=(2,), dtype="i4")[:] = 5
+    session = repo.rearrange_session("main")
+    for source, target in moves:
+        session.move(source, target)
+    with repo.transaction("main", message="theirs") as store:
+        theirs(zarr.open_group(store))
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, conflict)]
+    session.commit("ours", rebase_with=Answers(**{conflict.strip("/"): VersionSelection.UseTheirs}))
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    found = dict(root.members(max_depth=None))
+    above = {path.rpartition("/")[0] for path in found} - {""}
+    assert above <= {path for path, node in found.items() if isinstance(node, zarr.Group)}
+    assert left is None or set(found) == left
+
+
 def test_a_move_of_what_theirs_deleted_cannot_stand(repo):
     session = repo.rearrange_session("main")
     session.move("/t", "/g/t")

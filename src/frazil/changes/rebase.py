@@ -17,7 +17,7 @@ from frazil.changes.between import Tables
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.conflicts import Clash, ConflictType
-from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.edits import ancestors, in_both, parent_of, parents, rows_of
 from frazil.changes.meeting import Did, Meeting
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -130,6 +130,14 @@ def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base_table: Ta
             _revive(at, out, clash, base_table)
     _take_chunks(at, out, undone, decided)
     return out
+
+
+def is_whole(at: Meeting, changes: ChangeSet) -> bool:
+    """Whether every node has a place of its own, in a group. Choices may be fine each, and not together."""
+    nodes = changes.edited(at.ground)
+    paths = nodes.paths_list()
+    groups = set(compress(paths, (~nodes.is_array).tolist()))
+    return len(set(paths)) == len(paths) and parents(paths) - {"/"} <= groups
 
 
 def _meet(at: Meeting) -> bool:
