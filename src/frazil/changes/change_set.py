@@ -9,6 +9,7 @@ change set itself stays small, can be pickled, and merged with those of forks.
     updated   ids of the base's nodes with other metadata
     deleted   ids of the base's nodes that are gone -> whether each was an array
     chunks    node id -> edits of its references
+    borrowed  whether these refer to chunk files of other versions too, which may be older than the session
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class ChangeSet:
     deleted: dict[bytes, bool] = field(default_factory=dict)
     chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
     moves: Moves = field(default_factory=dict)
+    borrowed: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.moves) or not self.only_moves
@@ -54,6 +56,7 @@ class ChangeSet:
             dict(self.deleted),
             chunks,
             dict(self.moves),
+            self.borrowed,
         )
 
     def chunk_files(self) -> U8:

@@ -41,6 +41,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.in_use import newest_update
 from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
@@ -217,7 +218,9 @@ class Integration:
             raise RebaseFailedError(id_to_text(end), conflicts)
         work.continue_on(tip, brought)
         expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
-        return Session(State(work, branch, SessionMode.writable, expires_at, dict(self._default_metadata)))
+        metadata = dict(self._default_metadata)
+        seen = newest_update(info)
+        return Session(State(work, branch, SessionMode.writable, expires_at, metadata, seen=seen))
 
     merge_async = awaitable(merge)
     cherry_pick_async = awaitable(cherry_pick)

@@ -65,7 +65,7 @@ class Rearranging(Permissions):
         workspace = self._state.workspace
         with workspace.committing():
             node = workspace.require_array(path)
-            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset), borrowed=True)
 
     def reindex_array(
         self,
@@ -99,7 +99,7 @@ class Rearranging(Permissions):
         with workspace.committing():
             node = workspace.require_array(path)
             edits = reindexed(node, workspace.table(path), forward, backward)
-            workspace.set_refs(path, edits)
+            workspace.set_refs(path, edits, borrowed=True)
 
     def _to_change(self, path: str) -> str:
         self._require_not_reading()
