@@ -60,13 +60,15 @@ def test_the_reference_does_not_see_our_hidden_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", _CONSTRUCTORS)
 def test_arguments_are_those_of_the_reference(name: str) -> None:
     ours = inspect.signature(getattr(constructors, name)).parameters.values()
-    theirs = inspect.signature(getattr(icechunk, name)).parameters.values()
+    theirs = inspect.signature(getattr(icechunk.storage, name)).parameters.values()
     assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs]
 
 
 def test_all_constructors_are_here() -> None:
     theirs = {
-        name for name in dir(icechunk) if name.endswith("_storage") and callable(getattr(icechunk, name))
+        name
+        for name in dir(icechunk.storage)
+        if name.endswith("_storage") and callable(getattr(icechunk.storage, name))
     }
     assert theirs == set(_CONSTRUCTORS)
 

@@ -143,8 +143,8 @@ def test_two_forks_with_one_chunk_do_not_merge(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     base = session.fork()
     shared = cloudpickle.dumps((base, tasks.values))
-    block = pickle.dumps(Block("committed", (8, 0), (12, 5)))
-    forks = [returned(base, result) for result in Inline().run(write_block, [block, block], shared)]
+    parts = [pickle.dumps(Block("committed", (8, 0), (12, size))) for size in (5, 4)]  # of one chunk
+    forks = [returned(base, result) for result in Inline().run(write_block, parts, shared)]
     with pytest.raises(SessionStateError) as caught:
         session.merge(*forks)
     assert caught.value.kind == "merge-failed"

@@ -228,11 +228,21 @@ def test_files_outside_are_not_read(tmp_path: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc", "no/where", "", "file:///etc/"])
-def test_the_path_of_a_store_leads_nowhere_else(tmp_path: Path, path: str) -> None:
-    """What was trusted is the prefix; the path comes with the repository."""
+def test_a_file_is_where_its_url_says(tmp_path: Path, path: str) -> None:
     (tmp_path / "a.nc").write_bytes(_DATA)
     foreign = open_foreign(local_filesystem_store(path), None, f"file://{tmp_path}/")
     assert foreign.get(f"file://{tmp_path}/a.nc", 3, 6) == _DATA[3:6]
+
+
+def test_else_it_is_below_the_path_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.nc").write_bytes(_DATA)
+    foreign = open_foreign(local_filesystem_store(str(tmp_path)), None, "file:///far/away/")
+    assert foreign.get("file:///far/away/sub/a.nc", 3, 6) == _DATA[3:6]
+    nowhere = open_foreign(local_filesystem_store(""), None, "file:///far/away/")
+    with pytest.raises(StorageError) as caught:
+        nowhere.get("file:///far/away/sub/a.nc", 3, 6)
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
 
 
 def test_a_large_range_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

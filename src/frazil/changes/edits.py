@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 from operator import ne
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,7 @@ from frazil.format.columns import I64, U8, U32
 from frazil.format.coordinates import box, keys
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
 from frazil.format.snapshot import NodeTable
-from frazil.format.transaction_log import TransactionLog
-
-_ID_LISTS: Final = (
-    "new_groups",
-    "new_arrays",
-    "deleted_groups",
-    "deleted_arrays",
-    "updated_groups",
-    "updated_arrays",
-)
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +108,7 @@ def edits_between(logs: Sequence[TransactionLog], before: NodeTable, after: Node
 
 
 def _touched(logs: Sequence[TransactionLog]) -> U8:
-    lists = [getattr(log, name) for log in logs for name in _ID_LISTS]
+    lists = [getattr(log, name) for log in logs for name in ID_LISTS]
     written = list(chain.from_iterable(log.updated_chunks for log in logs))
     return np.concatenate([id_matrix(written, NODE_ID_BYTES), *lists])
 

@@ -42,12 +42,14 @@ RELATIVE: Final = "vcc://"
 class Container:
     """Where virtual chunks may be: all URLs that start with ``url_prefix``, held by ``store``.
 
-    ``name``, if given, can be used in relative locations, ``vcc://<name>/<path>``.
+    ``name``, if given, can be used in relative locations, ``vcc://<name>/<path>``. ``is_given`` says that
+    it is the user's own, and not one that the repository brings along.
     """
 
     name: str | None
     url_prefix: str
     store: AnyObjectStoreConfig
+    is_given: bool = False
 
     @property
     def is_local(self) -> bool:

@@ -22,7 +22,7 @@ from frazil.format.manifest import ChunkKind, decode_manifest, stored_locations
 from frazil.format.nodes import ArrayData
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, decode_repo_info
 from frazil.format.snapshot import Node, Snapshot, decode_snapshot
-from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.format.transaction_log import ID_LISTS, TransactionLog, decode_transaction_log
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import to_datetime
 from frazil.repository.context import Context
@@ -325,17 +325,7 @@ def _kinds(kinds: Any) -> Any:
 
 def _transaction_log(log: TransactionLog) -> Json:
     return {
-        **{
-            name: sorted(set(ids_to_text(getattr(log, name))))
-            for name in (
-                "new_groups",
-                "new_arrays",
-                "deleted_groups",
-                "deleted_arrays",
-                "updated_groups",
-                "updated_arrays",
-            )
-        },
+        **{name: sorted(set(ids_to_text(getattr(log, name)))) for name in ID_LISTS},
         "updated_chunks": [
             {"node_id": id_to_text(node), "chunks": log.updated_chunks[node].tolist()}
             for node in sorted(log.updated_chunks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from frazil.chunks.kept import KeptBytes
@@ -18,9 +18,11 @@ from frazil.repository.config import RepositoryConfig, opened_with
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.values import SpecVersion
+from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.base import ObjectInfo, Storage, Version
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import open_foreign
+from frazil.storage.object_store_config import ObjectStoreConfig
 from frazil.storage.probe import PROBES
 
 #: Prefixes of URLs, and what opens them.
@@ -37,14 +39,21 @@ def context_of(
     spec_version: int = 2,
     config_version: Version | None = None,
     attribution: Attribution | None = None,
+    known: Collection[Container] = (),
 ) -> Context:
+    """``user`` is the configuration that the user gave, ``saved`` that of the repository; ``known`` are the
+    containers of a handle that is opened anew.
+    """
     if user is not None:
         user.validate()  # what is saved may be of a version that had other rules
     config = opened_with(user, saved, storage.default_settings())
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
+    given = {container.url_prefix for container in known if container.is_given}
+    if user is not None and user.virtual_chunk_containers is not None:
+        given = set(settings.virtual_chunk_containers)
     containers = [
-        Container(container.name, container.url_prefix, container.store)
+        _container(container, container.url_prefix in given)
         for container in settings.virtual_chunk_containers.values()
     ]
     authorized = {} if credentials is None else credentials
@@ -63,6 +72,16 @@ def context_of(
         catalog = CatalogV1(storage, assets, config_version)
     kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
     return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
+
+
+def _container(container: VirtualChunkContainer, is_given: bool) -> Container:
+    """A path of local files counts if the user gave it: one that a repository brings along could lead
+    anywhere, and what the user has authorised is the prefix.
+    """
+    store = container.store
+    if isinstance(store, ObjectStoreConfig.LocalFileSystem) and not is_given:
+        store = ObjectStoreConfig.LocalFileSystem("")
+    return Container(container.name, container.url_prefix, store, is_given)
 
 
 def attributed(storage: Storage, attribution: Attribution | None) -> Storage:

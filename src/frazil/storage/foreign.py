@@ -101,12 +101,12 @@ def open_foreign(
 ) -> ForeignObjects:
     """A reader for the objects whose URLs begin with ``url_prefix``.
 
-    Of a local file system the URL alone says where a file is, whatever path ``config`` has: the prefix is
-    what the user has trusted, and a path that a repository brings along must not lead elsewhere.
+    Of a local file system the URL says where a file is. What is not there is looked for below the path that
+    ``config`` has: where the files of ``url_prefix`` are on this machine, if it has one.
     """
     match config:
-        case ObjectStoreConfig.LocalFileSystem():
-            return ForeignFiles(url_prefix)
+        case ObjectStoreConfig.LocalFileSystem(path):
+            return ForeignFiles(url_prefix, path)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
                 "virtual chunks cannot be in memory: expected a store that other programs can write",
@@ -121,9 +121,10 @@ def open_foreign(
 
 @dataclass(slots=True)
 class ForeignFiles(ForeignObjects):
-    """Files of this machine: those below the path of ``url_prefix``."""
+    """Files of this machine: those below the path of ``url_prefix``, or else below ``path``."""
 
     url_prefix: str
+    path: str
 
     def get(
         self,
@@ -164,6 +165,8 @@ class ForeignFiles(ForeignObjects):
         found = _url_path(url)
         if not found.startswith(base):
             raise _not_of_this_place(url, self.url_prefix)
+        if self.path and not os.path.exists(found):
+            return os.path.join(self.path.removeprefix("file://"), found[len(base) :])
         return found
 
 
