@@ -143,7 +143,7 @@ class ChangeSet:
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
         # What the base has at these paths is gone, unless an earlier change already replaced it.
         ids, arrays = base.identities(rows)
-        self.deleted = dict(zip(ids, arrays, strict=True)) | self.deleted
+        self.deleted.update(zip(ids, arrays, strict=True))
         for node_ in gone.values():
             self.created.discard(node_.id)
         removed = {node_.id for node_ in gone.values()}.union(ids)
