@@ -21,6 +21,7 @@ from frazil.conflicts import (
     VersionSelection,
 )
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
+from frazil.format.ids import id_to_text
 from frazil.format.keys import transaction_key
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import FaultyStorage
@@ -573,3 +574,16 @@ def test_answers_that_are_none(repo, answer):
     with pytest.raises(frazil.InvalidInputError):
         session.rebase(Answers(t=answer))
     assert values(session) == expected(c0=1, c1=1)
+
+
+def test_other_metadata_over_manifests_that_were_written_anew(repo):
+    """Nobody's log tells of it, and yet the session's node has to have the new ones."""
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t").attrs["who"] = "ours"
+    rewritten = repo.rewrite_manifests("anew", branch="main")
+    session.commit("ours", rebase_with=ConflictDetector())
+    before, after = (repo.readonly_session(snapshot_id=id_) for id_ in (rewritten, session.snapshot_id))
+    one, other = (each.workspace.node("/t").array.manifests for each in (before, after))
+    assert [ref.id for ref in one] == [ref.id for ref in other]
+    listed = repo.inspect_snapshot(session.snapshot_id)["manifests"]
+    assert {id_to_text(ref.id) for ref in other} <= {each["id"] for each in listed}

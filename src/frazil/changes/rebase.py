@@ -143,6 +143,8 @@ def is_whole(at: Meeting, changes: ChangeSet) -> bool:
 def _meet(at: Meeting) -> bool:
     """Whether theirs did anything to a node of ours, or put it somewhere else."""
     theirs, ours = at.theirs, at.ours
+    if not ours.arrays.isdisjoint(ours.updated):
+        return True  # no log tells of manifests that were written anew
     touched = theirs.updated.keys() | theirs.chunks.keys() | theirs.deleted.keys() | theirs.moved.keys()
     mine = ours.updated.keys() | ours.deleted.keys() | (at.changes.chunks.keys() & theirs.moved.keys())
     return bool(at.places) or at.moves != at.changes.moves or not touched.isdisjoint(mine)
