@@ -38,7 +38,7 @@ from frazil.format.ids import id_from_text, id_list, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.clock import now_us
+from frazil.repository.clock import new_node_id, now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.in_use import newest_update
@@ -209,7 +209,9 @@ class Integration:
         before, after, there = (Workspace(context, id_) for id_ in (base, end, tip))
         changes, mine = _changes(context, info, before, after)
         theirs = _difference(context, info, before, there, mine)
-        changes, theirs, nodes = without_twins(changes, theirs, before.snapshot.nodes, _version(there))
+        changes, theirs, nodes = without_twins(
+            changes, theirs, before.snapshot.nodes, _version(there), new_node_id
+        )
         work = Workspace(context, base, None, None, changes)
         at = meet(changes, nodes, theirs, there.snapshot.nodes, by_chunk=True)
         conflicts, decided = solve(at, work, there, solver, reading)
