@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from copy import deepcopy
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,8 @@ class Session(Rearranging):
 
     @property
     def config(self) -> RepositoryConfig:
-        return self._state.workspace.context.config
+        """A copy of the configuration that this session works with."""
+        return deepcopy(self._state.workspace.context.config)
 
     @property
     def has_uncommitted_changes(self) -> bool:
@@ -143,7 +145,7 @@ class Session(Rearranging):
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self._require_changeable()
+        self._require_not_reading()
         state = self._state
         with state.workspace.committing():
             state.workspace.discard()

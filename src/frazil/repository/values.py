@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
@@ -166,7 +166,7 @@ class GCSummary(Record):
     shown_as: ClassVar[str] = "ops.GCSummary"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return ((name, literal(getattr(self, name))) for name in self.__dataclass_fields__)
+        return ((each.name, literal(getattr(self, each.name))) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,7 +195,7 @@ class ChunkStorageStats(Record):
         )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return ((name, str(getattr(self, name))) for name in self.__dataclass_fields__)
+        return ((each.name, str(getattr(self, each.name))) for each in fields(self))
 
 
 #: Chunks of one array that are printed before the rest is only counted.
