@@ -75,6 +75,22 @@ SHOWS["upgrading"] = [
     "same snapshot: True",
     "at the tag: [7 7 7]",
 ]
+SHOWS["merging"] = [
+    "picked:   [1, 2, 0, 0, 0, 0]",
+    "merged:   [1, 2, 3, 0, 0, 0]",
+    "parents:  True",
+    "reverted: [1, 2, 0, 4, 0, 0]",
+    "conflict: ChunkDoubleUpdate /a [[4]]",
+    "decided:  [1, 2, 0, 4, 5, 6]",
+]
+SHOWS["importing"] = [
+    "unsupported-spec-version",
+    "found: M8, as written by icechunk 0.1.0 to 0.1.3",
+    "copied: 3 of 3 left out: []",
+    "again:  True",
+    "history: ['second', 'first', 'Repository initialized'] branches: ['dev', 'main'] tags: ['v 1!']",
+    "values:  (2, 6) [0, 1, 2, 300, 400, 500]",
+]
 NEEDS = {"virtual_datasets": "virtualizarr"}
 
 

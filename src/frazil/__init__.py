@@ -124,9 +124,9 @@ from frazil.types import CommitMethod
 from frazil.virtual import VirtualChunkContainer, VirtualChunkSpec
 
 
-def spec_version() -> int:
+def spec_version() -> SpecVersion:
     """The newest version of the format that this library writes."""
-    return SpecVersion.current().value
+    return SpecVersion.current()
 
 
 __all__ = [

@@ -83,7 +83,12 @@ def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
                 name: None if parameter.kind in _VARIOUS else _expected(parameter.annotation, module)
                 for name, parameter in parameters
             }
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            inspect.unwrap(function)(*args, **kwargs)  # Python says it better: which function, which argument
+            raise
+        for name, value in given.arguments.items():
             wanted = expected[name]
             if wanted is not None and not _is_one(value, wanted):
                 raise TypeError(

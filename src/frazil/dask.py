@@ -76,6 +76,9 @@ def store_dask(
     for name in _UNSUPPORTED:
         if name in store_kwargs:
             raise TypeError(f"expected arguments of dask.compute, found {name}, which is not supported")
+    if not all(isinstance(source, Array) for source in sources):
+        found = ", ".join(type(source).__name__ for source in sources)
+        raise InvalidInputError(f"sources: expected dask arrays, found {found}", ErrorKind.NOT_ALLOWED)
     session = _session(targets)
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
@@ -151,7 +154,7 @@ def _tree(
 
 
 def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
-    stores = [target.store for target in targets]
+    stores = [getattr(target, "store", target) for target in targets]
     if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
         raise InvalidInputError(
             f"expected targets in one session, found {list(map(repr, stores))}", ErrorKind.NOT_ALLOWED

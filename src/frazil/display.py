@@ -26,6 +26,7 @@ by every room.
 from __future__ import annotations
 
 import json
+import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -205,9 +206,9 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
     def check(name: str, value: Any) -> None:
         if value is None:
             return
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise TypeError(f"{name}: expected an integer or None, found {type(value).__name__}")
-        if not low <= value < 1 << bits:
+        if not low <= int(value) < 1 << bits:
             raise InvalidInputError(
                 f"{name}: expected {low} to {(1 << bits) - 1}, found {value}", ErrorKind.STORAGE_CONFIG
             )
@@ -262,6 +263,8 @@ class Settings(Record):
         check = self._checks.get(name)
         if check is not None:
             check(name, value)
+        if not isinstance(value, int) and isinstance(value, numbers.Integral):
+            value = int(value)  # one of numpy's
         object.__setattr__(self, name, value)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:

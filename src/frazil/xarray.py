@@ -63,6 +63,8 @@ def to_icechunk(
     >>> xarray.open_zarr(session.store, consolidated=False)["t"].values.tolist()
     [0, 1, 2, 3, 0, 1]
     """
+    if not isinstance(session, Session):
+        raise TypeError(f"session: expected a Session, found {type(session).__name__}")
     session.require_writable()
     dataset = _dataset(obj)
     target = ZarrStore.open_group(

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -462,6 +463,12 @@ def test_on_an_object_store(name: str) -> None:
         check(reference, name, authorize_virtual_chunk_access=access)
         frazil.upgrade(old)
         check(old, name)
+
+
+def test_the_old_repository_of_the_how_to() -> None:
+    path = Path(__file__).parents[2] / "examples" / "how_to" / "old_repository.zip"
+    with zipfile.ZipFile(path) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == repository("M8")
 
 
 def test_where_nothing_can_be_listed() -> None:

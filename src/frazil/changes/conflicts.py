@@ -59,6 +59,9 @@ class ConflictType(Enum):
     DeleteOfUpdatedGroup = 10
     MoveOperationCannotBeRebased = 11
 
+    def __int__(self) -> int:
+        return self.value
+
     def __repr__(self) -> str:
         return self.name
 

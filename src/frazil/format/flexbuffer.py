@@ -107,8 +107,8 @@ class _Writer:
             return _float(value)
         if isinstance(value, str):
             return self.string(value)
-        if isinstance(value, np.bool_ | np.integer | np.floating):
-            return self.value(value.item(), depth)
+        if isinstance(value, np.ndarray | np.bool_ | np.integer | np.floating):
+            return self.value(value.tolist(), depth)
         if depth >= MAX_DEPTH:
             raise _unwritable(f"at most {MAX_DEPTH} levels of nesting")
         if isinstance(value, Mapping):
@@ -222,7 +222,7 @@ def _unwritable(expected: str) -> InvalidInputError:
 
 def dumps(value: Any) -> bytes:
     """Encode a JSON-like value: None, bool, int of 64 bits, finite float, str, sequence, str mapping; numbers
-    of numpy as Python's.
+    and arrays of numpy as Python's.
 
     Raises ``InvalidInputError`` of kind ``bad-metadata`` for anything else.
 

@@ -81,6 +81,8 @@ def dumps(value: Any) -> bytes:
 def _write(out: bytearray, value: Any, depth: int) -> None:
     if depth > _MAX_DEPTH:
         raise _unwritable(f"at most {_MAX_DEPTH} levels of nesting")
+    if isinstance(value, np.ndarray | np.bool_ | np.integer | np.floating):
+        value = value.tolist()
     if value is None or isinstance(value, bool):
         out.append({None: 0xC0, False: 0xC2, True: 0xC3}[value])
     elif isinstance(value, int):

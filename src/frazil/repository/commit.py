@@ -17,7 +17,7 @@ import numpy as np
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import joined, transaction_log
 from frazil.changes.manifests import Rewrite, distribute, plan, share
-from frazil.errors import ErrorKind, SessionStateError
+from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, id_matrix, id_to_text
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
@@ -140,8 +140,10 @@ def end_session(
     ``flush`` makes the chunks of the changes durable; ``relied`` tells garbage collections that may have met
     them from others; ``attempts`` are earlier ones. Raises ``ConflictError`` with both parents if the branch
     has moved, and then wrote nothing that anybody sees; ``SessionStateError``
-    (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``).
+    (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``);
+    ``InvalidInputError`` (``bad-metadata``) for a message or metadata that cannot be stored.
     """
+    _require_text(message)
     while True:
         try:
             return _attempt(
@@ -158,6 +160,15 @@ def end_session(
             )
         except CollectedMeanwhile:
             continue  # its files may have been taken
+
+
+def _require_text(message: str) -> None:
+    try:
+        message.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(
+            f"message: expected text that UTF-8 can encode, found {message!r:.80}", ErrorKind.BAD_METADATA
+        ) from None
 
 
 def _attempt(
@@ -178,7 +189,7 @@ def _attempt(
         flush()
         return changes.chunk_files()
 
-    if not is_uncollected(context.storage, begun.info, relied, files):
+    if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
         attempts.forget()
     branch = branch if ending.moves_branch else None
     if ending.replaces:

@@ -46,6 +46,9 @@ class VersionSelection(Enum):
     UseOurs = 1
     UseTheirs = 2
 
+    def __int__(self) -> int:
+        return self.value
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 

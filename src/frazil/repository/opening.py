@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from functools import partial
 
 from frazil.chunks.kept import KeptBytes
@@ -46,7 +47,8 @@ def context_of(
     """
     if user is not None:
         user.validate()  # what is saved may be of a version that had other rules
-    config = opened_with(user, saved, storage.default_settings())
+    # A copy: what becomes of the user's configuration afterwards is no business of this handle.
+    config = deepcopy(opened_with(user, saved, storage.default_settings()))
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
     given = {container.url_prefix for container in known if container.is_given}

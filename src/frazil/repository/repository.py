@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from datetime import datetime, timedelta
 from itertools import chain, filterfalse
 from textwrap import indent
@@ -308,7 +309,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
 
     @property
     def config(self) -> RepositoryConfig:
-        return self._context.config
+        """A copy of the configuration of this handle; ``reopen`` gives a handle with another one."""
+        return deepcopy(self._context.config)
 
     @property
     def attribution(self) -> Attribution:

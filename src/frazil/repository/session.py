@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from copy import deepcopy
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,8 @@ class Session(Rearranging):
 
     @property
     def config(self) -> RepositoryConfig:
-        return self._state.workspace.context.config
+        """A copy of the configuration that this session works with."""
+        return deepcopy(self._state.workspace.context.config)
 
     @property
     def has_uncommitted_changes(self) -> bool:
@@ -143,12 +145,13 @@ class Session(Rearranging):
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
-        self._require_changeable()
+        self._require_not_reading()
         state = self._state
-        state.workspace.discard()
-        state.merged.clear()
-        state.generation += 1
-        state.discarded_before = state.generation
+        with state.workspace.committing():
+            state.workspace.discard()
+            state.merged.clear()
+            state.generation += 1
+            state.discarded_before = state.generation
 
     def commit(
         self,
@@ -327,12 +330,15 @@ class Session(Rearranging):
                 "a read-only session cannot be forked", ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
             )
         workspace = state.workspace
-        workspace.writer.flush()
-        self._seal()
-        if state.lease is None:
-            relied = state.relied()
-            state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
-        forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
+        with (
+            workspace.committing()
+        ):  # and other threads wait: what they write is durable before, or comes after
+            workspace.writer.flush()
+            self._seal()
+            if state.lease is None:
+                relied = state.relied()
+                state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
+            forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(
             State(
                 forked,
@@ -380,9 +386,7 @@ class Session(Rearranging):
         forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
         if not forks:
             return
-        for fork in forks:
-            fork.workspace.writer.flush()
-        changes = [fork.workspace.own() for fork in forks]
+        changes = [fork.workspace.taken() for fork in forks]
         self._seal()
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)

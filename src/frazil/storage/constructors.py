@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING
 
 from frazil.arguments import checked
@@ -41,7 +42,7 @@ def in_memory_storage() -> Storage:
 
 
 @checked
-def local_filesystem_storage(path: str) -> Storage:
+def local_filesystem_storage(path: str | PathLike[str]) -> Storage:
     """Objects as files below the directory ``path``, which is made at the first write.
 
     Safe for any number of threads and processes on one machine.

@@ -27,7 +27,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
-from frazil.repository.asynchronous import awaitable, on_thread
+from frazil.repository.asynchronous import BothWays, awaitable, on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.virtual_values import VirtualChunkSpec
@@ -253,7 +253,7 @@ class IcechunkStore(Store):
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise TypeError("key_ranges: expected pairs of a key and a range of bytes, or None")
         # Reads of one turn of the loop are fetched together: only whoever asked for a limit gets one.
-        limit = self._session.config.get_partial_values_concurrency
+        limit = self._session.workspace.context.config.get_partial_values_concurrency
         turns = asyncio.Semaphore(limit or len(pairs) or 1)
 
         async def one(key: str, request: ByteRequest | None) -> Buffer | None:
@@ -428,18 +428,15 @@ class IcechunkStore(Store):
     set_virtual_refs_async = awaitable(set_virtual_refs)
     set_virtual_refs_arr_async = awaitable(set_virtual_refs_arr)
 
-    async def array_chunk_iterator(
-        self, array_path: str, batch_size: int = 100_000
-    ) -> AsyncIterator[ChunkBatch]:
-        """The references of an array in batches of columns; nothing for a group or a missing node.
+    def array_chunk_iterator(self, array_path: str, batch_size: int = 100_000) -> BothWays[ChunkBatch]:
+        """The references of an array in batches of columns, for ``for`` as well as for ``async for``; nothing
+        for a group or a missing node.
 
         Coordinates (uint32, of shape (n, ndim)); kinds (uint8), numbered as ``ChunkType``; locations: a URL
         for a virtual chunk, the id of the chunk file for a native one, '' for an inline one; offsets and
         lengths (uint64); and the bytes of inline chunks by their row in the batch.
         """
-        batches = chunk_batches(self._session.workspace, array_path, batch_size)
-        while (batch := await self._off_loop(next, batches, None)) is not None:
-            yield batch
+        return BothWays(chunk_batches(self._session.workspace, array_path, batch_size))
 
 
 def _is_at_hand(workspace: Workspace, key: str) -> bool:

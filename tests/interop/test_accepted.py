@@ -1,0 +1,197 @@
+"""What programs give to the one implementation the other accepts too, and answers in the same way.
+
+Each case is a small program; both run it, and what it returns has to be the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dask.array
+import icechunk
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+import frazil
+import frazil.dask
+import frazil.xarray
+
+pytestmark = pytest.mark.interop
+
+Program = Callable[[Any, Path], Any]
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(function: Program) -> Program:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+def repository(package: Any) -> Any:
+    repo = package.Repository.create(package.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="i4")[:] = range(4)
+    return repo
+
+
+@program
+def a_path_object(package: Any, folder: Path) -> Any:
+    package.Repository.create(package.local_filesystem_storage(folder / "repo"))
+    return package.Repository.exists(package.local_filesystem_storage(str(folder / "repo")))
+
+
+@program
+def the_version(package: Any, folder: Path) -> Any:
+    version = package.spec_version()
+    return type(version).__name__, str(version), version == package.SpecVersion.current(), version == 2
+
+
+@program
+def numbers_of_numpy(package: Any, folder: Path) -> Any:
+    config = package.RepositoryConfig(
+        inline_chunk_threshold_bytes=np.int32(7), caching=package.CachingConfig(num_chunk_refs=np.uint64(9))
+    )
+    config.get_partial_values_concurrency = np.int64(3)
+    storage = package.in_memory_storage()
+    repo = package.Repository.create(storage, config)
+    read = package.Repository.fetch_config(storage)
+    spec = package.VirtualChunkSpec([np.int64(1)], "s3://a/b", np.int64(3), np.uint8(4))
+    settings = package.StorageRetriesSettings(max_tries=np.int16(2))
+    return (
+        type(config.get_partial_values_concurrency),
+        repo.config.inline_chunk_threshold_bytes,
+        read.caching.num_chunk_refs,
+        (list(spec.index), spec.offset, spec.length),
+        repr(settings).partition(".")[2],
+    )
+
+
+@program
+def members_as_numbers(package: Any, folder: Path) -> Any:
+    names = (
+        "ConflictType",
+        "VersionSelection",
+        "ChunkType",
+        "SpecVersion",
+        "SessionMode",
+        "RepoAvailability",
+    )
+    kinds = [getattr(package, name) for name in names]
+    each = [[getattr(kind, name) for name in dir(kind) if name[0] != "_"] for kind in kinds]
+    return [
+        sorted((str(member), int(member)) for member in members if isinstance(member, kind))
+        for kind, members in zip(kinds, each, strict=True)
+    ]
+
+
+@program
+def batches_of_chunks_both_ways(package: Any, folder: Path) -> Any:
+    store = repository(package).readonly_session("main").store
+
+    async def collect() -> Any:
+        return [batch[0].tolist() async for batch in store.array_chunk_iterator("a", 1)]
+
+    return [batch[0].tolist() for batch in store.array_chunk_iterator("a", 1)], asyncio.run(collect())
+
+
+@program
+def nothing_to_discard(package: Any, folder: Path) -> Any:
+    with pytest.raises(package.ReadOnlyError) as raised:
+        repository(package).readonly_session("main").discard_changes()
+    return str(raised.value.kind)
+
+
+@program
+def fields_of_records(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    records = [repo.garbage_collect(datetime.now(UTC), dry_run=True), repo.chunk_storage_stats()]
+    return [[line.partition(":")[0] for line in str(record).splitlines()[1:]] for record in records]
+
+
+@program
+def too_many_arguments(package: Any, folder: Path) -> Any:
+    session = repository(package).writable_session("main")
+    with pytest.raises(TypeError) as raised:
+        session.amend("message", {})
+    return str(raised.value)
+
+
+@program
+def a_configuration_is_a_copy(package: Any, folder: Path) -> Any:
+    config = package.RepositoryConfig(caching=package.CachingConfig(num_chunk_refs=5))
+    storage = package.in_memory_storage()
+    repo = package.Repository.create(storage, config)
+    config.inline_chunk_threshold_bytes = 1
+    config.caching.num_chunk_refs = 6
+    for handle in (repo, repo.writable_session("main"), repo.reopen()):
+        handle.config.inline_chunk_threshold_bytes = 2
+        handle.config.caching.num_chunk_refs = 7
+    repo.save_config()
+    saved = package.Repository.fetch_config(storage)
+    seen = (repo.config, repo.writable_session("main").config, saved)
+    return [(each.inline_chunk_threshold_bytes, each.caching.num_chunk_refs) for each in seen]
+
+
+@program
+def arrays_in_metadata(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    metadata = {
+        "steps": np.arange(3),
+        "grid": np.eye(2),
+        "one": np.float32(0.5),
+        "text": np.array(["a", "b"]),
+    }
+    repo.set_metadata(metadata)
+    old = package.Repository.create(package.in_memory_storage(), spec_version=1)
+    ids = [each.writable_session("main").commit("x", metadata, allow_empty=True) for each in (repo, old)]
+    found = [each.lookup_snapshot(id_).metadata for each, id_ in zip((repo, old), ids, strict=True)]
+    return repo.get_metadata(), found
+
+
+@program
+def text_that_is_none(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    tip = repo.lookup_branch("main")
+    calls = [
+        lambda: repo.writable_session("main").commit("\ud800", allow_empty=True),
+        lambda: repo.rewrite_manifests("\ud800", branch="main"),
+        lambda: repo.create_branch("\ud800", tip),
+        lambda: repo.create_tag("\ud800", tip),
+        lambda: zarr.open_group(repo.writable_session("main").store, path="\ud800", mode="w"),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r".") as raised:
+            call()
+        assert not isinstance(raised.value, frazil.InternalError)
+    return repo.lookup_branch("main") == tip
+
+
+@program
+def no_dask_arrays(package: Any, folder: Path) -> Any:
+    session = repository(package).writable_session("main")
+    array = zarr.open_array(session.fork().store, path="a")
+    store_dask = importlib.import_module(f"{package.__name__}.dask").store_dask
+    with pytest.raises(ValueError, match="sources"):
+        store_dask(sources=[1], targets=[array])
+    return array[:].tolist()
+
+
+def test_a_store_is_no_session() -> None:
+    store = repository(frazil).writable_session("main").store
+    with pytest.raises(TypeError, match="expected a Session, found IcechunkStore"):
+        frazil.xarray.to_icechunk(xarray.Dataset(), store)  # type: ignore[arg-type]
+    target = np.zeros(4)
+    with pytest.raises(frazil.InvalidInputError, match="expected targets in one session"):
+        frazil.dask.store_dask(sources=[dask.array.zeros(4)], targets=[target])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_both_do_the_same(name: str, tmp_path: Path) -> None:
+    assert PROGRAMS[name](frazil, tmp_path / "frazil") == PROGRAMS[name](icechunk, tmp_path / "icechunk")
