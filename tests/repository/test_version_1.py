@@ -30,8 +30,9 @@ FAULTS = list(Fault)
 
 
 def save(repo: frazil.Repository) -> None:
-    repo.config.inline_chunk_threshold_bytes = 8
-    repo.save_config()
+    config = repo.config
+    config.inline_chunk_threshold_bytes = 8
+    repo.reopen(config).save_config()
 
 
 #: What is done, the files that it writes under a condition, and how one sees that it was done.
