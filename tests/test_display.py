@@ -7,6 +7,7 @@ import pytest
 from frazil.display import Family, instance, required, unsigned
 from frazil.errors import InvalidInputError
 from frazil.repository.config import CompressionConfig, RepositoryConfig
+from frazil.repository.values import ChunkStorageStats, GCSummary
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.object_store_config import gcs_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
@@ -87,3 +88,9 @@ def test_a_family_is_closed() -> None:
     assert not isinstance(3, Shape)
     with pytest.raises(TypeError, match=r"Shape\.Round, Shape\.Square"):
         Shape()
+
+
+def test_statistics_show_their_fields_only() -> None:
+    stats = ChunkStorageStats(native_bytes=1, virtual_bytes=2, inlined_bytes=3)
+    assert str(stats).splitlines()[1:] == ["native_bytes: 1", "virtual_bytes: 2", "inlined_bytes: 3"]
+    assert "shown_as" not in str(GCSummary())

@@ -16,6 +16,7 @@ from frazil.format.ids import (
     id_matrix,
     id_to_text,
     ids_to_text,
+    is_id_text,
 )
 
 cases = settings(derandomize=True, max_examples=100, deadline=None)
@@ -46,7 +47,7 @@ def test_no_ids() -> None:
         "",
         "1CECHNKREP0F1RSTCMT",
         "1CECHNKREP0F1RSTCMT00",
-        "1cechnkrep0f1rstcmt0",
+        "1CECHNKREP0F1RSTCMTU",
         "1CECHNKREP0F1RSTCMTI",
         "1CECHNKREP0F1RSTCMT1",
         "1CECHNKREP0F1RSTCMÉ0",
@@ -58,6 +59,14 @@ def test_no_id(text: str) -> None:
     with pytest.raises(InvalidInputError, match="expected 20 characters") as caught:
         id_from_text(text)
     assert caught.value.kind == ErrorKind.INVALID_SNAPSHOT_ID
+
+
+@pytest.mark.parametrize("text", ["1cechnkrep0f1rstcmt0", "ICECHNKREPOFLRSTCMTo", "icechnkrepoflrstcmtO"])
+def test_other_spellings(text: str) -> None:
+    """Crockford's: readers take them, but no file is named so."""
+    assert id_from_text(text) == INITIAL_SNAPSHOT_ID
+    assert not is_id_text(text)
+    assert is_id_text(id_to_text(INITIAL_SNAPSHOT_ID))
 
 
 def test_names_of_files() -> None:

@@ -18,6 +18,7 @@ from tests.importing.writer import CHUNK, LOCATION, NAMES, NEW_META, T_META, Mak
 
 import frazil
 from frazil.cli import main
+from frazil.cli.places import storage_at
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import VirtualRef
 from frazil.format.older.generations import GENERATIONS
@@ -358,6 +359,12 @@ class TestCommandLine:
         assert re.fullmatch(r"frazil: no repository to import in .* \[repository-not-found\]\n", told.err)
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
+        for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):
+            assert main(["import", place]) == 1
+            assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
+        with pytest.raises(SystemExit) as done:
+            main(["--version"])
+        assert (done.value.code, capsys.readouterr().out) == (0, f"frazil {frazil.__version__}\n")
         for wrong in ([], ["import"], ["import", "a", "b", "--copy-chunks", "--reference-chunks"]):
             with pytest.raises(SystemExit) as error:
                 main(wrong)
@@ -462,3 +469,50 @@ def test_the_old_repository_of_the_how_to() -> None:
     path = Path(__file__).parents[2] / "examples" / "how_to" / "old_repository.zip"
     with zipfile.ZipFile(path) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == repository("M8")
+
+
+def test_where_nothing_can_be_listed() -> None:
+    class Blind(MemoryStorage):
+        def list(self, prefix: str) -> Any:
+            raise frazil.StorageError("cannot list", frazil.ErrorKind.OBJECT_STORE)
+
+    with pytest.raises(frazil.StorageError, match="cannot list"):
+        frazil.upgrade(Blind(), MemoryStorage())
+
+
+def test_where_places_are() -> None:
+    """Names of objects may have the characters that end the path of another URL."""
+    assert "prefix: a#1?b%20\n" in repr(storage_at("s3://bucket/a#1?b%20/")) + "\n"
+    assert "/x y" in repr(storage_at("file:///x%20y"))
+    assert repr(storage_at("http://[::1]:9/x#y")).count("[::1]") == 1
+
+
+@pytest.mark.parametrize("name", ["D", "M0", "M8"])
+def test_names_in_percent(name: str, tmp_path: Path) -> None:
+    """As the reference's library spells them in the names of local files."""
+    make = Maker(next(each for each in GENERATIONS if each.name == name))
+    files = repository(name) | {
+        make.sequence("a%25b %C3%A9", 0): make.ref("first"),
+        make.tag("50%25"): make.ref("first"),
+    }
+    source = stored(files, frazil.local_filesystem_storage(str(tmp_path)))
+    report = frazil.upgrade(source, MemoryStorage())
+    assert "a%b é" in report.branches
+    assert "50%" in report.tags
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_again_in_place_says_nothing_new(name: str) -> None:
+    storage = stored(repository(name))
+    first, again = frazil.upgrade(storage), frazil.upgrade(storage)
+    assert (first.left_out, again.left_out, again.was_there) == ((), (), True)
+    assert "references" not in str(again)
+
+
+def test_chunk_keys_with_dots_are_read() -> None:
+    """However an old store spelt them."""
+    files = repository("D")
+    spelt = {key: data.replace(b'"Slash"', b'"Dot"') for key, data in files.items()}
+    assert spelt != files
+    frazil.upgrade(stored(spelt), target := MemoryStorage())
+    check(target, "D")

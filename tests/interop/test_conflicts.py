@@ -80,6 +80,8 @@ def edits(who: str) -> dict[str, Edit]:
         "chunk 0": put(chunk(0)),
         "chunks 0, 3": put(chunk(0), chunk(3)),
         "no chunk 0": lambda session: sync(session.store.delete("g/a/c/0")),
+        "none where none was": lambda session: sync(session.store.delete("g/e/c/1")),
+        "one where none was": put(("g/e/c/1", who.encode()[:2])),
         "attributes": put(("g/a/zarr.json", array([8], who=who))),
         "chunk 0 and attributes": put(chunk(0), ("g/a/zarr.json", array([8], who=who))),
         "shrink": put(("g/a/zarr.json", array([4]))),
@@ -116,6 +118,7 @@ def base(package: Any, storage: Any = None) -> Any:
     repo = package.Repository.create(storage or package.in_memory_storage())
     session = repo.writable_session("main")
     documents = {"": group(), "g/": group(), "g/a/": array([8]), "g/sub/": group(), "h/": group()}
+    documents["g/e/"] = array([4])
     put(*((f"{path}zarr.json", document) for path, document in documents.items()))(session)
     put(*((f"g/a/c/{number}", bytes([number] * 2)) for number in range(4)))(session)
     session.commit("base")

@@ -304,7 +304,7 @@ class Turns(RuleBasedStateMachine):
         )
         values[where] = array_at(self.work.session, path).fill_value
         self.work.tree[path] = replace(node, values=values)
-        self.work.is_dirty = self.work.is_dirty or self.work.session.has_uncommitted_changes
+        self.changed()
 
     @precondition(lambda self: self.work is not None and len(self.work.tree) > 1)
     @rule(pick=st.integers(0, 19))

@@ -237,3 +237,72 @@ def test_a_commit_waits_for_a_collection_under_way() -> None:
     record.put(repo.storage, done=True)
     session.commit("now")
     assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
+
+
+def make_old(storage: MemoryStorage) -> None:
+    """Let every file be two days old."""
+    objects = storage._contents.objects
+    for key in list(objects):
+        objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=2))
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_chunks_of_an_expired_version_that_a_session_has_moved(forked: bool) -> None:
+    """They are older than the session, and only its base had them."""
+    storage = MemoryStorage()
+    repo = repository(storage)
+    make_old(storage)
+    session = repo.writable_session("main")
+    at_work = session.fork() if forked else session
+    at_work.shift_array("/x", [1])
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="x")[:] = 9
+    if forked:
+        session.merge(at_work)
+    session.rebase(frazil.BasicConflictSolver())
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    if forked:  # whose lease would spare them as long as it lasts, and may be gone
+        storage.delete([info.key for info in storage.list("leases")])
+    assert len(repo.expire_snapshots(repo.lookup_snapshot(repo.lookup_branch("main")).written_at)) == 2
+    assert repo.garbage_collect(yesterday).chunks_deleted == 1
+    with pytest.raises(SessionStateError) as error:
+        session.commit("moved")
+    assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
+    assert values(repo) == [9] * 8
+
+
+def test_chunks_of_a_branch_that_goes_while_it_is_merged() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    for branch, value in (("main", 2), ("dev", 3)):
+        with repo.transaction(branch, message=branch) as store:
+            zarr.open_array(store, path="x")[:] = value
+    make_old(storage)
+
+    class Slow:
+        def solve(self, conflicts: Any) -> list[frazil.VersionSelection]:
+            repo.delete_branch("dev")
+            repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
+            return [frazil.VersionSelection.UseOurs] * len(conflicts)
+
+    with pytest.raises(SessionStateError) as error:
+        repo.merge("dev", solver=Slow())
+    assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
+    assert values(repo) == [2] * 8
+
+
+def test_a_rebased_session_with_chunks_of_its_own_minds_no_collection_under_way() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    make_old(storage)
+    session = repo.writable_session("main")
+    write(session, 4)
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="x")[:2] = 9
+    session.rebase(frazil.ConflictDetector())
+    repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
+    (record,) = in_use.records(storage)
+    record.put(storage, done=False)
+    session.commit("ours")
+    assert values(repo) == [9, 9, 4, 4, 4, 4, 1, 1]

@@ -212,6 +212,36 @@ def test_moves_are_merged(repo):
     assert content(repo) == content(repo, "dev")
 
 
+def test_an_array_that_moved_with_its_group_comes_back_with_its_chunks(repo):
+    edit(repo, "main", put("g/c", 3, 7))
+    repo.merge("main", into="dev")
+    edit(repo, "main", drop("g/c"))
+    session = repo.rearrange_session("dev")
+    session.move("/g", "/h")
+    session.commit("move")
+    edit(repo, "dev", put("h/c", 1, 2))
+    repo.merge("dev", solver=Always(OURS))
+    assert numbers(repo, "h/c") == [0, 2, 0, 7]
+
+
+@pytest.mark.parametrize("answer", [OURS, THEIRS])
+def test_a_replaced_array_that_was_picked_and_changed_since(repo, answer):
+    """Both have one node, which is not the base's."""
+    picked = edit(repo, "main", drop("a"), new("a", 7))
+    repo.cherry_pick(picked, "dev")
+    edit(repo, "dev", put("a", 1, 8))
+    edit(repo, "main", put("a", 2, 9))
+    with pytest.raises(RebaseFailedError) as error:
+        repo.merge("dev")
+    assert [(each.conflict_type, each.path) for each in error.value.conflicts] == [
+        (ConflictType.NewNodeConflictsWithExistingNode, "/a")
+    ]
+    repo.merge("dev", solver=Always(answer))
+    assert numbers(repo, "a") == ([7, 8, 7, 7] if answer is OURS else [7, 7, 9, 7])
+    ids = [repo.readonly_session(branch).get_node_id("/a") for branch in ("main", "dev")]
+    assert (ids[0] == ids[1]) is (answer is THEIRS)
+
+
 def test_shapes(repo):
     edit(repo, "main", put("a", 3, 1))
     edit(repo, "dev", resize("a", 2))

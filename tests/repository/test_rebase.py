@@ -21,6 +21,7 @@ from frazil.conflicts import (
     VersionSelection,
 )
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError, SessionStateError
+from frazil.format.ids import id_to_text
 from frazil.format.keys import transaction_key
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import FaultyStorage
@@ -101,6 +102,32 @@ def test_what_was_passed_before_it_failed_stays_passed(repo):
     assert late.value.expected_parent == first
     session.commit("ours", rebase_with=BasicConflictSolver())
     assert values(repo.readonly_session("main")) == expected(c0=1, c1=1, c5=100, c6=100)
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_the_fill_value_where_no_chunk_was_meets_what_others_wrote_there(repo, fork):
+    """zarr writes no chunk for it, it deletes what is not there."""
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="e", shape=(4,), chunks=(2,), dtype="i4", fill_value=0)
+    session = repo.writable_session("main")
+    if fork:
+        forks = session.fork(), session.fork()
+        for each, value in zip(forks, (0, 5), strict=True):
+            write(each, 0, value, "e")
+        with pytest.raises(SessionStateError) as failed:
+            session.merge(*forks)
+        assert failed.value.kind == ErrorKind.MERGE_FAILED
+        session.merge(forks[0])
+    else:
+        write(session, 0, 0, "e")
+    assert session.status().updated_chunks == {"/e": [[0]]}
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="e")[:] = 5
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.conflicts == [Conflict(CHUNK, "/e", [[0]])]
+    session.commit("ours", rebase_with=BasicConflictSolver())
+    assert values(repo.readonly_session("main"), "e") == [0, 0, 5, 5]
 
 
 def test_what_was_decided_before_it_failed_stays_decided(repo):
@@ -474,6 +501,61 @@ def test_a_document_of_both(repo):
     assert dict(group.attrs) == {"ours": 1, "theirs": 1}
 
 
+def test_an_array_without_chunks_comes_back(repo):
+    with repo.transaction("main", message="empty") as store:
+        zarr.create_array(store, name="e", shape=(4, 4), chunks=(2, 2), dtype="i4")
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="e").attrs["who"] = "ours"
+    with repo.transaction("main", message="gone") as store:
+        del zarr.open_group(store)["e"]
+    session.commit("ours", rebase_with=Answers(e=VersionSelection.UseOurs))
+    assert zarr.open_array(repo.readonly_session("main").store, path="e").attrs["who"] == "ours"
+
+
+def _new_group(path):
+    return lambda root: root.create_group(path)
+
+
+@pytest.mark.parametrize(
+    ("moves", "theirs", "conflict", "left"),
+    [
+        ([("/t", "/g/t")], lambda root: root.__delitem__("g"), "/g", {"t", "big", "sub", "sub/a"}),
+        ([("/sub", "/g/s")], lambda root: root.__delitem__("g"), "/g", {"t", "big", "sub", "sub/a"}),
+        ([("/sub", "/m")], _new_group("m"), "/m", {"t", "big", "g", "sub", "sub/a", "m"}),
+        ([("/sub", "/m"), ("/t", "/sub")], _new_group("m"), "/m", None),
+        ([("/sub", "/m"), ("/t", "/m/x")], _new_group("sub/x"), "/m/x", {"big", "g", "m", "m/a", "m/x", "t"}),
+    ],
+)
+def test_a_move_that_gives_way_is_undone_with_all_below(repo, moves, theirs, conflict, left):
+    with repo.transaction("main", message="more") as store:
+        group = zarr.open_group(store).create_group("sub")
+        group.create_array("a", shape=(2,), chunks=(2,), dtype="i4")[:] = 5
+    session = repo.rearrange_session("main")
+    for source, target in moves:
+        session.move(source, target)
+    with repo.transaction("main", message="theirs") as store:
+        theirs(zarr.open_group(store))
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(ConflictDetector())
+    assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, conflict)]
+    session.commit("ours", rebase_with=Answers(**{conflict.strip("/"): VersionSelection.UseTheirs}))
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    found = dict(root.members(max_depth=None))
+    above = {path.rpartition("/")[0] for path in found} - {""}
+    assert above <= {path for path, node in found.items() if isinstance(node, zarr.Group)}
+    assert left is None or set(found) == left
+
+
+def test_a_move_of_what_theirs_deleted_cannot_stand(repo):
+    session = repo.rearrange_session("main")
+    session.move("/t", "/g/t")
+    with repo.transaction("main", message="gone") as store:
+        del zarr.open_group(store)["t"]
+    with pytest.raises(RebaseFailedError) as error:
+        session.rebase(Answers(**{"g/t": VersionSelection.UseOurs}))
+    assert error.value.conflicts == [Conflict(ConflictType.MoveOperationCannotBeRebased, "/g/t")]
+
+
 def test_an_array_that_theirs_deleted_comes_back(repo):
     session = repo.writable_session("main")
     write(session, 0, 1)
@@ -492,3 +574,16 @@ def test_answers_that_are_none(repo, answer):
     with pytest.raises(frazil.InvalidInputError):
         session.rebase(Answers(t=answer))
     assert values(session) == expected(c0=1, c1=1)
+
+
+def test_other_metadata_over_manifests_that_were_written_anew(repo):
+    """Nobody's log tells of it, and yet the session's node has to have the new ones."""
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="t").attrs["who"] = "ours"
+    rewritten = repo.rewrite_manifests("anew", branch="main")
+    session.commit("ours", rebase_with=ConflictDetector())
+    before, after = (repo.readonly_session(snapshot_id=id_) for id_ in (rewritten, session.snapshot_id))
+    one, other = (each.workspace.node("/t").array.manifests for each in (before, after))
+    assert [ref.id for ref in one] == [ref.id for ref in other]
+    listed = repo.inspect_snapshot(session.snapshot_id)["manifests"]
+    assert {id_to_text(ref.id) for ref in other} <= {each["id"] for each in listed}

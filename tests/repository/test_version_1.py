@@ -6,9 +6,12 @@ import itertools
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import zarr
 from tests.repository.version_1 import GROUP, commit, copy_of, files_of, with_history
 
 import frazil
@@ -16,7 +19,9 @@ from frazil.errors import ErrorKind
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text
 from frazil.format.keys import CONFIG, REPO, snapshot_key
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
+from frazil.repository.refs_v1 import RefKind, ref_key
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 
@@ -269,13 +274,23 @@ def test_two_creators() -> None:
         "a: &a [1]\nb: *a",
         "- 1",
         "5",
-        "",
+        "~",
+        "--- ",
         "[" * 2000,
         "caching: 5",
         "virtual_chunk_containers: {a: !s3 {}}",
         "\x00",
         "compression: {algorithm: lz4}",
         "inline_chunk_threshold_bytes: 2020-01-01",
+        "inline_chunk_threshold_bytes: 010",
+        "inline_chunk_threshold_bytes: !!int x",
+        "inline_chunk_threshold_bytes: !!bool x",
+        "a: !!timestamp x",
+        "a: !!binary eA==",
+        "a: !!set {b}",
+        "compression: {algorithm: !zstd {}}",
+        "compression: {algorithm: {a: ~}}",
+        "compression: {algorithm: [zstd]}",
         "? [a]\n: 1",
         "x: !!python/object:os.system 1",
     ],
@@ -298,3 +313,71 @@ def test_words_of_a_configuration() -> None:
         "a": "yes",
         "b": ["0x10", "1e3", "", "null", "é\n x"],
     }
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n"])
+def test_a_configuration_without_content(text: str, template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    storage.put(CONFIG, text.encode())
+    assert frazil.Repository.fetch_config(storage) == frazil.RepositoryConfig()
+
+
+def test_names_of_variants_behind_tags_and_without_quotes() -> None:
+    text = "compression: {algorithm: !zstd , level: 99}\n"
+    text += "manifest: {preload: {preload_if: !and [true, !false , 'true']}}\n"
+    config = from_document(load_config(text.encode()))
+    assert config.compression is not None
+    assert config.compression.algorithm is frazil.CompressionAlgorithm.Zstd
+    assert config.manifest is not None
+    assert config.manifest.preload is not None
+    condition = frazil.ManifestPreloadCondition
+    assert config.manifest.preload.preload_if == condition.and_conditions(
+        [condition.true(), condition.false(), condition.true()]
+    )
+
+
+def test_a_level_beyond_the_highest(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    storage.put(CONFIG, b"compression: {level: 99}\n")
+    with frazil.Repository.open(storage).transaction("main", message="x") as store:
+        zarr.group(store)
+
+
+def test_numbers_of_numpy_in_metadata(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    session = frazil.Repository.open(storage).writable_session("main")
+    zarr.group(session.store)
+    id_ = session.commit(
+        "x", metadata={"a": np.int64(4), "b": [np.float32(0.5), np.bool_(True)], "c": range(2)}
+    )  # type: ignore[dict-item]  # more than JSON's own types
+    found = frazil.Repository.open(storage).lookup_snapshot(id_).metadata
+    assert found == {"a": 4, "b": [0.5, True], "c": [0, 1]}
+
+
+def test_small_letters_in_a_ref(template: MemoryStorage) -> None:
+    storage = copy_of(template)
+    main = bytes(storage.get("refs/branch.main/ref.json"))
+    storage.put("refs/tag.small/ref.json", b'{"snapshot":"%s"}' % main[13:33].lower())
+    repo = frazil.Repository.open(storage)
+    assert repo.lookup_tag("small") == repo.lookup_branch("main")
+
+
+def test_names_are_encoded_where_the_reference_does(tmp_path: Path) -> None:
+    """Its client for S3 takes names as they are; all its others spell some characters in percent."""
+    options = frazil.S3Options(region="us-east-1")
+    ours = frazil.Storage
+    native = [
+        frazil.s3_storage(bucket="b", prefix="p", region="us-east-1"),
+        frazil.r2_storage(bucket="b", prefix="p", account_id="x"),
+        frazil.tigris_storage(bucket="b", prefix="p", region="auto"),
+    ]
+    others = [
+        frazil.in_memory_storage(),
+        frazil.local_filesystem_storage(str(tmp_path)),
+        frazil.gcs_storage(bucket="b", prefix="p"),
+        frazil.azure_storage(account="a", container="b", prefix="p"),
+        frazil.http_storage("http://127.0.0.1:1/"),
+        ours.new_s3_object_store(options, "b", "p"),
+    ]
+    assert {ref_key(storage, RefKind.TAG, "a%é") for storage in native} == {"refs/tag.a%é/ref.json"}
+    assert {ref_key(storage, RefKind.TAG, "a%é") for storage in others} == {"refs/tag.a%25%C3%A9/ref.json"}

@@ -9,6 +9,7 @@ change set itself stays small, can be pickled, and merged with those of forks.
     updated   ids of the base's nodes with other metadata
     deleted   ids of the base's nodes that are gone -> whether each was an array
     chunks    node id -> edits of its references
+    borrowed  whether these refer to chunk files of other versions too, which may be older than the session
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class ChangeSet:
     deleted: dict[bytes, bool] = field(default_factory=dict)
     chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
     moves: Moves = field(default_factory=dict)
+    borrowed: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.moves) or not self.only_moves
@@ -54,6 +56,7 @@ class ChangeSet:
             dict(self.deleted),
             chunks,
             dict(self.moves),
+            self.borrowed,
         )
 
     def chunk_files(self) -> U8:
@@ -94,7 +97,8 @@ class ChangeSet:
 
         An array keeps its chunks, and loses those that a new shape leaves outside of the grid when it is
         committed, or all of them with another number of dimensions. The document that is there already
-        changes nothing. ``below`` is that of ``delete_chunk``.
+        changes nothing. ``below`` are the changes that are in the nodes of ``base``, and not yet in its
+        manifests.
         """
         known = self.node(base, path)
         if known is not None and known.user_data == document:
@@ -139,7 +143,7 @@ class ChangeSet:
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
         # What the base has at these paths is gone, unless an earlier change already replaced it.
         ids, arrays = base.identities(rows)
-        self.deleted = dict(zip(ids, arrays, strict=True)) | self.deleted
+        self.deleted.update(zip(ids, arrays, strict=True))
         for node_ in gone.values():
             self.created.discard(node_.id)
         removed = {node_.id for node_ in gone.values()}.union(ids)
@@ -160,12 +164,11 @@ class ChangeSet:
         check_coords(node, coords)
         self.edits_of(node).set(coords, ref)
 
-    def delete_chunk(
-        self, base: NodeTable, path: str, coords: Coords, below: Sequence[ChangeSet] = ()
-    ) -> None:
-        """Delete one reference; nothing happens where there can be none.
+    def delete_chunk(self, base: NodeTable, path: str, coords: Coords) -> None:
+        """Delete one reference; nothing happens outside of the grid.
 
-        ``below`` are the changes that are already in the nodes of ``base``, and not yet in its manifests.
+        It is a change even where there is none: whoever writes the fill value means that it stands there, and
+        meets those who wrote something else meanwhile.
         """
         node = self.node(base, path)
         if node is None or node.array is None or not in_grid(node, coords):
@@ -173,7 +176,7 @@ class ChangeSet:
         if node.id in self.created:
             if node.id in self.chunks:
                 self.chunks[node.id].unset(coords)
-        elif any(node.id in changes.chunks for changes in (self, *below)) or covered(node, coords):
+        else:
             self.edits_of(node).set(coords, None)
 
     def set_chunks(self, base: NodeTable, path: str, table: ChunkTable) -> None:
@@ -222,12 +225,6 @@ def in_grid(node: Node, coords: Coords) -> bool:
     return len(coords) == len(counts) and all(
         0 <= coord < count for coord, count in zip(coords, counts, strict=True)
     )
-
-
-def covered(node: Node, coords: Coords) -> bool:
-    """Whether one of the array's manifests may hold a reference at these coordinates."""
-    assert node.array is not None
-    return any(manifest_covers(ref.extents, coords) for ref in node.array.manifests)
 
 
 def manifest_covers(extents: NDArray[np.uint32], coords: Coords) -> bool:

@@ -44,7 +44,7 @@ class Meeting:
     ground    the nodes of the tip, where ours and theirs have put them
     moves     the moves of ours, from the tip to the ground
     torn      id -> path in ours: nodes that both sides moved, each somewhere else
-    blocked   id -> path in ours: nodes that ours moved to where theirs has another node
+    blocked   id -> path in ours: nodes that ours moved to where theirs has another node, or no group any more
     places    where paths of ours are on the ground, as far as they are not the same
     by_chunk  whether other metadata of an array are fine with chunks that stay good under them
     """
@@ -103,23 +103,49 @@ def meet(
     arrived = {**theirs.created, **_targets(theirs.moved)}
     carried = _carried(arrived.values(), sources, set(arrived.values()))
     targets.update((id_, carried[path]) for id_, path in arrived.items() if path in carried)
-    taken = dict(zip(tip.paths_list(), _ids(tip), strict=True))
-    leaving = {path for path, id_ in taken.items() if id_ in targets}
-    blocked = {
-        id_: _our_path(ours, id_, path)
-        for id_, path in targets.items()
-        if path in taken and path not in leaving and taken[path] != id_
-    }
+    blocked = _cannot_go(targets, tip, ours, places)
     ids = [id_ for id_ in targets if id_ not in blocked]
+    now = dict(zip(ids, map(targets.__getitem__, ids), strict=True))
     rows = rows_of(tip, id_matrix(ids, NODE_ID_BYTES))
     starts, kinds = tip.paths.take(rows).texts(), tip.is_array[rows].tolist()
-    moves = dict(zip(ids, map(Move, starts, map(targets.__getitem__, ids), ids, kinds), strict=True))
+    moves = dict(zip(ids, map(Move, starts, now.values(), ids, kinds), strict=True))
     theirs = replace(
         theirs,
-        created={id_: carried.get(path, path) for id_, path in theirs.created.items()},
-        moved={id_: (source, carried.get(path, path)) for id_, (source, path) in theirs.moved.items()},
+        created={id_: now.get(id_, path) for id_, path in theirs.created.items()},
+        moved={id_: (source, now.get(id_, path)) for id_, (source, path) in theirs.moved.items()},
     )
     return Meeting(changes, here, ours, theirs, moved(tip, moves), moves, torn, blocked, places, by_chunk)
+
+
+def _cannot_go(
+    targets: Mapping[bytes, str], tip: NodeTable, ours: Edits, places: Mapping[str, str]
+) -> dict[bytes, str]:
+    """Nodes that cannot be where ``targets`` puts them, with their paths in ours: they stay where theirs has
+    them, and so do those below them.
+    """
+    taken = dict(zip(tip.paths_list(), _ids(tip), strict=True))
+    arrays = set(compress(taken.values(), tip.is_array.tolist()))
+    new_groups = {places.get(path, path) for id_, path in ours.created.items() if id_ not in ours.arrays}
+    going = dict(targets)
+    gone: set[str] = set()
+    while True:
+        # What stays may be in the way of others.
+        staying = {path: id_ for path, id_ in taken.items() if id_ not in going}
+        groups = {path for path, id_ in staying.items() if id_ not in arrays}
+        groups.update(new_groups - staying.keys())
+        groups.update(path for id_, path in going.items() if id_ not in arrays)
+        carried = {path for id_, path in going.items() if id_ not in ours.moved}
+        lost = [
+            id_
+            for id_, path in going.items()
+            if path in staying
+            or (path in carried and id_ in ours.moved)
+            or (above := parent_of(path)) not in groups
+            or above in gone  # a group of theirs is there, not the one that this went along with
+        ]
+        if not lost:
+            return {id_: _our_path(ours, id_, targets[id_]) for id_ in targets.keys() - going.keys()}
+        gone.update(map(going.pop, lost))
 
 
 def _our_path(ours: Edits, id_: bytes, path: str) -> str:

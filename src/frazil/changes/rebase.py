@@ -17,7 +17,7 @@ from frazil.changes.between import Tables
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.conflicts import Clash, ConflictType
-from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
+from frazil.changes.edits import ancestors, in_both, parent_of, parents, rows_of
 from frazil.changes.meeting import Did, Meeting
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
@@ -52,11 +52,11 @@ def ours_can_stand(at: Meeting, clash: Clash) -> bool:
         assert new.array is not None
         same_rank = len(old.array.shape) == len(new.array.shape)
         return same_rank and same_encoding(old.user_data, new.user_data)
+    if clash.type is ConflictType.MoveOperationCannotBeRebased:
+        return clash.ours is Did.DELETED
     if clash.theirs is Did.DELETED:
         above = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
         return at.ground.find(clash.path) < 0 and _revivable(at, above) is not None
-    if clash.type is ConflictType.MoveOperationCannotBeRebased:
-        return clash.ours is Did.DELETED
     return clash.type is not ConflictType.NewNodeInInvalidGroup
 
 
@@ -88,7 +88,7 @@ def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base_table: Ta
         if choice.ours is False and clash.type is not ConflictType.ChunkDoubleUpdate
     }
     forced = [clash for clash, choice in decided if choice.ours is True]
-    out = ChangeSet(moves=at.moves)
+    out = ChangeSet(moves=at.moves, borrowed=changes.borrowed)
 
     kept = {id_ for did, id_ in undone if did is Did.DELETED}
     deleted = _deletions(at, kept)
@@ -132,9 +132,19 @@ def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base_table: Ta
     return out
 
 
+def is_whole(at: Meeting, changes: ChangeSet) -> bool:
+    """Whether every node has a place of its own, in a group. Choices may be fine each, and not together."""
+    nodes = changes.edited(at.ground)
+    paths = nodes.paths_list()
+    groups = set(compress(paths, (~nodes.is_array).tolist()))
+    return len(set(paths)) == len(paths) and parents(paths) - {"/"} <= groups
+
+
 def _meet(at: Meeting) -> bool:
     """Whether theirs did anything to a node of ours, or put it somewhere else."""
     theirs, ours = at.theirs, at.ours
+    if not ours.arrays.isdisjoint(ours.updated):
+        return True  # no log tells of manifests that were written anew
     touched = theirs.updated.keys() | theirs.chunks.keys() | theirs.deleted.keys() | theirs.moved.keys()
     mine = ours.updated.keys() | ours.deleted.keys() | (at.changes.chunks.keys() & theirs.moved.keys())
     return bool(at.places) or at.moves != at.changes.moves or not touched.isdisjoint(mine)
@@ -190,10 +200,14 @@ def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> No
         assert node is not None
         if node.array is not None:
             edits = at.changes.chunks.get(node.id)
-            tables = [base_table(clash.path)] if node.array.manifests else []
-            table = ChunkTable.merge([*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(0)])
+            before, _ = at.ours.moved.get(node.id, (clash.path, None))
+            tables = [base_table(before)] if node.array.manifests else []
+            table = ChunkTable.merge(
+                [*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(len(node.array.shape))]
+            )
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
             table = table.take(inside).stored()
+            out.borrowed = True
             if len(table):
                 out.chunks[node.id] = ChunkEdits(node.path, table.ndim, (table,))
             node = replace(node, array=replace(node.array, manifests=()))

@@ -4,6 +4,7 @@ that both have from one commit (it was picked or merged before) although their b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,11 +20,12 @@ _NONE = np.zeros(0, np.int64)
 
 
 def without_twins(
-    changes: ChangeSet, theirs: Edits, base: NodeTable, there: Version
+    changes: ChangeSet, theirs: Edits, base: NodeTable, there: Version, new_id: Callable[[], bytes]
 ) -> tuple[ChangeSet, Edits, NodeTable]:
     """Ours and theirs without what they did alike, and their base with the nodes that only it has not.
 
-    Such a node counts as one without chunks: each side wrote what it has there.
+    Such a node counts as one without chunks: each side wrote what it has there. If the base has another node
+    in its place, ours is a node of its own, with an id of ``new_id``.
     """
     changes = changes.copy()
     theirs = replace(
@@ -41,6 +43,8 @@ def without_twins(
         mine, other = changes.nodes[path], there.node(id_)
         if mine is not None and base.find(path) < 0 and (mine.array is None) == (other.array is None):
             adopted.append(_adopt(changes, theirs, mine, other, there))
+        elif mine is not None:
+            _rename(changes, replace(mine, id=new_id()), id_)
     for id_ in changes.updated & theirs.updated.keys():
         node = changes.nodes[paths[id_]]
         if node is not None and node.user_data == there.node(id_).user_data:
@@ -50,6 +54,15 @@ def without_twins(
     for id_ in changes.chunks.keys() & theirs.chunks.keys():
         _drop_same_chunks(changes, theirs, id_, there)
     return changes, theirs, base.edit(_NONE, NodeTable.from_nodes(adopted)) if adopted else base
+
+
+def _rename(changes: ChangeSet, node: Node, before: bytes) -> None:
+    """Give a new node another id."""
+    changes.nodes[node.path] = node
+    changes.created.discard(before)
+    changes.created.add(node.id)
+    if before in changes.chunks:
+        changes.chunks[node.id] = changes.chunks.pop(before)
 
 
 def _adopt(changes: ChangeSet, theirs: Edits, mine: Node, other: Node, there: Version) -> Node:

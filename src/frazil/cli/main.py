@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from frazil.about import __version__
 from frazil.cli.command import Command
 from frazil.cli.import_command import IMPORT
 from frazil.errors import IcechunkError
@@ -23,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         "frazil", description="Transactional, versioned storage for Zarr arrays in the Icechunk format."
     )
+    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         own = commands.add_parser(

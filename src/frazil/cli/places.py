@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage import (
@@ -36,13 +36,21 @@ def storage_at(place: str) -> Storage:
     bucket: ice
     prefix: a/b
     """
-    if "://" not in place:
+    scheme, separator, rest = place.partition("://")
+    if not separator:
+        if not place:
+            raise _unknown(place)
         return local_filesystem_storage(place)
-    url = urlsplit(place)
-    make = _SCHEMES.get(url.scheme)
-    if make is None:
-        raise InvalidInputError(f"expected {PLACES}, found {place!r}", ErrorKind.CANNOT_PARSE_URL)
-    return make(place, url.netloc, url.path.strip("/"))
+    # Names of objects may have ? and #, which end the path of other URLs.
+    host, _, path = rest.partition("/")
+    make = _SCHEMES.get(scheme.lower())
+    if make is None or (not host) != (make is _file):
+        raise _unknown(place)
+    return make(place, host, path.strip("/"))
+
+
+def _unknown(place: str) -> InvalidInputError:
+    return InvalidInputError(f"expected {PLACES}, found {place!r}", ErrorKind.CANNOT_PARSE_URL)
 
 
 def _file(place: str, host: str, path: str) -> Storage:

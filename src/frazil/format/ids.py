@@ -25,6 +25,7 @@ _RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_CROCKFORD: Final = bytes.maketrans(_RFC, _CROCKFORD)
 _TO_RFC: Final = bytes.maketrans(_CROCKFORD, _RFC)
+_READ_AS: Final = bytes.maketrans(b"abcdefghijklmnopqrstuvwxyzILO", b"ABCDEFGH1JK1MN0PQRSTUVWXYZ110")
 _DIGITS: Final = np.frombuffer(_CROCKFORD, np.uint8)
 _NO_DIGIT: Final = 32
 _VALUES: Final = np.full(256, _NO_DIGIT, np.uint8)
@@ -45,28 +46,29 @@ def id_to_text(id_: bytes) -> str:
 def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
     """The id behind a text; ``InvalidInputError`` (``invalid-snapshot-id``) if it is none.
 
-    >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex()
-    '0b1cc8d6787580f0e33a6534'
+    As Crockford has it, small letters are read as well, and I and L as 1, O as 0.
+
+    >>> id_from_text("1CECHNKREP0F1RSTCMT0").hex(), id_from_text("lcechnkrepOfirstcmto").hex()
+    ('0b1cc8d6787580f0e33a6534', '0b1cc8d6787580f0e33a6534')
     """
-    raw = text.encode(errors="replace")
+    raw = text.encode(errors="replace").translate(_READ_AS)
     if len(raw) == _TEXT_LENGTH[size] and not raw.translate(None, _CROCKFORD):
         padded = raw.translate(_TO_RFC) + b"=" * (-len(raw) % 8)
         id_ = base64.b32decode(padded)
-        if id_to_text(id_) == text:
+        if id_to_text(id_).encode() == raw:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 in upper case",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 
 
 def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:
-    """Whether ``id_from_text`` takes it: files with other names are somebody else's."""
+    """Whether it is what ``id_to_text`` writes: files with other names are somebody else's."""
     try:
-        id_from_text(text, size)
+        return id_to_text(id_from_text(text, size)) == text
     except InvalidInputError:
         return False
-    return True
 
 
 def ids_to_text(ids: NDArray[np.uint8]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -71,6 +71,8 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
         if not math.isfinite(value):
             raise _unwritable(f"finite numbers, found {value}")
         out += struct.pack(">Bd", 0xCB, value)
+    elif isinstance(value, np.bool_ | np.integer | np.floating):
+        _write(out, value.item(), depth)
     elif isinstance(value, str):
         try:
             data = value.encode()
@@ -78,7 +80,7 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             raise _unwritable(f"text that UTF-8 can encode, found {value!r:.80}") from None
         _write_size(out, len(data), 0xA0, 0x20, _TEXT_SIZES)
         out += data
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         _write_size(out, len(value), 0x90, 0x10, _ARRAY_SIZES)
         for item in value:
             _write(out, item, depth + 1)
@@ -88,7 +90,7 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             _write(out, key, depth + 1)
             _write(out, item, depth + 1)
     else:
-        raise _unwritable(f"None, bool, int, float, str, list or dict, found {type(value).__name__}")
+        raise _unwritable(f"None, bool, int, float, str, sequence or mapping, found {type(value).__name__}")
 
 
 def _unwritable(expected: str) -> InvalidInputError:

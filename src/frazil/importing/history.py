@@ -85,7 +85,8 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
     found = _read(source, tips | earlier - set(lost))
     versions, missing = _ordered(found, ids)
     left_out += [f"snapshot {id_to_text(id_)}: an ancestor without a file" for id_ in sorted(missing)]
-    reached = {id_to_text(id_) for id_ in versions}
+    # Of an earlier import in place, the new files are there as well.
+    reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
     unreached = sorted(source.snapshot_files.keys() - reached)
     left_out += [f"snapshot {name}: no branch or tag ever reached it" for name in unreached]
     for version in versions.values():

@@ -20,7 +20,8 @@ class ImportReport:
     chunks_copied, bytes_copied
     virtual_prefixes  URL prefixes to authorise when the repository is opened, to read its virtual chunks
     left_out          what was not imported, and why, one line each
-    was_there         the target held the finished import already: nothing was written
+    was_there         the target held the finished import already: nothing was written, and references and
+                      files were not counted
     """
 
     generation: str
@@ -46,9 +47,13 @@ class ImportReport:
             f"branches: {', '.join(self.branches)}",
             f"tags: {', '.join(self.tags) or 'none'}",
             f"{self.snapshots} snapshots, {self.arrays} arrays, {self.groups} groups",
-            f"{self.chunk_references} references, {self.manifests} manifests, {self.chunk_files} chunk files",
-            f"copied: {self.chunks_copied} chunk files, {self.bytes_copied} bytes",
         ]
+        if not self.was_there:
+            lines += [
+                f"{self.chunk_references} references, {self.manifests} manifests",
+                f"{self.chunk_files} chunk files",
+                f"copied: {self.chunks_copied} chunk files, {self.bytes_copied} bytes",
+            ]
         lines += [f"virtual chunks below: {prefix}" for prefix in self.virtual_prefixes]
         lines += [f"left out: {each}" for each in self.left_out]
         return "\n".join(lines)

@@ -46,11 +46,12 @@ class Source:
 
     def refs(self) -> Refs:
         """All refs: the file of every commit, since only they tell how a branch moved."""
-        files = ref_files([found.key for found in self.storage.list(self.layout.refs)], self.layout)
-        keys = [*files.tags.values()]
+        keys = [found.key for found in self.storage.list(self.layout.refs)]
+        files = ref_files(keys, self.layout, encoded=self.storage.encodes_names())
+        wanted = [*files.tags.values()]
         for sequence in files.branches.values():
-            keys += sequence.values()
-        ids = dict(zip(keys, in_parallel(self._ref, keys), strict=True))
+            wanted += sequence.values()
+        ids = dict(zip(wanted, in_parallel(self._ref, wanted), strict=True))
         return Refs(
             {
                 name: [ids[sequence[number]] for number in sorted(sequence)]

@@ -38,7 +38,7 @@ from frazil.format.keys import (
     snapshot_key,
     transaction_key,
 )
-from frazil.format.older.generations import DRAFT
+from frazil.format.older.generations import DOT, DRAFT
 from frazil.format.repo_info import decode_repo_info, encode_repo_info
 from frazil.format.snapshot import ManifestFiles, NodeTable, Snapshot, encode_snapshot
 from frazil.format.transaction_log import encode_transaction_log
@@ -86,7 +86,8 @@ def upgrade(
 
     The new repository, of spec version 2, has the same history: snapshots with their parents, messages,
     times and metadata, branches, tags, and every array of every snapshot. Without ``target_storage`` it is
-    made in place, beside the old files, which all stay as they are.
+    made in place, beside the old files, which all stay as they are: until a garbage collection, which
+    deletes those that the new repository does not use.
 
     ``chunks`` says what becomes of chunk files: ``"copy"`` copies them; ``"reference"`` leaves them where
     they are, and refers to them as virtual chunks, which have to be authorised when the repository is
@@ -354,6 +355,7 @@ def _source(storage: Storage) -> Source:
                 f"in {storage!r}: {advice}",
                 ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
+    next(iter(storage.list(DOT.refs)), None)  # where nothing can be listed, that is what to say
     raise RepositoryNotFoundError(f"no repository to import in {storage!r}")
 
 
@@ -381,7 +383,11 @@ def _require_clean(target: Storage, history: History, users: Mapping[bytes, User
     """Only files of an earlier attempt at this import may be there."""
     versions = history.versions.values()
     known = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    known |= {manifest_key(ids.manifest(id_, variant)) for id_ in users for variant in range(2)}
+    known |= {
+        manifest_key(ids.manifest(id_, variant))
+        for id_, arrays in users.items()
+        for variant in range(len({rank for _, rank in arrays}))
+    }
     found = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
     _refuse(target, filterfalse(known.__contains__, found))
 

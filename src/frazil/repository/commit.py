@@ -189,7 +189,7 @@ def _attempt(
         flush()
         return changes.chunk_files()
 
-    if not is_uncollected(context.storage, begun.info, relied, files):
+    if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
         attempts.forget()
     branch = branch if ending.moves_branch else None
     if ending.replaces:

@@ -131,9 +131,10 @@ def _enum(names: Mapping[Any, str]) -> Form:
     values = {name: value for value, name in names.items()}
 
     def read(value: Any) -> Any:
-        if value not in values:
-            raise _Unexpected(f"expected one of {', '.join(values)}, found {value!r}")
-        return values[value]
+        name = next(iter(value)) if isinstance(value, dict) and [*value.values()] == [None] else value
+        if not isinstance(name, str) or name not in values:
+            raise _Unexpected(f"expected one of {', '.join(values)}, found {value!r:.80}")
+        return values[name]
 
     return Form(lambda value: names[value], read)
 
@@ -150,6 +151,8 @@ def _variants(table: Mapping[str, tuple[type, Form | None]]) -> Form:
     def read(value: Any) -> Any:
         if isinstance(value, str):
             tag, content = value, None
+        elif isinstance(value, bool):  # the conditions "true" and "false", without quotes
+            tag, content = str(value).lower(), None
         elif isinstance(value, dict) and len(value) == 1:
             tag, content = next(iter(value.items()))
         else:

@@ -25,7 +25,7 @@ MAX_BYTES: Final = 1 << 20
 _WORDS: Final = (
     ("null", r"(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
     ("bool", r"(?:true|True|TRUE|false|False|FALSE)", list("tTfF")),
-    ("int", r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)", list("-+0123456789")),
+    ("int", r"(?:[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+)", list("-+0123456789")),
     (
         "float",
         r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))",
@@ -36,6 +36,12 @@ _WORDS: Final = (
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # Any, without types
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    #: What JSON has, and no dates, sets or bytes, not even behind their tags.
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -73,7 +79,9 @@ def _load_variant(loader: _Loader, tag: str, node: yaml.Node) -> Variant:
         return Variant({tag: loader.construct_sequence(node, deep=True)})
     # Behind a tag a word is not resolved; an Axis is a number all the same.
     plain = node.style is None
-    kind = loader.resolve(yaml.ScalarNode, node.value, (plain, not plain)) if node.value else _TEXT
+    if not node.value:
+        return Variant({tag: None if plain else ""})
+    kind = loader.resolve(yaml.ScalarNode, node.value, (plain, not plain))
     return Variant({tag: loader.construct_object(yaml.ScalarNode(kind, node.value))})
 
 
@@ -106,6 +114,10 @@ def dump_config(document: dict[str, Any]) -> bytes:
     return text.encode()
 
 
+def _has_content(text: str) -> bool:
+    return any(isinstance(event, yaml.DocumentStartEvent) for event in yaml.parse(text, _Loader))
+
+
 def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
     """The document of a file, for ``config_document.from_document``.
 
@@ -118,11 +130,14 @@ def load_config(data: Buffer, name: str = CONFIG) -> dict[str, Any]:
     try:
         if len(raw) > MAX_BYTES:
             raise yaml.YAMLError(f"{len(raw)} bytes, at most {MAX_BYTES} expected")
-        document = yaml.load(raw.decode(), _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        text = raw.decode()
+        document = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise FormatError(
             f"{name}: {' '.join(str(error).split())}", ErrorKind.CONFIG_DESERIALIZATION
         ) from error
+    if document is None and not _has_content(text):
+        return {}  # an empty file, or one of comments
     if not isinstance(document, dict):
         found = type(document).__name__
         raise FormatError(f"{name}: expected a map, found {found}", ErrorKind.CONFIG_DESERIALIZATION)

@@ -47,6 +47,10 @@ DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
 )
 
 
+#: The highest level of zstd: more means the same.
+_MAX_LEVEL: Final = 22
+
+
 @dataclass(frozen=True, slots=True)
 class Retries:
     """Tries in all, and the bounds of the waits between them in ms."""
@@ -130,7 +134,7 @@ class Effective:
             max_concurrent_decodes=_or(config.max_concurrent_decodes, available_cpus()) or 1,
             # A file must hold its newest update, or there would be nothing to walk from.
             num_updates_per_repo_info_file=_or(config.num_updates_per_repo_info_file, 1000) or 1,
-            compression_level=_or(compression.level, 3),
+            compression_level=min(_or(compression.level, 3), _MAX_LEVEL),
             cached_snapshot_nodes=_or(caching.num_snapshot_nodes, 500_000),
             cached_chunk_refs=_or(caching.num_chunk_refs, 15_000_000),
             cached_transaction_changes=_or(caching.num_transaction_changes, 0),
@@ -143,7 +147,7 @@ class Effective:
             location_compression_min_chunks=_or(locations.min_num_chunks, 1000),
             location_dictionary_samples=_or(locations.dictionary_max_training_samples, 100),
             location_dictionary_bytes=_or(locations.dictionary_max_size_bytes, 2048),
-            location_compression_level=_or(locations.compression_level, 3),
+            location_compression_level=min(_or(locations.compression_level, 3), _MAX_LEVEL),
             concurrent_manifest_fetches=_or(manifest.max_concurrent_manifest_fetches_during_commit, 1) or 1,
             repo_update_retries=_retries(_or(config.repo_update_retries, RepoUpdateRetryConfig()).default),
             packing=_or(packing.enabled, True),

@@ -21,7 +21,9 @@ everything that the session relies on, all is well, which is the usual case: one
 object are read. If not, the commit waits until the collection is done, and then asks for each chunk file that
 it is about to refer to; after that nobody deletes it, since any other collection makes an entry of its own,
 and the write is conditional on there being none. A session that lost a chunk is refused, and nothing refers
-to what is not there.
+to what is not there. A session may also refer to chunks of versions that were before it: those that it has
+shifted, merged, or brought back. As long as such a version is there they are safe; so these are asked for
+after any collection.
 
 Limits and leases are in the storage's time: whoever puts one of these objects reads back when it was
 modified. The difference to the clock of a host is only trusted beyond ``_APART``.
@@ -201,12 +203,15 @@ def collected_since(storage: Storage, info: RepoInfo, update: int) -> list[int]:
         info = decode_repo_info(storage.get(key), key)
 
 
-def is_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8]) -> bool:
+def is_uncollected(
+    storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8], *, borrowed: bool = False
+) -> bool:
     """Make sure that no collection can have taken, or will take, what a session is about to commit. False if
     one may have taken other files than chunks.
 
-    ``files`` makes the chunk files that it refers to durable, and gives their ids, (k, 12). Raises
-    ``ConflictError`` (``garbage-collection-running``) while one might: the same commit may be tried again
+    ``files`` makes the chunk files that it refers to durable, and gives their ids, (k, 12). ``borrowed`` says
+    that some may be older than the session, and of a version that is gone. Raises ``ConflictError``
+    (``garbage-collection-running``) while a collection might take one: the same commit may be tried again
     later. Raises ``SessionStateError`` (``garbage-collected``) when something is gone.
     """
     ran = collected_since(storage, info, relied.update)
@@ -214,30 +219,44 @@ def is_uncollected(storage: Storage, info: RepoInfo, relied: Relied, files: Call
         return True
     known = records(storage)
     by_time = {record.ran_at: record for record in known}
-    harmful = [by_time.get(time) for time in ran]
-    harmful = [each for each in harmful if each is None or each.older_than > relied.since - _TRUSTED]
-    if not harmful:
+    met = [by_time.get(time) for time in ran]
+    harmful = [each for each in met if each is None or each.older_than > relied.since - _TRUSTED]
+    if not harmful and not borrowed:
         return True
-    nameless = any(each is None for each in harmful)
-    running = [each for each in harmful if each is not None and not each.done]
-    # An entry of which no record tells: that of another implementation, or the record comes in a moment.
-    running += [each for each in known if nameless and each.ran_at is None and not each.done]
-    if running:
-        raise ConflictError(
-            message="garbage is collected at this moment, with a limit that is younger than this session: "
-            "its chunks may be among it. The session keeps its changes: commit again when that is done",
-            kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
-        )
+    if _running(harmful, known):
+        raise _under_way("is younger than this session: its chunks may be among it")
     keys = [f"{CHUNKS}/{name}" for name in ids_to_text(files())]
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        lost = [key for key, found in zip(keys, pool.map(storage.head, keys), strict=True) if found is None]
+        found = list(pool.map(storage.head, keys))
+    lost = [key for key, info_ in zip(keys, found, strict=True) if info_ is None]
     if lost:
         raise SessionStateError(
-            f"{len(lost)} chunk files of this session, `{lost[0]}` among them, are gone: garbage was "
-            "collected with a limit younger than the session. Write them again in a new session",
+            f"{len(lost)} chunk files that this session refers to, `{lost[0]}` among them, are gone: garbage "
+            "was collected, with a limit younger than the session or after a version of these chunks was "
+            "expired or dropped. Write them again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
-    return False
+    if borrowed and (running := _running(met, known)):
+        oldest = min((from_datetime(each.modified) for each in found if each is not None), default=now_us())
+        if any(each.older_than + _APART > oldest for each in running):
+            raise _under_way("is younger than chunks of other versions that this session refers to")
+    return not harmful
+
+
+def _running(met: list[Record | None], known: list[Record]) -> list[Record]:
+    """Of the collections that a session met, those that are not done."""
+    running = [each for each in met if each is not None and not each.done]
+    if None in met:  # that of another implementation, or its record comes in a moment
+        running += [each for each in known if each.ran_at is None and not each.done]
+    return running
+
+
+def _under_way(limit: str) -> ConflictError:
+    return ConflictError(
+        message=f"garbage is collected at this moment, with a limit that {limit}. The session keeps its "
+        "changes: commit again when that is done",
+        kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
+    )
 
 
 class CollectedMeanwhile(Exception):

@@ -22,7 +22,6 @@ from frazil.changes.between import Version, changes_between, exact
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.edits import Edits, edits_between
 from frazil.changes.meeting import meet
-from frazil.changes.rebase import rebased
 from frazil.changes.twins import without_twins
 from frazil.errors import (
     ConflictError,
@@ -39,10 +38,11 @@ from frazil.format.ids import id_from_text, id_list, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.clock import now_us
+from frazil.repository.clock import new_node_id, now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
-from frazil.repository.rebase import read_logs, require_solver, road, solve
+from frazil.repository.in_use import newest_update
+from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
 from frazil.repository.values import SessionMode
@@ -209,15 +209,20 @@ class Integration:
         before, after, there = (Workspace(context, id_) for id_ in (base, end, tip))
         changes, mine = _changes(context, info, before, after)
         theirs = _difference(context, info, before, there, mine)
-        changes, theirs, nodes = without_twins(changes, theirs, before.snapshot.nodes, _version(there))
+        changes, theirs, nodes = without_twins(
+            changes, theirs, before.snapshot.nodes, _version(there), new_node_id
+        )
         work = Workspace(context, base, None, None, changes)
         at = meet(changes, nodes, theirs, there.snapshot.nodes, by_chunk=True)
         conflicts, decided = solve(at, work, there, solver, reading)
-        if len(decided) < len(conflicts):
+        brought = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
+        if brought is None:
             raise RebaseFailedError(id_to_text(end), conflicts)
-        work.continue_on(tip, rebased(at, decided, before.table))
+        work.continue_on(tip, brought)
         expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
-        return Session(State(work, branch, SessionMode.writable, expires_at, dict(self._default_metadata)))
+        metadata = dict(self._default_metadata)
+        seen = newest_update(info)
+        return Session(State(work, branch, SessionMode.writable, expires_at, metadata, seen=seen))
 
     merge_async = awaitable(merge)
     cherry_pick_async = awaitable(cherry_pick)

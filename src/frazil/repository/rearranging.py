@@ -65,7 +65,7 @@ class Rearranging(Permissions):
         workspace = self._state.workspace
         with workspace.committing():
             node = workspace.require_array(path)
-            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset), borrowed=True)
 
     def reindex_array(
         self,
@@ -96,9 +96,10 @@ class Rearranging(Permissions):
                 raise TypeError(f"expected a function, found {type(function).__name__}")
         path = self._to_change(array_path)
         workspace = self._state.workspace
-        node = workspace.require_array(path)
-        edits = reindexed(node, workspace.table(path), forward, backward)
-        workspace.set_refs(path, edits)
+        with workspace.committing():
+            node = workspace.require_array(path)
+            edits = reindexed(node, workspace.table(path), forward, backward)
+            workspace.set_refs(path, edits, borrowed=True)
 
     def _to_change(self, path: str) -> str:
         self._require_not_reading()

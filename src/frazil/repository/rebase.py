@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import Coords, table_of
 from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
 from frazil.changes.edits import edits_between, rows_of
 from frazil.changes.meeting import Did, Meeting, meet
-from frazil.changes.rebase import Choice, ours_can_stand, rebased
+from frazil.changes.rebase import Choice, is_whole, ours_can_stand, rebased
 from frazil.errors import (
     ErrorKind,
     InvalidInputError,
@@ -145,8 +146,28 @@ def _go(
     conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
-    workspace.continue_on(end, rebased(at, decided, Workspace(context, workspace.snapshot_id).table))
+    changes = carry_over(at, decided, Workspace(context, workspace.snapshot_id))
+    if changes is None:
+        return conflicts
+    workspace.continue_on(end, changes)
     return []
+
+
+def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Workspace) -> ChangeSet | None:
+    """Ours, relative to the tip; None where what was decided cannot be done together.
+
+    Raises ``SessionStateError`` (``merge-failed``) where nothing was to decide: that is a conflict without a
+    row in the table.
+    """
+    changes = rebased(at, decided, base.table)
+    if not (decided or at.moves or at.theirs.moved) or is_whole(at, changes):
+        return changes
+    if decided:
+        return None
+    raise SessionStateError(
+        "the changes of both sides do not go together: a node would be in no group, or two at one place",
+        ErrorKind.MERGE_FAILED,
+    )
 
 
 def solve(

@@ -8,8 +8,8 @@
 finds after a lost answer. JSON allows white space at its end: what Frazil writes carries a random number
 there, in blanks and tabs.
 
-*Names* may not contain ``/``. On a local file system the reference percent-encodes some characters in the
-names of files, and lists them undecoded; there they are encoded in the same way, and decoded.
+*Names* may not contain ``/``. Everywhere but on S3 the reference percent-encodes some characters in the names
+of objects, and lists them undecoded; there they are encoded in the same way, and decoded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
         raise InvalidInputError(
             f"invalid ref name {name!r:.80}: expected text that UTF-8 can encode", ErrorKind.INVALID_REF_NAME
         ) from None
-    if storage.is_local:
+    if storage.encodes_names():
         name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], data).decode()
     return f"{REFS}/{kind.value}.{name}"
 
@@ -122,7 +122,7 @@ def list_refs(storage: Storage) -> tuple[dict[RefKind, set[str]], set[str]]:
         word, dot, name = folder.partition(".")
         if word not in _KINDS or not dot or "/" in folder:
             continue
-        name = unquote(name, errors="replace") if storage.is_local else name
+        name = unquote(name, errors="replace") if storage.encodes_names() else name
         if file == _FILE:
             names[_KINDS[word]].add(name)
         elif file == _DELETED and word == RefKind.TAG.value:

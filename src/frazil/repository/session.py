@@ -147,10 +147,11 @@ class Session(Rearranging):
         """Forget everything that was not committed."""
         self._require_not_reading()
         state = self._state
-        state.workspace.discard()
-        state.merged.clear()
-        state.generation += 1
-        state.discarded_before = state.generation
+        with state.workspace.committing():
+            state.workspace.discard()
+            state.merged.clear()
+            state.generation += 1
+            state.discarded_before = state.generation
 
     def commit(
         self,
@@ -329,12 +330,15 @@ class Session(Rearranging):
                 "a read-only session cannot be forked", ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
             )
         workspace = state.workspace
-        workspace.writer.flush()
-        self._seal()
-        if state.lease is None:
-            relied = state.relied()
-            state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
-        forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
+        with (
+            workspace.committing()
+        ):  # and other threads wait: what they write is durable before, or comes after
+            workspace.writer.flush()
+            self._seal()
+            if state.lease is None:
+                relied = state.relied()
+                state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
+            forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
         return ForkSession(
             State(
                 forked,
@@ -382,9 +386,7 @@ class Session(Rearranging):
         forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
         if not forks:
             return
-        for fork in forks:
-            fork.workspace.writer.flush()
-        changes = [fork.workspace.own() for fork in forks]
+        changes = [fork.workspace.taken() for fork in forks]
         self._seal()
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
         state.workspace.merge(changes, twins)

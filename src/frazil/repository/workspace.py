@@ -67,13 +67,16 @@ class Workspace:
         self._lock = RLock()
         self.attempts = Attempts()
         self._committed = False
+        self._discards = 0
         self._was_changed = False  # even if a rebase left nothing of it
         self._turn = RLock()  # of changes and commits; always taken before the other lock
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
             self.writer.flush()
-            return (Workspace, (self.context, self.snapshot_id, self.inherited, self.sealed, self.changes))
+            # Copies: what other threads write until they are pickled is not durable.
+            own = self.sealed.copy(), self.changes.copy()
+            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own))
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -147,6 +150,12 @@ class Workspace:
             self.changes = changes
             self._forget("snapshot", "start", "base", "here", "_tree")
 
+    def taken(self) -> ChangeSet:
+        """A copy of ``own()``, all of whose chunks are durable: other threads may go on."""
+        with self._turn, self._lock:
+            self.writer.flush()
+            return self.own().copy()
+
     def keep(self, data: Buffer) -> ChunkRef:
         """Store the bytes of a chunk, inline or in a pack."""
         return self._inline(data) or self.writer.write(data)
@@ -169,6 +178,7 @@ class Workspace:
             self.changes = ChangeSet()
             self.attempts = Attempts()
             self._was_changed = False
+            self._discards += 1
             self._forget("base", "here", "_tree")
             self.writer.forget()
 
@@ -286,16 +296,18 @@ class Workspace:
             self.changes.set_chunk(self.here, path, coords, ref)
             self._forget_without_edits(path)
 
-    def set_refs(self, path: str, table: ChunkTable) -> None:
+    def set_refs(self, path: str, table: ChunkTable, *, borrowed: bool = False) -> None:
+        """Set many at once; ``borrowed`` is that of change sets."""
         with self._turn, self._lock:
             self._require_uncommitted()
             self.changes.set_chunks(self.here, path, table)
+            self.changes.borrowed |= borrowed
             self._forget_without_edits(path)
 
     def delete_ref(self, path: str, coords: Coords) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
-            self.changes.delete_chunk(self.here, path, coords, (self.sealed, self.inherited))
+            self.changes.delete_chunk(self.here, path, coords)
             self._forget_without_edits(path)
 
     def delete_refs(self, path: str, index: NDArray[np.uint32]) -> None:
@@ -318,11 +330,26 @@ class Workspace:
     def write(self, path: str, coords: Coords, data: Buffer) -> None:
         """Store one chunk: inline, packed, or as a file of its own."""
         self._check(path, coords)
-        self.set_ref(path, coords, self.keep(data))
+        while True:
+            kept_in = self._discards
+            if self._set_kept(path, coords, self.keep(data), kept_in):
+                return
 
     async def write_async(self, path: str, coords: Coords, data: Buffer) -> None:
         self._check(path, coords)
-        self.set_ref(path, coords, self._inline(data) or await self.writer.write_async(data))
+        while True:
+            kept_in = self._discards
+            ref = self._inline(data) or await self.writer.write_async(data)
+            if self._set_kept(path, coords, ref, kept_in):
+                return
+
+    def _set_kept(self, path: str, coords: Coords, ref: ChunkRef, kept_in: int) -> bool:
+        """``set_ref``; False if the bytes were forgotten meanwhile, with all that was discarded."""
+        with self._turn:
+            if kept_in != self._discards:
+                return False
+            self.set_ref(path, coords, ref)
+            return True
 
     def _check(self, path: str, coords: Coords) -> None:
         # Before the bytes are written, so that a wrong key leaves nothing behind.

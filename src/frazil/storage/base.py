@@ -110,6 +110,13 @@ class Storage(Named, ABC):
     #: A bucket without a prefix: everything in it would be the repository.
     is_whole_bucket: bool = False
 
+    def encodes_names(self) -> bool:
+        """Whether the reference percent-encodes some characters in the names of objects here.
+
+        All but S3: what was written there is only found under such names.
+        """
+        return False
+
     @abstractmethod
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         """The bytes ``start <= i < stop`` of an object, to its end if ``stop`` is None."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage.credentials import AzureCredentials, GcsCredentials, S3Credentials
-from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
+from frazil.storage.locations import NATIVE, AzureLocation, GcsLocation, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.redirect import R2_ENDPOINT, TIGRIS_ENDPOINT
 
@@ -36,7 +36,7 @@ def s3_from_options(
     write_headers: Headers = None,
     *,
     read_only: bool = False,
-    shown_as: str = "S3 (native)",
+    shown_as: str = NATIVE,
 ) -> Storage:
     """Objects in S3; without ``credentials`` what the environment offers, or none if the options say so."""
     if legacy_rooted_keys:

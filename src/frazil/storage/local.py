@@ -95,6 +95,9 @@ class LocalStorage(Storage):
 
     is_local = True
 
+    def encodes_names(self) -> bool:
+        return True
+
     def __init__(self, root: str | os.PathLike[str], settings: StorageSettings | None = None) -> None:
         # Absolute once and for all: the process may change its working directory later.
         self._root = os.path.abspath(os.fspath(root))

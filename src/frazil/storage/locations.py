@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 DEFAULT_STREAM_TIMEOUT: Final = 60
 #: A bound on one attempt, upload of a large part over a slow line included. The client's own is 30 s.
 _ATTEMPT_TIMEOUT: Final = timedelta(minutes=10)
+#: How ``repr`` names the reference's own client for S3; it has another one, from its library for all others.
+NATIVE: Final = "S3 (native)"
 #: Not a header like others: the client has an option for it.
 _USER_AGENT: Final = "user-agent"
 #: The client signs every retry anew, but gives up after this long.
@@ -83,6 +85,11 @@ _CLIENT_OPTIONS: Final = frozenset(
 class Location(ABC):
     """One place in one object store."""
 
+    @property
+    def encodes_names(self) -> bool:
+        """See ``Storage.encodes_names``."""
+        return True
+
     @abstractmethod
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         """A client for the keys below ``prefix``. Makes no request."""
@@ -99,7 +106,11 @@ class S3Location(Location):
     bucket: str
     options: S3Options = field(default_factory=S3Options)
     credentials: AnyS3Credential = field(default_factory=S3Credentials.FromEnv)
-    shown_as: str = "S3 (native)"
+    shown_as: str = NATIVE
+
+    @property
+    def encodes_names(self) -> bool:
+        return self.shown_as != NATIVE
 
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         options = self.options

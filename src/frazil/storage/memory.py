@@ -76,6 +76,9 @@ class MemoryStorage(Storage):
 
     is_local = True
 
+    def encodes_names(self) -> bool:
+        return True
+
     def __init__(self, settings: StorageSettings | None = None) -> None:
         self._settings = settings
         self._contents = _Contents()

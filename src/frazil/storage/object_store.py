@@ -105,6 +105,9 @@ class ObjectStorage(Storage):
         """What the names of all objects begin with, without a slash at either end."""
         return self._prefix
 
+    def encodes_names(self) -> bool:
+        return self._location.encodes_names
+
     def __repr__(self) -> str:
         return f"<frazil.Storage>\n{self._location.describe(self._prefix)}"
 

@@ -97,6 +97,9 @@ class RedirectStorage(Storage):
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         return self.target().list(prefix)
 
+    def encodes_names(self) -> bool:
+        return self.target().encodes_names()
+
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         return await self.target().get_async(key, start, stop)
 

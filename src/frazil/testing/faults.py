@@ -48,6 +48,9 @@ class FaultyStorage(Storage):
     def __repr__(self) -> str:
         return f"<frazil.testing.FaultyStorage over {self.inner!r}>"
 
+    def encodes_names(self) -> bool:
+        return self.inner.encodes_names()
+
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         self.gets.append(key)
         return self.inner.get(key, start, stop)

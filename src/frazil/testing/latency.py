@@ -35,6 +35,9 @@ class LatencyStorage(Storage):
     def __repr__(self) -> str:
         return repr(self._inner)
 
+    def encodes_names(self) -> bool:
+        return self._inner.encodes_names()
+
     @property
     def write_latency_ms(self) -> int:
         return self._ms["write"]

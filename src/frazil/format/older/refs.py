@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import unquote
 
 from frazil.errors import FormatError
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
@@ -78,8 +79,9 @@ class RefFiles:
     deleted_tags: set[str] = field(default_factory=set)
 
 
-def ref_files(keys: Iterable[str], layout: Layout) -> RefFiles:
-    """What the keys below ``layout.refs`` are; keys that are no refs are passed over.
+def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> RefFiles:
+    """What the keys below ``layout.refs`` are; keys that are no refs are passed over. ``encoded``: some
+    characters of names are percent-encoded in keys.
 
     >>> from frazil.format.older.generations import DOT
     >>> found = ref_files(["refs/branch.main/ZZZZZZZY.json", "refs/tag.v1/ref.json"], DOT)
@@ -88,7 +90,7 @@ def ref_files(keys: Iterable[str], layout: Layout) -> RefFiles:
     """
     out = RefFiles()
     for key in keys:
-        folder, _, name = key.rpartition("/")
+        folder, _, name = (unquote(key, errors="replace") if encoded else key).rpartition("/")
         if layout is DRAFT and folder == layout.refs:
             if name.endswith(".json"):
                 out.tags[name.removesuffix(".json")] = key

@@ -28,8 +28,8 @@ FIELDS: Final = (
     "dimension_names",
 )
 
-#: The formats only knew the "default" encoding of zarr, with one of two separators.
-_SEPARATORS: Final = {"Slash": "/", "Default": "/", "Dot": "."}
+#: How an old store spelt the keys of chunks. New ones find them by coordinates, and know one spelling.
+_SEPARATORS: Final = {"Slash": "/", "Default": "/", "Dot": "/"}
 _SIGNED: Final = ("Int8", "Int16", "Int32", "Int64")
 _TYPES: Final = frozenset(
     [
@@ -102,11 +102,12 @@ def _whole(values: Any) -> list[int]:
     return values
 
 
-def _data_type(value: Any) -> str:
+def _data_type(value: Any) -> str | dict[str, Any]:
     if isinstance(value, dict):
         name, bits = variant(value)
-        if name == "rawbits" and type(bits) is int and 0 < bits < 1 << 32:
-            return f"r{bits}"
+        if name == "rawbits" and type(bits) is int and 0 < bits < 1 << 32 and not bits % 8:
+            # What zarr calls it now; nobody reads its old name, r16.
+            return {"name": "raw_bytes", "configuration": {"length_bytes": bits // 8}}
     elif value in _TYPES:
         return text(value)
     raise FormatError(f"expected a data type, found {value!r:.80}")
@@ -122,7 +123,9 @@ def _named_configuration(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float | str:
-    """A float as JSON, which has no words for three of them."""
+    """A float as JSON, which has no words for three of them. Rust's JSON had null instead."""
+    if value is None:
+        return "NaN"
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -161,7 +164,7 @@ _FILLS: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("Complex64", "Complex128"), _complex),
     "String": text,
     "Bytes": _base64,
-    "RawBits": lambda value: list(bytes(value)),
+    "RawBits": _base64,
 }
 
 

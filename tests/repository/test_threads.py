@@ -1,0 +1,113 @@
+"""Threads that write while their session is discarded, forked, merged or pickled: what is committed is there.
+
+Each test puts one write right where it could be lost.
+"""
+
+import pickle
+import threading
+
+import pytest
+import zarr
+
+import frazil
+
+VALUE = 7
+
+
+@pytest.fixture
+def repo():
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    with repo.transaction("main", message="base") as store:
+        zarr.create_array(store, name="t", shape=(4,), chunks=(1,), dtype="i8", fill_value=0)
+    return repo
+
+
+def write(session, at, value=VALUE):
+    zarr.open_array(session.store, path="t")[at] = value
+
+
+def committed(repo, session):
+    session.commit("x", allow_empty=True)
+    return zarr.open_array(repo.readonly_session("main").store, path="t", mode="r")[:].tolist()
+
+
+class Between:
+    """Runs ``work`` on a thread right after the first call of a method, and gives it a moment."""
+
+    def __init__(self, monkeypatch, owner, name, work):
+        self.thread = threading.Thread(target=work)
+        method = getattr(owner, name)
+
+        def called(*args):
+            answer = method(*args)
+            if not self.thread.ident:
+                self.thread.start()
+                self.thread.join(0.3)
+            return answer
+
+        monkeypatch.setattr(owner, name, called)
+
+
+def test_discarded_between_a_chunk_and_its_reference(repo, monkeypatch):
+    session = repo.writable_session("main")
+    between = Between(monkeypatch, session.workspace.writer, "_append", session.discard_changes)
+    write(session, 1)
+    between.thread.join()
+    assert committed(repo, session) == [0, VALUE, 0, 0]
+
+
+def test_written_while_it_is_forked(repo, monkeypatch):
+    session = repo.writable_session("main")
+    write(session, 0)
+    between = Between(monkeypatch, session.workspace.writer, "flush", lambda: write(session, 1))
+    fork = pickle.loads(pickle.dumps(session.fork()))
+    between.thread.join()
+    found = zarr.open_array(fork.store, path="t", mode="r")[:].tolist()
+    assert found == [VALUE, 0, 0, 0]
+    assert committed(repo, session) == [VALUE, VALUE, 0, 0]
+
+
+def test_a_fork_written_while_it_is_merged(repo, monkeypatch):
+    session = repo.writable_session("main")
+    fork = session.fork()
+    write(fork, 0)
+    between = Between(monkeypatch, fork.workspace.writer, "flush", lambda: write(fork, 1))
+    session.merge(fork)
+    between.thread.join()
+    assert committed(repo, session) == [VALUE, 0, 0, 0]
+
+
+def test_a_fork_written_after_it_was_merged_keeps_that_for_itself(repo):
+    session = repo.writable_session("main")
+    fork = session.fork()
+    write(fork, 0)
+    session.merge(fork)
+    write(fork, 1)
+    assert committed(repo, session) == [VALUE, 0, 0, 0]
+
+
+def test_a_fork_written_while_it_is_pickled(repo):
+    fork = repo.writable_session("main").fork()
+    write(fork, 0)
+    make, arguments = fork.workspace.__reduce__()
+    write(fork, 1)
+    workspace = make(*pickle.loads(pickle.dumps(arguments)))
+    assert [workspace.read("/t", (at,)) is not None for at in range(2)] == [True, False]
+
+
+def test_written_while_it_is_reindexed(repo):
+    session = repo.writable_session("main")
+    write(session, 0)
+    thread = threading.Thread(target=write, args=(session, 1, 9))
+
+    def forward(at):
+        if not thread.ident:
+            thread.start()
+            thread.join(0.3)
+        return [at[0] + 1]
+
+    session.reindex_array("/t", forward)
+    thread.join()
+    before, after = [VALUE, VALUE, 9, 0], [VALUE, 9, 0, 0]
+    assert committed(repo, session) in (before, after)
