@@ -29,8 +29,7 @@ FAULTS = list(Fault)
 
 
 def save(repo: frazil.Repository) -> None:
-    repo.config.inline_chunk_threshold_bytes = 8
-    repo.save_config()
+    repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=8)).save_config()
 
 
 #: What is done, the files that it writes under a condition, and how one sees that it was done.
