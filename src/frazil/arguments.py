@@ -22,12 +22,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+import numpy as np
+
 from frazil.errors import ErrorKind, IcechunkError, InternalError
 
 _KNOWN: Final[Mapping[str, tuple[type, ...]]] = {
     "None": (type(None),),
     "str": (str,),
-    "bool": (bool,),
+    "bool": (bool, np.bool_),
     "int": (numbers.Integral,),
     "float": (numbers.Real,),
     "bytes": (bytes,),

@@ -74,6 +74,29 @@ def numbers_of_numpy(package: Any, folder: Path) -> Any:
 
 
 @program
+def truths_of_numpy(package: Any, folder: Path) -> Any:
+    repo = repository(package)
+    repo.set_feature_flag("create_tag", np.bool_(False))
+    long_ago = datetime(2000, 1, 1, tzinfo=UTC)
+    expired = repo.expire_snapshots(long_ago, delete_expired_branches=np.bool_(True))
+    return [flag.name for flag in repo.disabled_feature_flags()], expired
+
+
+@program
+def splitting_by_numbers_of_numpy(package: Any, folder: Path) -> Any:
+    every, axis = package.ManifestSplitCondition.AnyArray(), package.ManifestSplitDimCondition.Axis
+    splitting = package.ManifestSplittingConfig.from_dict({every: {axis(np.int64(0)): np.int64(1)}})
+    config = package.RepositoryConfig(manifest=package.ManifestConfig(splitting=splitting))
+    counts = []
+    for version in (1, 2):
+        repo = package.Repository.create(package.in_memory_storage(), config, spec_version=version)
+        with repo.transaction("main", message="an array") as store:
+            zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="i4")[:] = range(1, 5)
+        counts.append(len(repo.list_manifest_files(repo.lookup_branch("main"))))
+    return counts, type(package.local_filesystem_store(folder)).__name__
+
+
+@program
 def members_as_numbers(package: Any, folder: Path) -> Any:
     names = (
         "ConflictType",

@@ -30,9 +30,7 @@ FAULTS = list(Fault)
 
 
 def save(repo: frazil.Repository) -> None:
-    config = repo.config
-    config.inline_chunk_threshold_bytes = 8
-    repo.reopen(config).save_config()
+    repo.reopen(frazil.RepositoryConfig(inline_chunk_threshold_bytes=8)).save_config()
 
 
 #: What is done, the files that it writes under a condition, and how one sees that it was done.

@@ -72,7 +72,7 @@ class Administration:
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
         """Turn a feature on or off; None: as by default."""
         self._context.require_version_2()
-        self._context.update(mutations.set_flag(flag_named(name), setting))
+        self._context.update(mutations.set_flag(flag_named(name), None if setting is None else bool(setting)))
 
     def default_commit_metadata(self) -> dict[str, Any]:
         return dict(self._default_metadata)

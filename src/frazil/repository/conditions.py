@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from frazil.arguments import checked
@@ -348,7 +349,10 @@ class ManifestSplitDimCondition(metaclass=Family):
         axis: int
 
         def __post_init__(self) -> None:
+            if self.axis is None:
+                raise TypeError("axis: expected an integer, found None")
             unsigned(64)("axis", self.axis)
+            object.__setattr__(self, "axis", index(self.axis))
 
         def holds(self, axis: int, name: str | None) -> bool:
             """Whether it holds for dimension number ``axis``, called ``name``."""

@@ -8,6 +8,7 @@ split. (So a rule that names one dimension leaves the others to the rules after 
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -86,8 +87,9 @@ def _array_condition(condition: Any) -> ManifestSplitCondition:
 def _dim_size(condition: Any, size: Any) -> tuple[AnyDimCondition, int]:
     if not isinstance(condition, ManifestSplitDimCondition):
         raise TypeError(f"split_sizes: expected ManifestSplitDimCondition, found {type(condition).__name__}")
-    if isinstance(size, bool) or not isinstance(size, int):
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
         raise TypeError(f"split_sizes: expected a number of chunks, found {type(size).__name__}")
+    size = int(size)
     if not 1 <= size <= UNSPLIT:
         raise InvalidInputError(
             f"split_sizes: expected 1 to {UNSPLIT} chunks, found {size}",

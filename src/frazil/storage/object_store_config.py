@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
+from os import PathLike, fspath
 from typing import Any, ClassVar, Final
 
 from frazil.arguments import checked
@@ -204,13 +205,13 @@ AnyObjectStoreConfig = (
 
 
 @checked
-def local_filesystem_store(path: str) -> ObjectStoreConfig.LocalFileSystem:
+def local_filesystem_store(path: str | PathLike[str]) -> ObjectStoreConfig.LocalFileSystem:
     """Virtual chunks in files under ``path``.
 
     >>> local_filesystem_store("/data").path
     '/data'
     """
-    return ObjectStoreConfig.LocalFileSystem(path)
+    return ObjectStoreConfig.LocalFileSystem(fspath(path))
 
 
 @checked
