@@ -174,3 +174,8 @@ def test_equality(store: IcechunkStore, repo: frazil.Repository) -> None:
     assert store == store.session.store == store.with_read_only(True)
     assert store != repo.writable_session("main").store
     assert store != 3
+
+
+def test_a_store_is_over_a_session() -> None:
+    with pytest.raises(TypeError, match="expected Session, found str"):
+        frazil.IcechunkStore("x")  # type: ignore[arg-type]

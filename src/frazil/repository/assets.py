@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any
 
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
@@ -94,6 +94,9 @@ class Assets:
         self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes)
         self._manifests: Kept[Manifest] = Kept(limits.chunk_refs)
         self.last_seen = LastSeen()
+        #: Held by who commits again after another was first: threads of one handle that all come too late
+        #: would otherwise keep one another from it.
+        self.turn = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Assets, (self.storage, self.limits))

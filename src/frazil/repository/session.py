@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -189,7 +190,8 @@ class Session(Rearranging):
                 ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
         attempts = 0
-        with self._state.workspace.committing():
+        with ExitStack() as held:
+            held.enter_context(self._state.workspace.committing())
             while True:
                 told = _with_attempts({**self._state.default_metadata, **(metadata or {})}, attempts)
                 try:
@@ -197,6 +199,7 @@ class Session(Rearranging):
                 except ConflictError as error:
                     if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
                         raise
+                held.enter_context(self._state.workspace.context.assets.turn)
                 self.rebase(rebase_with)
                 attempts += 1
 
@@ -204,7 +207,8 @@ class Session(Rearranging):
         """Commit on top of what others have committed, as long as there is no conflict and time."""
         state = self._state
         patience = Patience(state.workspace.context.settings.fast_forward_timeout)
-        with state.workspace.committing():
+        with ExitStack() as held:
+            held.enter_context(state.workspace.committing())
             while True:
                 told = {**state.default_metadata, **(metadata or {})}
                 if patience.attempts:
@@ -213,6 +217,7 @@ class Session(Rearranging):
                     return self._end(COMMIT, message, told, allow_empty)
                 except ConflictError as error:
                     patience.wait(error)
+                held.enter_context(state.workspace.context.assets.turn)
                 self.rebase(ConflictDetector())
 
     def rebase(self, solver: ConflictSolver) -> None:

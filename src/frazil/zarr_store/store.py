@@ -29,6 +29,7 @@ from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
 from frazil.repository.paths import absolute
+from frazil.repository.session import Session
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.virtual_values import VirtualChunkSpec
 from frazil.repository.workspace import Workspace, size_of
@@ -39,7 +40,6 @@ from frazil.zarr_store.ranges import span
 if TYPE_CHECKING:
     from frazil.format.manifest import ChunkRef, ChunkTable
     from frazil.format.snapshot import NodeTable
-    from frazil.repository.session import Session
 
 #: ``list`` is a method of the store.
 type _List[T] = list[T]
