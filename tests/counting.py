@@ -73,10 +73,14 @@ def assert_time_grows_with_the_rows(
     call: Callable[[Any], object],
     few: int,
     *,
-    limit: float = 12,
+    limit: float = 30,
     attempts: int = 6,
 ) -> None:
-    """Ten times the rows take at most ``limit`` times the processor time, in one attempt of several."""
+    """Ten times the rows take at most ``limit`` times the processor time, in one attempt of several.
+
+    Ten times is what steps in C take, with sorting and full caches up to twenty; a hundred times is what is
+    to be found.
+    """
     seen: list[float] = []
     while len(seen) < attempts:
         seen.append(cpu_ratio(make, call, few))
