@@ -73,18 +73,21 @@ def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     TypeError: double: number: expected int, found str
     """
-    signature = inspect.signature(function)
-    expected: dict[str, _Expected] | None = None
+    # Both at the first call: hundreds of functions would make the import slow.
+    signature: inspect.Signature | None = None
+    expected: dict[str, _Expected] = {}
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nonlocal expected
-        if expected is None:
+        nonlocal expected, signature
+        if signature is None:
+            made = inspect.signature(function)
             module = inspect.unwrap(function).__globals__
-            parameters = signature.parameters.items()
+            parameters = made.parameters.items()
             expected = {
                 name: None if parameter.kind in _VARIOUS else _expected(parameter.annotation, module)
                 for name, parameter in parameters
             }
+            signature = made
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:

@@ -53,3 +53,14 @@ def test_damage_names_the_file():
     )
     with pytest.raises(FormatError, match="the file"):
         list(snapshots.entries(np.arange(3)))
+
+
+def test_rows_that_mention_a_name() -> None:
+    told = [{}, {"k": 1}, {"a": 1, "k": None}, {"kk": {"k": 1}}]
+    ids = [bytes([n]) * 12 for n in range(4)]
+    table = SnapshotTable.of(
+        [SnapshotEntry(i, None, n, "", m) for n, (i, m) in enumerate(zip(ids, told, strict=True))]
+    )
+    assert table.mentioning(np.arange(4), "k").tolist() == [1, 2]
+    assert table.mentioning(np.array([3, 2, 0]), "k").tolist() == [2]
+    assert table.mentioning(np.arange(4), "none").tolist() == []

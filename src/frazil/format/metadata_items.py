@@ -12,6 +12,7 @@ from itertools import chain, repeat
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format import flexbuffer, msgpack
@@ -70,6 +71,15 @@ class MetadataColumn:
             ) from None
         values = Ragged.of_bytes([dumps(value) for _, value in items])
         return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
+
+    def having(self, name: str) -> NDArray[np.bool_]:
+        """Which rows have an item of this name; nothing is decoded."""
+        wanted = list(map(name.encode().__eq__, self.names.blobs()))
+        rows = self.rows.compact()
+        before = np.concatenate(([0], np.cumsum(np.array(wanted, bool)[rows.values])))
+        ends = np.cumsum(rows.lengths)
+        found: NDArray[np.bool_] = before[ends] > before[ends - rows.lengths]
+        return found
 
     def load(self, row: int) -> dict[str, Any]:
         """The decoded metadata of one row; ``FormatError`` if a value is not what it should be."""

@@ -62,6 +62,9 @@ class Snapshots(Protocol):
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
         """``entry`` for many rows."""
 
+    def mentioning(self, rows: I64, name: str) -> I64:
+        """Those of some rows whose metadata have an item of this name."""
+
     def id_of(self, row: int) -> bytes:
         """Id of a row's snapshot."""
 
@@ -192,6 +195,10 @@ class SnapshotTable:
                 metadata.load_all(),
                 logs,
             )
+
+    def mentioning(self, rows: I64, name: str) -> I64:
+        """Those of some rows whose metadata have an item of this name; nothing is decoded."""
+        return rows[self._metadata.having(name)[rows]]
 
     def id_of(self, row: int) -> bytes:
         id_: bytes = self._ids[row].tobytes()

@@ -277,7 +277,7 @@ def _history(info: RepoInfo, id_: bytes) -> I64:
             continue
         rows = np.setdiff1d(table.chain(row), seen)
         seen = np.union1d(seen, rows)
-        todo |= set(chain.from_iterable(map(_second_parents, table.entries(rows))))
+        todo |= set(chain.from_iterable(map(_second_parents, table.entries(table.mentioning(rows, _KEY)))))
     return seen
 
 

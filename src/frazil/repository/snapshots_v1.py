@@ -128,6 +128,9 @@ class SnapshotsV1:
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
         return map(self._entries.__getitem__, rows.tolist())
 
+    def mentioning(self, rows: I64, name: str) -> I64:
+        return rows[np.fromiter((name in entry.metadata for entry in self.entries(rows)), bool, len(rows))]
+
     def id_of(self, row: int) -> bytes:
         return self._entries[row].id
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, get_args
 
@@ -89,17 +90,15 @@ class Upkeep:
             max_concurrent_listings=listings,
         )
         limit = from_datetime(delete_object_older_than, "delete_object_older_than")
-        reading = {
-            "max_snapshots_in_memory": max_snapshots_in_memory,
-            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
-            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
-            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
-        }
-        _require_positive(**reading)
-        bounds = Bounds(*reading.values())
+        bounds = _require_positive(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
-        return work(self._context, Collection(limit, bounds, patience, listings))
+        return work(self._context, Collection(limit, Bounds(*bounds), patience, listings))
 
     def rewrite_manifests(
         self,
@@ -151,15 +150,13 @@ class Upkeep:
         from frazil.maintenance.storage_stats import storage_stats
         from frazil.maintenance.walk import Bounds
 
-        reading = {
-            "max_snapshots_in_memory": max_snapshots_in_memory,
-            "max_compressed_manifest_mem_bytes": max_compressed_manifest_mem_bytes,
-            "max_decoded_manifest_mem_bytes": max_decoded_manifest_mem_bytes,
-            "max_concurrent_manifest_fetches": max_concurrent_manifest_fetches,
-        }
-        _require_positive(**reading)
-        bounds = Bounds(*reading.values())
-        return storage_stats(self._context, bounds)
+        bounds = _require_positive(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        return storage_stats(self._context, Bounds(*bounds))
 
     def total_chunks_storage(
         self,
@@ -189,7 +186,9 @@ class Upkeep:
     total_chunks_storage_async = awaitable(total_chunks_storage)
 
 
-def _require_positive(**limits: int) -> None:
+def _require_positive(**limits: int) -> Iterable[int]:
+    """The limits, in their order."""
     for name, limit in limits.items():
         if limit < 1:
             raise InvalidInputError(f"{name}: expected at least 1, found {limit}", ErrorKind.NOT_ALLOWED)
+    return limits.values()

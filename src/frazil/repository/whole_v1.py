@@ -1,7 +1,7 @@
 """A repository of spec version 1 as a whole, for upkeep: all snapshots in a table, and changes to it.
 
-Expiration gives snapshots another parent, in their files, and deletes refs. Each file is written for itself:
-killed in between it has expired some, and another one goes on.
+A collection of garbage may leave a snapshot whose parent is gone: it gets another one, in its file. Each file
+is written for itself: killed in between it has changed some, and another collection goes on.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from frazil.format.keys import snapshot_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
 from frazil.repository.assets import Assets
-from frazil.repository.refs_v1 import RefKind, read_all_refs, read_ref, ref_key, tombstone_key
+from frazil.repository.refs_v1 import read_all_refs
 from frazil.repository.snapshots_v1 import reached, read_all_snapshots
-from frazil.storage.base import IfAbsent, Storage
+from frazil.storage.base import Storage
 
 
 def whole_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
@@ -41,19 +41,13 @@ def whole_v1(storage: Storage, info: RepoInfo) -> RepoInfo:
 
 
 def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> None:
-    """Write what an expiration or a collection of garbage has changed."""
+    """Write what a collection of garbage has changed."""
     storage = assets.storage
     for id_, parent in _relinked(before.table, after.table):
         key = snapshot_key(id_)
         snapshot = replace(decode_snapshot(storage.get(key), key), parent_id=parent)
         storage.put(key, encode_snapshot(snapshot, level=level))
         assets.forget_snapshot(id_)
-    for name in before.branches.keys() - after.branches.keys():
-        ref = read_ref(storage, RefKind.BRANCH, name)
-        if ref is not None and ref.snapshot == before.branches[name]:
-            storage.delete([ref_key(storage, RefKind.BRANCH, name)])
-    for name in before.tags.keys() - after.tags.keys():
-        storage.put(tombstone_key(storage, name), b"", IfAbsent())
 
 
 def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
