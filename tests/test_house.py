@@ -234,8 +234,6 @@ def test_imports_are_found(source: str, expected: set, tmp_path: Path, monkeypat
 
 
 def test_the_public_list_is_what_is_there() -> None:
-    if not hasattr(frazil, "__all__"):
-        pytest.skip("frazil has no public list yet")
     public = {
         name
         for name, value in vars(frazil).items()
