@@ -2,6 +2,8 @@
 
     session    a Spark session: the active one, or a local one that needs no configuration
     engine     run a function over many small messages, on Spark or right here
+    versions   what a job reads and writes, and how that is recorded
+    job        prepare, work, commit: what every operation is made of
     write      write the blocks of arrays in parallel, from forks of one session
     progress   how far a job is, on a terminal or in a log
 
@@ -10,19 +12,31 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.job import Job, JobResult, Metrics, Outcome, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
+from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
     "Block",
     "Engine",
     "Inline",
+    "Input",
+    "Job",
+    "JobResult",
+    "Metrics",
     "OnSpark",
+    "Outcome",
     "Plan",
     "Progress",
+    "Source",
+    "Target",
+    "Tasks",
+    "Version",
     "Written",
     "get_spark",
     "plan",
+    "run_job",
     "write_blocks",
 ]

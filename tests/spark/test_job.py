@@ -1,0 +1,79 @@
+"""Jobs: prepared on the driver, worked on by tasks, committed once, and not done twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.spark import tasks
+
+import frazil
+from frazil.spark import Engine, Inline, Job, Target, Tasks, Version, run_job
+from frazil.spark.job import JOB
+
+
+@pytest.fixture
+def repo(tmp_path: Any) -> frazil.Repository:
+    return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+
+
+def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
+    """A job that writes 0, 1, 2, ... into an array, four rows a task."""
+
+    def prepare(session: frazil.Session) -> Tasks:
+        zarr.create_array(session.store, name="x", shape=(rows,), chunks=(4,), dtype="i4", overwrite=True)
+        return Tasks(range(0, rows, 4), shared="x")
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
+
+    return Job("count", Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more)
+
+
+def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
+    before = repo.lookup_branch("main")
+    result = run_job(counting(repo), engine)
+    array = zarr.open_array(result.version.session().store, path="x", mode="r")
+    assert array[:].tolist() == list(range(12))
+    assert array.attrs["sum"] == sum(range(12))
+    made, first = list(repo.ancestry(branch="main"))[:2]
+    assert (made.id, first.id) == (result.snapshot_id, before)
+    said = made.metadata[JOB]
+    assert (said["id"], said["name"], said["parameters"]) == (result.id, "count", {"rows": 12})
+    assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 12, 3)
+    assert said["metrics"]["bytes_written"] == 48
+
+
+def test_what_is_done_is_found_and_not_done_again(repo: frazil.Repository) -> None:
+    engine = Inline()
+    first = run_job(counting(repo), engine)
+    again = run_job(counting(repo), engine)
+    assert again.done_before
+    assert (again.id, again.snapshot_id) == (first.id, first.snapshot_id)
+    with repo.transaction("main", message="by hand") as store:
+        zarr.open_array(store, path="x", mode="r+")[0] = 99
+    mended = run_job(counting(repo), engine)
+    assert not mended.done_before
+    assert zarr.open_array(mended.version.session().store, path="x", mode="r")[0] == 0
+
+
+def test_a_given_id_is_done_once_whatever_follows(repo: frazil.Repository) -> None:
+    engine = Inline()
+    first = run_job(counting(repo, id="monday"), engine)
+    run_job(counting(repo, 16, id="tuesday"), engine)
+    assert run_job(counting(repo, id="monday"), engine).snapshot_id == first.snapshot_id
+
+
+def test_the_digest_of_an_input_changes_with_it_alone(repo: frazil.Repository) -> None:
+    with repo.transaction("main", message="two") as store:
+        for name in "ab":
+            zarr.create_array(store, name=name, data=np.arange(5000), chunks=(1000,))
+    before = Version.of(repo).input(["a"])
+    with repo.transaction("main", message="b") as store:
+        zarr.open_array(store, path="b", mode="r+")[:] = 1
+    assert Version.of(repo).input(["a"]).digest == before.digest
+    with repo.transaction("main", message="a") as store:
+        zarr.open_array(store, path="a", mode="r+")[:] = 1
+    assert Version.of(repo).input(["a"]).digest != before.digest
