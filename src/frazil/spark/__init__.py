@@ -13,7 +13,7 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
-from frazil.spark.job import Job, JobResult, Metrics, Outcome, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
 from frazil.spark.versions import Input, Source, Target, Version
@@ -29,6 +29,7 @@ __all__ = [
     "Metrics",
     "OnSpark",
     "Outcome",
+    "Phase",
     "Plan",
     "Progress",
     "Source",
