@@ -4,6 +4,7 @@
     engine     run a function over many small messages, on Spark or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     progress   how far a job is, on a terminal or in a log
 
