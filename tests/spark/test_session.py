@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from frazil.errors import SessionStateError
-from frazil.spark import get_spark
-from frazil.spark.session import ATTEMPTS, SETTINGS, find_java_home
+from frazil.spark import get_spark, settings
+from frazil.spark.session import ATTEMPTS, find_java_home
 
 
 def java_in(place: Path) -> Path:
@@ -40,7 +40,7 @@ def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_settings_arrive_and_the_environment_is_left_alone(spark: SparkSession) -> None:
-    for name, value in SETTINGS.items():
+    for name, value in settings("local").items():
         assert str(spark.conf.get(name)).endswith(value)  # Spark puts Java options of its own before ours
     assert spark.sparkContext.master == f"local[2,{ATTEMPTS}]"
     assert "PYTHONPATH" not in os.environ or os.environ["PYTHONPATH"].count("site-packages") == 0
