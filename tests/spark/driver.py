@@ -3,8 +3,8 @@
 `Case` is something to do at every place where Spark runs. Its function runs in the driver, with a repository
 and a `Site`; what it returns comes back and is checked in the process of the test.
 
-The engine of a site loses one task in the middle: its work is done, its chunks are written, and then the
-executor that did it is killed, before it can tell. On a Spark inside of this driver, only the Python worker is.
+The engine of a site may lose one task in the middle: its work is done, its chunks are written, and then the
+executor that did it is killed, before it can tell. With a Spark inside of this driver only the worker is.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def _lost(task: Task, marks: Path, victim: Victim, shared: bytes, message: bytes
     return result
 
 
-def lose_the_second(marks: Path, victim: Victim) -> None:
+def lose_the_second(marks: Path, victim: Victim | None) -> None:
     """For tasks that have no engine: the second caller in all processes is killed."""
+    if victim is None:
+        return
     for name in ("first", "second"):
         try:
             (marks / name).touch(exist_ok=False)
@@ -68,23 +70,27 @@ def _parent(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a case runs: a Spark, an engine on it that loses a task, a directory for files."""
+    """Where a case runs: a Spark, an engine on it that may lose a task, a directory for files."""
 
     spark: SparkSession
     engine: Engine
     directory: Path
-    victim: Victim
+    victim: Victim | None
+
+    @property
+    def marks(self) -> Path:
+        """For `lose_the_second`, in a case that has tasks of its own."""
+        return self.directory / "marks"
 
 
 @dataclass(frozen=True)
 class Case:
-    """``run`` in the driver; ``check`` here, with what it returned. ``losing``: a task is lost in it."""
+    """``run`` in the driver; ``check`` here, with what it returned."""
 
     name: str
     run: Callable[[frazil.Repository, Site], Any]
     check: Callable[[frazil.Repository, Any], None]
     commits: int = 1
-    losing: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,13 +104,13 @@ class Driver:
         """``function(*arguments)`` over there: both can be pickled, and so can what it returns or raises."""
         return self.pool.submit(function, *arguments).result()
 
-    def run(self, case: Case, storage: frazil.Storage, directory: Path) -> Any:
-        return self.call(_run, case.run, storage, directory, self.victim)
+    def run(self, case: Case, storage: frazil.Storage, directory: Path, *, losing: bool = True) -> Any:
+        return self.call(_run, case.run, storage, directory, self.victim if losing else None)
 
 
 @contextmanager
 def driver(environment: Mapping[str, str], victim: Victim) -> Iterator[Driver]:
-    """Start one. Its Spark starts with the first call, or with `warm`."""
+    """Start one. Its Spark starts with the first call."""
     pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (dict(environment),))
     try:
         yield Driver(pool, victim)
@@ -127,13 +133,15 @@ def _run(
     function: Callable[[frazil.Repository, Site], Any],
     storage: frazil.Storage,
     directory: Path,
-    victim: Victim,
+    victim: Victim | None,
 ) -> Any:
     spark = get_spark()
+    engine: Engine = OnSpark(spark, jobs=2)
     marks = directory / "marks"
     marks.mkdir()
-    site = Site(spark, Losing(OnSpark(spark, jobs=2), marks, victim), directory, victim)
-    return function(frazil.Repository.open(storage), site)
+    if victim is not None:
+        engine = Losing(engine, marks, victim)
+    return function(frazil.Repository.open(storage), Site(spark, engine, directory, victim))
 
 
 def describe() -> tuple[str, str]:

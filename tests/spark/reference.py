@@ -21,6 +21,7 @@ def reference_storage(place: Path | tuple[RunningServer, str]) -> Any:
     server, bucket = place
     return icechunk.s3_storage(
         bucket=bucket,
+        prefix="repo",
         region="us-east-1",
         endpoint_url=f"http://127.0.0.1:{server.port}",
         allow_http=True,

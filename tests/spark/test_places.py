@@ -1,7 +1,7 @@
 """The same work on a standalone cluster and through Spark Connect, on files and on an object store.
 
-Each case loses an executor in the middle (through Connect, a worker), and makes the commits that it should,
-with the right data. The cases are in ``cases``.
+On files each case loses an executor in the middle (through Connect, a worker). It makes the commits that it
+should, with the right data. The cases are in ``cases``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from tests.spark.cases import CASES
 from tests.spark.driver import Case, Driver, describe, driver
@@ -55,21 +56,18 @@ def on_files(where: Driver, case: Case, directory: Path) -> None:
     storage = frazil.local_filesystem_storage(str(path))
     repo = frazil.Repository.create(storage)
     case.check(repo, where.run(case, storage, directory))
-    is_right(repo, case, directory)
-    same_by_reference(path)
-
-
-def is_right(repo: frazil.Repository, case: Case, directory: Path) -> None:
     assert len(list(repo.ancestry(branch="main"))) == 1 + case.commits
-    if case.losing:
-        assert (directory / "marks" / "second").exists()
+    assert (directory / "marks" / "second").exists()  # it was lost
+    same_by_reference(path)
 
 
 @pytest.mark.cluster
 @each_case
 def test_cluster(on_cluster: Driver, cluster: SparkCluster, case: Case, tmp_path: Path) -> None:
+    before = cluster.executors()
     on_files(on_cluster, case, tmp_path)
-    assert on_cluster.call(describe)[1] == "pyspark.sql.session"
+    assert not before.keys() <= cluster.executors().keys()
+    assert on_cluster.call(describe) == (pyspark.__version__, "pyspark.sql.session")
 
 
 @pytest.mark.cluster
@@ -79,12 +77,13 @@ def test_cluster_and_object_store(on_cluster: Driver, s3: RunningServer, case: C
     s3.make_bucket(bucket)
     storage = s3.storage(bucket, "repo")
     repo = frazil.Repository.create(storage)
-    case.check(repo, on_cluster.run(case, storage, tmp_path))
-    is_right(repo, case, tmp_path)
+    case.check(repo, on_cluster.run(case, storage, tmp_path, losing=False))
+    assert len(list(repo.ancestry(branch="main"))) == 1 + case.commits
+    same_by_reference((s3, bucket), repo)
 
 
 @pytest.mark.connect
 @each_case
 def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:
     on_files(connected, case, tmp_path)
-    assert connected.call(describe)[1] == "pyspark.sql.connect.session"
+    assert connected.call(describe) == (pyspark.__version__, "pyspark.sql.connect.session")

@@ -41,6 +41,9 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "spark.driver.extraJavaOptions": _JAVA,
     "spark.executor.extraJavaOptions": _JAVA,
     "spark.executor.memory": "512m",
+    # An executor that was killed does not come back: wait a little, not 15 seconds.
+    "spark.shuffle.io.retryWait": "100ms",
+    "spark.shuffle.io.maxRetries": "1",
     "spark.ui.enabled": "false",
 }
 
