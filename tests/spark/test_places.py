@@ -35,6 +35,7 @@ def cluster() -> Iterator[SparkCluster]:
 @pytest.fixture(scope="module")
 def on_cluster(cluster: SparkCluster) -> Iterator[Driver]:
     with driver(cluster.environment, "executor") as started:
+        assert started.call(describe) == (pyspark.__version__, "pyspark.sql.session")
         yield started
 
 
@@ -42,6 +43,7 @@ def on_cluster(cluster: SparkCluster) -> Iterator[Driver]:
 def connected() -> Iterator[Driver]:
     # SPARK_TESTING: any free port instead of 15002
     with driver({"SPARK_REMOTE": "local[2,4]", "SPARK_TESTING": "1"}, "worker") as started:
+        assert started.call(describe) == (pyspark.__version__, "pyspark.sql.connect.session")
         yield started
 
 
@@ -64,10 +66,9 @@ def on_files(where: Driver, case: Case, directory: Path) -> None:
 @pytest.mark.cluster
 @each_case
 def test_cluster(on_cluster: Driver, cluster: SparkCluster, case: Case, tmp_path: Path) -> None:
-    before = cluster.executors()
+    before = cluster.executors(at_least=2)
     on_files(on_cluster, case, tmp_path)
     assert not before.keys() <= cluster.executors().keys()
-    assert on_cluster.call(describe) == (pyspark.__version__, "pyspark.sql.session")
 
 
 @pytest.mark.cluster
@@ -86,4 +87,3 @@ def test_cluster_and_object_store(on_cluster: Driver, s3: RunningServer, case: C
 @each_case
 def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:
     on_files(connected, case, tmp_path)
-    assert connected.call(describe) == (pyspark.__version__, "pyspark.sql.connect.session")

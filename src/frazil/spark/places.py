@@ -125,7 +125,7 @@ def _refuse_what_cannot_work(spark: SparkSession, set_: Mapping[str, str]) -> No
 
 def _advice(set_: Mapping[str, str]) -> tuple[str, ...]:
     found = []
-    local = re.fullmatch(r"local(?:\[[^,\]]*(?:,(\d+))?\])?", set_.get("spark.master", ""))
+    local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(\d+))?\])?", set_.get("spark.master", ""))
     if local and int(local[1] or 1) < 2:
         found.append(
             f"Spark runs on {set_['spark.master']}, where a task that fails is not tried again: "

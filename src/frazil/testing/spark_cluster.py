@@ -56,33 +56,32 @@ class SparkCluster:
     workers: Mapping[str, int]
     environment: Mapping[str, str]
 
-    def executors(self) -> dict[int, int]:
-        """Process ids of the executors, each with the id of its worker."""
+    def executors(self, at_least: int = 0, seconds: float = 60.0) -> dict[int, int]:
+        """Process ids of the executors, each with the id of its worker; waits until there are so many."""
         workers = set(self.workers.values())
-        found = {pid: parent for pid, parent in _parents().items() if parent in workers}
-        return {pid: parent for pid, parent in found.items() if _EXECUTOR in _command(pid)}
+        deadline = time.monotonic() + seconds
+        while True:
+            children = {pid: parent for pid, parent in _parents().items() if parent in workers}
+            found = {pid: parent for pid, parent in children.items() if _EXECUTOR in _command(pid)}
+            if len(found) >= at_least:
+                return found
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"expected {at_least} executors, found {len(found)}")
+            time.sleep(0.05)
 
-    def kill_executor(self, number: int = 0, seconds: float = 30.0) -> int:
+    def kill_executor(self, number: int = 0) -> int:
         """Kill an executor, as the system does when it needs memory; returns its process id.
 
-        Waits until there is one, and until it is gone. The worker starts another in its place.
+        Waits until there is one. Its worker starts another in its place.
         """
-        deadline = time.monotonic() + seconds
-        while len(running_now := sorted(self.executors())) <= number:
-            if time.monotonic() > deadline:
-                raise ServerFailedError(f"expected {number + 1} executors, found {len(running_now)}")
-            time.sleep(0.05)
-        pid = running_now[number]
+        pid = sorted(self.executors(number + 1))[number]
         os.kill(pid, signal.SIGKILL)
-        while pid in self.executors() and time.monotonic() < deadline:
-            time.sleep(0.02)
         return pid
 
     def kill_worker(self, host: str) -> None:
-        """Kill a worker and its executors: what a host leaves behind that lost its power."""
+        """Kill a worker and its executors, as when a host loses its power. Nothing comes in its place."""
         worker = self.workers[host]
-        lost = [worker, *(pid for pid, parent in self.executors().items() if parent == worker)]
-        for pid in lost:
+        for pid in (worker, *(pid for pid, parent in self.executors().items() if parent == worker)):
             os.kill(pid, signal.SIGKILL)
 
 
