@@ -1,9 +1,9 @@
 """The bytes of one file, wherever it is: what all readers of formats stand on.
 
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
-``az://account/container/key``, ``https://host/path``. Objects are read in ranges; libraries that want a
-file object get one that keeps the blocks it read (``open``), libraries that want a path get a temporary copy
-(``local``), which is removed when it is closed.
+``az://container/key`` (``account`` in the options), ``https://host/path``. Objects are read in ranges;
+libraries that want a file object get one that keeps the blocks it read (``open``), libraries that want a path
+get a temporary copy (``local``), which is removed when it is closed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import io
 import os
 import shutil
 import tempfile
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -133,8 +135,8 @@ class File:
 class Blocks(io.RawIOBase):
     """An object as a file object, which reads blocks and keeps the last of them.
 
-    Metadata are small and close together, so a few blocks hold all of them; what is larger than a block is read
-    as it is asked for, and ``prefetch`` gets many ranges at once.
+    Metadata are small and close together, so a few blocks hold all of them; what is larger than a block is
+    read as it is asked for, and ``prefetch`` gets many ranges at once.
     """
 
     def __init__(self, file: File) -> None:
@@ -142,7 +144,8 @@ class Blocks(io.RawIOBase):
         self._file = file
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._ranges: list[tuple[int, int, bytes]] = []
+        self._ranges: list[tuple[int, int]] = []
+        self._found: list[bytes] = []
 
     def readable(self) -> bool:
         return True
@@ -167,14 +170,14 @@ class Blocks(io.RawIOBase):
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Read these ranges in parallel, and answer from them until the next call."""
-        wanted = list(merged(ranges))
-        found = self._file.read_many(wanted)
-        self._ranges = [(start, stop, data) for (start, stop), data in zip(wanted, found, strict=True)]
+        self._ranges = list(merged(ranges))
+        self._found = self._file.read_many(self._ranges)
 
     def _bytes(self, start: int, stop: int) -> bytes | memoryview:
-        for first, last, data in self._ranges:
-            if first <= start and stop <= last:
-                return memoryview(data)[start - first : stop - first]
+        place = bisect_right(self._ranges, start, key=itemgetter(0)) - 1
+        if place >= 0 and stop <= self._ranges[place][1]:
+            first = self._ranges[place][0]
+            return memoryview(self._found[place])[start - first : stop - first]
         if stop - start > BLOCK:
             return self._file.read(start, stop)
         first, last = start // BLOCK, max(stop - 1, start) // BLOCK
@@ -283,9 +286,8 @@ def _gcs(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
 
 
 def _azure(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
-    account, _, rest = url.partition("://")[2].partition("/")
-    container, _, key = rest.partition("/")
-    return azure_storage(account=account, container=container, prefix="", **options), key
+    container, _, key = url.partition("://")[2].partition("/")
+    return azure_storage(container=container, prefix="", **options), key
 
 
 def _http(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
