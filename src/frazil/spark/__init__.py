@@ -7,6 +7,7 @@
     job        prepare, work, commit: what every operation is made of
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
+    reductions statistics along dimensions, of groups, zones and periods
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -17,6 +18,21 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.reductions import (
+    Limits,
+    climatology,
+    count,
+    groupby,
+    max,  # noqa: A004  # as numpy and xarray have it
+    mean,
+    min,  # noqa: A004
+    quantile,
+    reduce,
+    resample,
+    std,
+    sum,  # noqa: A004
+    zonal_stats,
+)
 from frazil.spark.session import get_spark
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
@@ -28,6 +44,7 @@ __all__ = [
     "Input",
     "Job",
     "JobResult",
+    "Limits",
     "Metrics",
     "OnSpark",
     "Outcome",
@@ -39,10 +56,22 @@ __all__ = [
     "Tasks",
     "Version",
     "Written",
+    "climatology",
+    "count",
     "get_spark",
+    "groupby",
+    "max",
+    "mean",
+    "min",
     "plan",
+    "quantile",
     "ready",
+    "reduce",
+    "resample",
     "run_job",
     "settings",
+    "std",
+    "sum",
     "write_blocks",
+    "zonal_stats",
 ]
