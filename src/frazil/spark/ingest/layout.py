@@ -109,7 +109,7 @@ def layout_of(
 
 
 def own_attributes(variable: VariableSchema) -> list[str]:
-    names = [name for name in PACKING if name in variable.attrs]
+    names: list[str] = [name for name in PACKING if name in variable.attrs]
     return [*names, "units"] if is_time(variable.attrs.get("units")) else names
 
 
@@ -128,8 +128,6 @@ def _without_own(variable: VariableSchema, dim: str | None, adds_axis: bool) -> 
         chunks = None if chunks is None else (1, *chunks)
     elif dim in dims:
         shape = tuple(ANY if name == dim else size for name, size in zip(dims, shape, strict=True))
-        if chunks is None:
-            chunks = None
     return replace(variable, attrs=attrs, dims=dims, shape=shape, chunks=chunks)
 
 
