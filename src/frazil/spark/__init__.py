@@ -4,6 +4,7 @@
     engine     run a function over many small messages, on Spark or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     progress   how far a job is, on a terminal or in a log
 
@@ -12,7 +13,7 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
-from frazil.spark.job import Job, JobResult, Metrics, Outcome, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
 from frazil.spark.versions import Input, Source, Target, Version
@@ -28,6 +29,7 @@ __all__ = [
     "Metrics",
     "OnSpark",
     "Outcome",
+    "Phase",
     "Plan",
     "Progress",
     "Source",
