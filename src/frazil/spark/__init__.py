@@ -7,6 +7,7 @@
     job        prepare, work, commit: what every operation is made of
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
+    ingest     many files become one dataset
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -14,6 +15,8 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
@@ -23,11 +26,15 @@ from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
     "Block",
+    "ConcatDim",
     "Engine",
+    "FilePattern",
+    "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
+    "MergeDim",
     "Metrics",
     "OnSpark",
     "Outcome",
@@ -40,6 +47,8 @@ __all__ = [
     "Version",
     "Written",
     "get_spark",
+    "ingest",
+    "inspect_files",
     "plan",
     "ready",
     "run_job",

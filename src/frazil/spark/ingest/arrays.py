@@ -1,11 +1,11 @@
 """The arrays that a dataset gets: chunks, codecs, attributes.
 
-Attributes are those of the files, so that xarray sees in the store what it sees in the files. Only ``_FillValue``
-is written as xarray writes it into Zarr; the fill value of the array, which chunks that nobody wrote have, is the
-same value.
+Attributes are those of the files, so that xarray sees in the store what it sees in the files. Only
+``_FillValue`` is written as xarray writes it into Zarr; the fill value of the array, which chunks that nobody
+wrote have, is the same value.
 
-Chunks are 16 to 64 MB unless told otherwise: whole steps of the dimension in which the dataset grows where they
-are smaller than that, else parts of them, on the borders of the chunks in the files.
+Chunks are 16 to 64 MB unless told otherwise: whole steps of the dimension in which the dataset grows where
+they are smaller than that, else parts of them, on the borders of the chunks in the files.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def target_array(
     encoding: Mapping[str, Any] | None = None,
     virtual: Chunked | None = None,
 ) -> TargetArray:
-    """The array for a variable. ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` sizes by dimension."""
+    """The array for a variable. ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` sizes by
+    dimension.
+    """
     axis = variable.dims.index(dim) if dim in variable.dims else None
     shape = tuple(length if i == axis else size for i, size in enumerate(variable.shape))
     given = dict(encoding or {})
@@ -120,8 +122,8 @@ def target_array(
         attrs["_FillValue"] = said
     if virtual is not None:
         return TargetArray(
-            path, variable.name, variable.dims, shape, virtual.dtype, virtual.chunks, axis, virtual.fill_value, attrs,
-            codecs=virtual.codecs,
+            path, variable.name, variable.dims, shape, virtual.dtype, virtual.chunks, axis,
+            virtual.fill_value, attrs, codecs=virtual.codecs,
         )  # fmt: skip
     itemsize = _STRING if variable.dtype.kind == "T" else variable.dtype.itemsize
     own = given.pop("chunks", None)
@@ -164,8 +166,9 @@ def fill_of(variable: VariableSchema) -> Any:
 
 
 def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
-    """``_FillValue`` in the attributes of a Zarr array: floats as base64 of a little-endian double, as xarray has
-    it; None where xarray has no form for it."""
+    """``_FillValue`` in the attributes of a Zarr array: floats as base64 of a little-endian double, as xarray
+    has it; None where xarray has no form for it.
+    """
     if value is None or np.ndim(value):
         return None
     if dtype.kind == "f":
@@ -197,7 +200,9 @@ def create(store: Any, target: TargetArray) -> None:
 
 
 def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
-    """Codecs as they are said in metadata: those of files, of which some are no arguments of ``create_array``."""
+    """Codecs as they are said in metadata: those of files, of which some are no arguments of
+    ``create_array``.
+    """
     document = json.loads(store.get_sync(key).to_bytes())
     document["codecs"] = list(map(json.loads, codecs))
     store.set_sync(key, cpu.Buffer.from_bytes(json.dumps(document).encode()))

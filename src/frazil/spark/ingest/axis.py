@@ -5,8 +5,8 @@
     upsert            those that are there are replaced, new ones follow
     backfill          those that are there are replaced, new ones go where they belong
 
-Where an old label moves, its values move: the axis says from where to where. One rule then serves all modes: what
-was there goes where its label goes, and what comes is written over it.
+Where an old label moves, its values move: the axis says from where to where. One rule then serves all modes:
+what was there goes where its label goes, and what comes is written over it.
 """
 
 from __future__ import annotations

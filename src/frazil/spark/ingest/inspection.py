@@ -96,8 +96,9 @@ class Options:
 class Looked:
     """What is known of files, as columns with an entry for each.
 
-    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that could not be read. The labels
-    of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file without labels has none.
+    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that could not be read. The
+    labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file without labels has
+    none.
     """
 
     urls: tuple[str, ...]
@@ -194,7 +195,9 @@ def look(
     """Open all files, in tasks of the engine. ``variables`` are the data that count, all if not given."""
     count = len(files.urls)
     tasks = [files.urls[start : start + PER_TASK] for start in range(0, count, PER_TASK)]
-    shared = pickle.dumps(_Shared(options, dim, count > 1, virtual, None if variables is None else frozenset(variables)))
+    shared = pickle.dumps(
+        _Shared(options, dim, count > 1, virtual, None if variables is None else frozenset(variables))
+    )
     collected: list[_File] = []
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}

@@ -89,7 +89,13 @@ def inspect_files(
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     dim = concat_dim or dimension(files, options)
     looked = look(
-        files, dim, options, engine or default_engine(), virtual=virtual, variables=variables, progress=progress
+        files,
+        dim,
+        options,
+        engine or default_engine(),
+        virtual=virtual,
+        variables=variables,
+        progress=progress,
     )
     combined = combine(looked, files, dim, unpack=unpack)
     return Report(looked, combined, (*looked.problems, *combined.problems))
@@ -119,29 +125,32 @@ def ingest(
     message: str | None = None,
     progress: Progress | None = None,
 ) -> IngestResult:
-    """Write many files into one dataset, in one commit: `xarray.open_zarr` of it is `xarray.open_mfdataset` of them.
+    """Write many files into one dataset, in one commit: `xarray.open_zarr` of it is `xarray.open_mfdataset`
+    of them.
 
-    ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along ``concat_dim``
-    (found out if not given: the dimension that is unlimited, or a time) in the order of its labels; files with
-    other variables are merged. ``source_group`` is the group in the files, that of ``to`` the one in the repository.
+    ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along
+    ``concat_dim`` (found out if not given: the dimension that is unlimited, or a time) in the order of its
+    labels; files with other variables are merged. ``source_group`` is the group in the files, that of ``to``
+    the one in the repository.
 
-    ``mode`` says what may be there already: ``"create"`` nothing; ``"append"`` labels before those of the files;
-    ``"insert"`` all labels of the files; ``"upsert"`` some of them, others follow; ``"backfill"`` anything, labels go
-    where they belong. All but "create" and "insert" create what is not there. Values of labels that are there are
-    replaced.
+    ``mode`` says what may be there already: ``"create"`` nothing; ``"append"`` labels before those of the
+    files; ``"insert"`` all labels of the files; ``"upsert"`` some of them, others follow; ``"backfill"``
+    anything, labels go where they belong. All but "create" and "insert" create what is not there. Values of
+    labels that are there are replaced.
 
-    ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by variable
-    (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With ``virtual`` data stay in the
-    files and get references, with their codecs; coordinates are copied. The repository needs a virtual chunk
-    container for the files: ``containers`` are added to its configuration.
+    ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
+    variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
+    ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
+    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
-    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`) that do
-    not count. ``on_change`` says what becomes of files that were ingested before and have other contents now.
-    Files that have not changed are not read again. ``unpack`` stores the values of packed data, where each file may
-    have its own scale and offset.
+    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
+    that do not count. ``on_change`` says what becomes of files that were ingested before and have other
+    contents now. Files that have not changed are not read again. ``unpack`` stores the values of packed data,
+    where each file may have its own scale and offset.
 
-    Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what `run_job` raises.
+    Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what
+    `run_job` raises.
     """
     if mode not in MODES:
         raise InvalidInputError(f"expected mode to be one of {MODES}, found {mode!r}", ErrorKind.INVALID_KEY)
@@ -154,8 +163,8 @@ def ingest(
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
-        target, files, looked, dim, mode, dict(chunks or {}), dict(encoding or {}), virtual, on_problem, on_change,
-        frozenset(allow), unpack, options,
+        target, files, looked, dim, mode, dict(chunks or {}), dict(encoding or {}), virtual, on_problem,
+        on_change, frozenset(allow), unpack, options,
     )  # fmt: skip
     metadata: dict[str, Any] = {}
     reports: list[Report] = []
@@ -232,7 +241,7 @@ class Request:
             "concat_dim": self.dim,
             "variables": None if variables is None else sorted(variables),
             "chunks": dict(self.chunks),
-            "encoding": {name: {key: repr(value) for key, value in each.items()} for name, each in self.encoding.items()},
+            "encoding": {name: sorted(map(repr, each.items())) for name, each in self.encoding.items()},
             "virtual": self.virtual,
             "on_problem": self.on_problem,
             "on_change": self.on_change,
@@ -263,24 +272,36 @@ class _Arrays:
 
 
 def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict[str, Any]]:
-    """Check the files against each other and the repository, make and resize arrays, write labels, and cut the
-    rest into items."""
+    """Check the files against each other and the repository, make and resize arrays, write labels, and cut
+    the rest into items.
+    """
     looked, group = request.looked, request.target.group
     record = recorded.load(session, group)
     there = _Group(session, group)
     same, changed = _known(looked, record)
     left_out = changed if request.on_change != "rewrite" else np.zeros_like(changed)
     combined = combine(
-        looked, request.files, request.dim, unpack=request.unpack, only=~same & ~left_out, units=there.time_units()
+        looked,
+        request.files,
+        request.dim,
+        unpack=request.unpack,
+        only=~same & ~left_out,
+        units=there.time_units(),
     )
     problems = [
-        *(each for each, known in zip(looked.problems, _rows(looked, looked.problems), strict=True) if not same[known]),
+        *(
+            each
+            for each, known in zip(looked.problems, _rows(looked, looked.problems), strict=True)
+            if not same[known]
+        ),
         *combined.problems,
     ]
     if request.on_change != "rewrite":
         fatal = request.on_change == "fail"
         text = "was ingested with other contents; on_change='rewrite' replaces them, 'ignore' leaves them"
-        problems += [Problem("changed", text, looked.urls[i], fatal) for i in np.flatnonzero(changed).tolist()]
+        problems += [
+            Problem("changed", text, looked.urls[i], fatal) for i in np.flatnonzero(changed).tolist()
+        ]
     axis, place_problems = _placed(request, combined, there, changed) if combined.families else (None, [])
     problems += place_problems
     report = Report(looked, combined, tuple(problems), int(same.sum()))
@@ -345,9 +366,7 @@ class _Group:
         node = session.workspace.node(f"/{self.path}")
         self.arrays: dict[str, zarr.Array[Any]] = {}
         if node is not None:
-            self.arrays = {
-                name: open_target(session.store, f"{self.path}/{name}") for name in self._names()
-            }
+            self.arrays = {name: open_target(session.store, f"{self.path}/{name}") for name in self._names()}
 
     def _names(self) -> list[str]:
         workspace = self.session.workspace
@@ -444,7 +463,9 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
     for family in combined.families:
         pieces = None if axis is None else _pieces(looked, combined, family, axis)
         chosen = _variables(request, combined, family, taken)
-        unpacked |= {each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))}
+        unpacked |= {
+            each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))
+        }
         numbers: list[tuple[int, bool]] = []
         for target, virtual in _targets(request, family, chosen, there, length):
             existing = there.arrays.get(target.name)
@@ -505,9 +526,7 @@ def _pieces(looked: Looked, combined: Combined, family: Family, axis: Axis) -> P
     return file_pieces(family.files, lengths, at)
 
 
-def _variables(
-    request: Request, combined: Combined, family: Family, taken: set[str]
-) -> list[VariableSchema]:
+def _variables(request: Request, combined: Combined, family: Family, taken: set[str]) -> list[VariableSchema]:
     """The variables of a family that tasks write; what two families share is taken from the first."""
     chosen = []
     for name in family.layout.variables:
@@ -532,7 +551,9 @@ def _is_packed(variable: VariableSchema) -> bool:
 
 
 def _unpacked(variable: VariableSchema) -> VariableSchema:
-    empty = xr.Variable(variable.dims, np.empty([0] * len(variable.dims), variable.dtype), dict(variable.attrs))
+    empty = xr.Variable(
+        variable.dims, np.empty([0] * len(variable.dims), variable.dtype), dict(variable.attrs)
+    )
     found = xr.conventions.decode_cf_variable(variable.name, empty, decode_times=False)
     attrs = {**found.attrs, "_FillValue": float("nan")}
     return replace(variable, attrs=attrs, dtype=found.dtype, fill_value=None)
@@ -580,11 +601,17 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
     attrs = dict(array.attrs)
     times = is_time(attrs.get("units")) and is_time(target.attrs.get("units"))
     if not times:
-        said += [("dtype", array.dtype, target.dtype), ("units", attrs.get("units"), target.attrs.get("units"))]
+        said += [
+            ("dtype", array.dtype, target.dtype),
+            ("units", attrs.get("units"), target.attrs.get("units")),
+        ]
     said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "_FillValue", "calendar")]
     if virtual is not None:
         codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
-        said += [("chunks", array.chunks, target.chunks), ("codecs", codecs, tuple(map(_decoded, target.codecs)))]
+        said += [
+            ("chunks", array.chunks, target.chunks),
+            ("codecs", codecs, tuple(map(_decoded, target.codecs))),
+        ]
     for what, here, new in said:
         if repr(here) != repr(new):
             raise InvalidInputError(
@@ -592,7 +619,12 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     return replace(
-        target, dtype=array.dtype, chunks=array.chunks, shards=array.shards, fill_value=array.fill_value, attrs=attrs
+        target,
+        dtype=array.dtype,
+        chunks=array.chunks,
+        shards=array.shards,
+        fill_value=array.fill_value,
+        attrs=attrs,
     )
 
 
@@ -628,8 +660,9 @@ def _require_containers(
 def _grown(
     session: Session, there: _Group, arrays: _Arrays, axis: Axis, dim: str, virtual: bool
 ) -> list[int]:
-    """Resize what is there, and move the chunks that can be moved as a whole. Gives the numbers of arrays whose
-    steps move and of which no file has anything."""
+    """Resize what is there, and move the chunks that can be moved as a whole. Gives the numbers of arrays
+    whose steps move and of which no file has anything.
+    """
     moves = axis.first_moved < len(axis.old)
     named = {target.path.rpartition("/")[2]: number for number, target in enumerate(arrays.targets)}
     bystanders = []
@@ -652,7 +685,7 @@ def _grown(
         elif virtual:
             raise InvalidInputError(
                 f"virtual, mode 'backfill': expected to move whole chunks of `{target.path}` "
-                f"({target.grid[at]} steps), found labels within chunks: copy, or declare the labels in advance",
+                f"({target.grid[at]} steps), found labels within chunks: copy this variable",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
     return [number for number in bystanders if not arrays.shifted[number]]
@@ -677,7 +710,9 @@ def _shift(session: Session, target: TargetArray, axis: Axis) -> None:
     index = table.index.copy()
     index[:, at] = (axis.old[::step] // step)[index[:, at]]
     moved = replace(table, index=index).sorted()
-    workspace.set_refs(target.path, ChunkTable.merge([ChunkTable.from_absent(table.index), moved]), borrowed=True)
+    workspace.set_refs(
+        target.path, ChunkTable.merge([ChunkTable.from_absent(table.index), moved]), borrowed=True
+    )
 
 
 def _write_labels(store: Any, there: _Group, combined: Combined, axis: Axis, dim: str) -> None:

@@ -1,8 +1,9 @@
 """Items of work: which chunks of which arrays a task writes, and from which files.
 
-A task writes whole chunks only, and no two tasks write one chunk: where a chunk needs several files, its task reads
-all of them; where it has steps that are in the repository already, its task reads those too. Arrays whose chunks are
-multiples of each other along the axis share tasks, so that a file is opened once for all of its variables.
+A task writes whole chunks only, and no two tasks write one chunk: where a chunk needs several files, its task
+reads all of them; where it has steps that are in the repository already, its task reads those too. Arrays
+whose chunks are multiples of each other along the axis share tasks, so that a file is opened once for all of
+its variables.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Box:
 class Item:
     """What one task writes. Numbers of ``pieces`` are those of ``urls``, ``old`` are steps that are there.
 
-    ``moves`` tells for each file what is to be done to its times (None: nothing); ``checks`` the state that virtual
-    references of a file remember.
+    ``moves`` tells for each file what is to be done to its times (None: nothing); ``checks`` the state that
+    virtual references of a file remember.
     """
 
     boxes: tuple[Box, ...]
@@ -236,8 +237,8 @@ def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequen
         row = int(np.argmax(bad))
         raise InvalidInputError(
             f"virtual: expected files on the borders of chunks of {step} steps of `{array.path}`, found "
-            f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step {pieces.start[row]}): "
-            "copy this variable",
+            f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
+            f"{pieces.start[row]}): copy this variable",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
 

@@ -6,7 +6,8 @@
     quarantined    bool: known to be bad, not written
 
 Plain Zarr arrays: every reader of Zarr can read them, a Dataset of the group does not show them, and half a
-million files are a few megabytes. The attributes of the group say which dimension goes on, and which are unlimited.
+million files are a few megabytes. The attributes of the group say which dimension goes on, and which are
+unlimited.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def load(session: Session, group: str) -> Record:
     """What is known of a group; nothing if nobody ingested into it."""
     if session.workspace.node(f"/{_path(group)}") is None:
         return EMPTY
-    columns = [np.asarray(zarr.open_array(session.store, path=f"{_path(group)}/{name}", mode="r")[:]) for name in Record.__slots__]
+    columns = [
+        np.asarray(zarr.open_array(session.store, path=f"{_path(group)}/{name}", mode="r")[:])
+        for name in Record.__slots__
+    ]
     return Record(*columns)
 
 
@@ -78,7 +82,7 @@ def save(session: Session, group: str, before: Record, now: Record, attrs: dict[
         assert isinstance(array, zarr.Array)
         if array.shape != values.shape:
             array.resize(values.shape)
-        same = (values[: len(old)] == old).reshape(len(old), -1).all()
+        same = bool((values[: len(old)] == old).all())
         array[0 if not same else len(old) :] = values[0 if not same else len(old) :]
 
 

@@ -50,7 +50,7 @@ class Report:
 
     def table(self) -> pa.Table:
         """``url, size, fingerprint, format, layout, steps, first, last, problem, message`` of each file."""
-        looked, combined = self.looked, self.combined
+        looked = self.looked
         worst = {each.url: each for each in reversed(self.problems) if each.fatal}
         worst = {**{each.url: each for each in reversed(self.problems)}, **worst}
         told = [worst.get(url) for url in looked.urls]
@@ -69,9 +69,10 @@ class Report:
             "message": [None if each is None else each.message for each in told],
         }
         strings = {"url", "fingerprint", "format", "first", "last", "problem", "message"}
-        return pa.table({
-            name: pa.array(values, pa.string() if name in strings else None) for name, values in columns.items()
-        })  # fmt: skip
+        arrays = [
+            pa.array(values, pa.string() if name in strings else None) for name, values in columns.items()
+        ]
+        return pa.table(arrays, names=list(columns))
 
     def _ends(self) -> tuple[list[str | None], list[str | None]]:
         looked, combined = self.looked, self.combined
@@ -108,7 +109,9 @@ class Report:
             lines.append(f"{combined.dim}: {counted(combined.length, 'step')}, without labels")
         for family in combined.families:
             for name, each in family.layout.variables.items():
-                kept = ", ".join(filter(None, [f"chunks {each.chunks}" if each.chunks else "", each.codec or ""]))
+                kept = ", ".join(
+                    filter(None, [f"chunks {each.chunks}" if each.chunks else "", each.codec or ""])
+                )
                 dims = ", ".join(
                     dim if length == ANY else f"{dim}: {length}"
                     for dim, length in zip(each.dims, each.shape, strict=True)

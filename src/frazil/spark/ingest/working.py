@@ -31,9 +31,10 @@ OPEN: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new place
-    already, ``adds_axis`` that files do not have the dimension that goes on, ``unpacked`` (by name) that values
-    are to be unpacked."""
+    """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new
+    place already, ``adds_axis`` that files do not have the dimension that goes on, ``unpacked`` (by name)
+    that values are to be unpacked.
+    """
 
     arrays: tuple[TargetArray, ...]
     shifted: tuple[bool, ...]
