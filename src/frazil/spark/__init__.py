@@ -8,6 +8,7 @@
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
+    ingest     many files become one dataset
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -15,6 +16,8 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
@@ -39,12 +42,16 @@ from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
     "Block",
+    "ConcatDim",
     "Engine",
+    "FilePattern",
+    "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
     "Limits",
+    "MergeDim",
     "Metrics",
     "OnSpark",
     "Outcome",
@@ -60,6 +67,8 @@ __all__ = [
     "count",
     "get_spark",
     "groupby",
+    "ingest",
+    "inspect_files",
     "max",
     "mean",
     "min",
