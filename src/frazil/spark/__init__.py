@@ -6,6 +6,7 @@
     job        prepare, work, commit: what every operation is made of
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -16,6 +17,7 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
+from frazil.spark.transform import rechunk, recompress
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -39,6 +41,8 @@ __all__ = [
     "Written",
     "get_spark",
     "plan",
+    "rechunk",
+    "recompress",
     "run_job",
     "write_blocks",
 ]
