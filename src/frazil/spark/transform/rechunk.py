@@ -42,8 +42,9 @@ from frazil.spark.transform.arrays import (
     selected,
     target_of,
 )
+from frazil.spark.transform.building import take_over
 from frazil.spark.transform.plan import RechunkPlan, Stage, rechunk_plan
-from frazil.spark.transform.transfer import Move, fetch, fetches, share
+from frazil.spark.transform.transfer import Move, fetch, move_of
 from frazil.spark.versions import Source, Target, Version
 
 #: A task takes so many bytes, block after block: enough to be worth a task, enough tasks to share.
@@ -281,22 +282,6 @@ def _planned(old: ArrayInfo, new: ArrayInfo, version: Version, target: Target, b
 
 #: Of the codecs, those that an array between has: what makes bytes of it. It does not stay for long.
 _KEPT: Final = frozenset({"bytes", "vlen-utf8", "vlen-bytes"})
-
-
-def move_of(old: ArrayInfo, new: ArrayInfo) -> Move:
-    """All chunks of an array."""
-    return Move(old.path, new.path, (0,) * old.ndim, (1 << 32,) * old.ndim)
-
-
-def take_over(
-    writing: Session, session: Session, version: Version, target: Target, moves: Sequence[Move]
-) -> list[Move]:
-    """Take chunks over as they are: done here, or the tasks that will do it."""
-    if target.repo is not version.repo:
-        return fetches(session, moves)
-    for move in moves:
-        share(writing, session, move)
-    return []
 
 
 def copies(old: ArrayInfo, path: str, stage: Stage, *, fork: bool = False) -> list[Copy]:

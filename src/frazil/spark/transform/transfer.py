@@ -20,6 +20,7 @@ from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import groups
 from frazil.spark.job import Outcome
+from frazil.spark.transform.arrays import ArrayInfo
 
 #: Bytes of a task, and of what it holds at any time.
 PER_TASK: Final = 256_000_000
@@ -43,6 +44,11 @@ class Move:
     virtual: bool = False
     start: int = 0
     stop: int | None = None
+
+
+def move_of(old: ArrayInfo, new: ArrayInfo) -> Move:
+    """All chunks of an array."""
+    return Move(old.path, new.path, (0,) * old.ndim, (1 << 32,) * old.ndim)
 
 
 def moved(session: Session, move: Move) -> ChunkTable:
