@@ -41,7 +41,7 @@ def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 TYPES = ["u1", "<f4", ">i2", "c8", "bool", "M8[ns]", "m8[s]", "U3", "S2", "record", "T"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 5), st.integers(1, 3)), max_size=3

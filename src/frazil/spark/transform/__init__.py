@@ -8,6 +8,7 @@
 Each operation takes a version and returns one, and makes one commit.
 """
 
+from frazil.spark.transform.map_blocks import map_blocks
 from frazil.spark.transform.rechunk import rechunk, recompress
 
-__all__ = ["rechunk", "recompress"]
+__all__ = ["map_blocks", "rechunk", "recompress"]
