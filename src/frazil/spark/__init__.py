@@ -9,6 +9,7 @@
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
     ingest     many files become one dataset
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -37,6 +38,7 @@ from frazil.spark.reductions import (
     zonal_stats,
 )
 from frazil.spark.session import get_spark
+from frazil.spark.transform import map_blocks, rechunk, recompress
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -69,12 +71,15 @@ __all__ = [
     "groupby",
     "ingest",
     "inspect_files",
+    "map_blocks",
     "max",
     "mean",
     "min",
     "plan",
     "quantile",
     "ready",
+    "rechunk",
+    "recompress",
     "reduce",
     "resample",
     "run_job",
