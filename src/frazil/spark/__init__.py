@@ -1,9 +1,11 @@
 """Pipelines on Spark: plan on the driver, work on the executors, commit once.
 
-    session    a Spark session: the active one, or a local one that needs no configuration
+    session    a Spark session: the active one, the one that the environment names, or a local one
+    places     local, cluster, Connect: the settings for each
     engine     run a function over many small messages, on Spark or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
     progress   how far a job is, on a terminal or in a log
@@ -14,6 +16,7 @@ Spark Connect.
 
 from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
 from frazil.spark.reductions import (
     Limits,
@@ -62,9 +65,11 @@ __all__ = [
     "min",
     "plan",
     "quantile",
+    "ready",
     "reduce",
     "resample",
     "run_job",
+    "settings",
     "std",
     "sum",
     "write_blocks",

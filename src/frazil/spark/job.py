@@ -32,6 +32,7 @@ from pyspark.cloudpickle import dumps  # plain pickle cannot send what a noteboo
 from frazil.changes.change_set import ChangeSet
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.session import ForkSession, Session
+from frazil.spark import wire
 from frazil.spark.engine import Engine, OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
@@ -174,7 +175,7 @@ def _round(
     metrics = replace(metrics, tasks=metrics.tasks + len(tasks.items))
     for result in engine.run(run_task, list(map(dumps, tasks.items)), shared):
         changes, outcome = pickle.loads(result)
-        forks.append(_returned(base, changes))
+        forks.append(_returned(base, wire.decode(changes)))
         values.append(outcome.value)
         metrics = _added(metrics, outcome, len(result))
         if progress is not None:
@@ -189,7 +190,7 @@ def run_task(shared: bytes, task: bytes) -> bytes:
     fork = base.fork()  # not `base`: this process keeps it for the next task
     outcome = work(fork, common, pickle.loads(task))
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
-    return pickle.dumps((fork.workspace.changes, outcome))
+    return pickle.dumps((wire.encode(fork.workspace.changes), outcome))
 
 
 @functools.lru_cache(maxsize=2)
