@@ -8,6 +8,7 @@
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
+    validation rules about data, and what breaks them
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -34,26 +35,64 @@ from frazil.spark.reductions import (
     zonal_stats,
 )
 from frazil.spark.session import get_spark
+from frazil.spark.validation import (
+    Attributes,
+    Dims,
+    DType,
+    Exists,
+    Filled,
+    Finite,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Range,
+    Regular,
+    Report,
+    Row,
+    Rule,
+    Shape,
+    StatisticsAgainst,
+    Units,
+    rules_from,
+    validate,
+)
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
+    "Attributes",
     "Block",
+    "DType",
+    "Dims",
     "Engine",
+    "Exists",
+    "Filled",
+    "Finite",
     "Inline",
     "Input",
     "Job",
     "JobResult",
     "Limits",
     "Metrics",
+    "Monotonic",
+    "NanShare",
+    "NoDuplicates",
     "OnSpark",
     "Outcome",
     "Phase",
     "Plan",
     "Progress",
+    "Range",
+    "Regular",
+    "Report",
+    "Row",
+    "Rule",
+    "Shape",
     "Source",
+    "StatisticsAgainst",
     "Target",
     "Tasks",
+    "Units",
     "Version",
     "Written",
     "climatology",
@@ -68,10 +107,12 @@ __all__ = [
     "ready",
     "reduce",
     "resample",
+    "rules_from",
     "run_job",
     "settings",
     "std",
     "sum",
+    "validate",
     "write_blocks",
     "zonal_stats",
 ]
