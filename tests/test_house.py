@@ -64,7 +64,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
-    "yaml": {"repository"},
+    "yaml": {"repository", "spark"},
     "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},

@@ -10,6 +10,7 @@
     reductions statistics along dimensions, of groups, zones and periods
     ingest     many files become one dataset
     transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
+    validation rules about data, and what breaks them
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -39,14 +40,41 @@ from frazil.spark.reductions import (
 )
 from frazil.spark.session import get_spark
 from frazil.spark.transform import map_blocks, rechunk, recompress
+from frazil.spark.validation import (
+    Attributes,
+    Dims,
+    DType,
+    Exists,
+    Filled,
+    Finite,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Range,
+    Regular,
+    Report,
+    Row,
+    Rule,
+    Shape,
+    StatisticsAgainst,
+    Units,
+    rules_from,
+    validate,
+)
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
+    "Attributes",
     "Block",
     "ConcatDim",
+    "DType",
+    "Dims",
     "Engine",
+    "Exists",
     "FilePattern",
+    "Filled",
+    "Finite",
     "IngestResult",
     "Inline",
     "Input",
@@ -55,14 +83,25 @@ __all__ = [
     "Limits",
     "MergeDim",
     "Metrics",
+    "Monotonic",
+    "NanShare",
+    "NoDuplicates",
     "OnSpark",
     "Outcome",
     "Phase",
     "Plan",
     "Progress",
+    "Range",
+    "Regular",
+    "Report",
+    "Row",
+    "Rule",
+    "Shape",
     "Source",
+    "StatisticsAgainst",
     "Target",
     "Tasks",
+    "Units",
     "Version",
     "Written",
     "climatology",
@@ -82,10 +121,12 @@ __all__ = [
     "recompress",
     "reduce",
     "resample",
+    "rules_from",
     "run_job",
     "settings",
     "std",
     "sum",
+    "validate",
     "write_blocks",
     "zonal_stats",
 ]
