@@ -5,6 +5,7 @@
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
     write      write the blocks of arrays in parallel, from forks of one session
+    tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -15,6 +16,9 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.planning import Split
+from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -30,13 +34,19 @@ __all__ = [
     "Outcome",
     "Plan",
     "Progress",
+    "Selection",
     "Source",
+    "Split",
     "Target",
     "Tasks",
     "Version",
     "Written",
     "get_spark",
+    "map_chunks",
     "plan",
+    "read",
+    "register",
     "run_job",
+    "scan",
     "write_blocks",
 ]
