@@ -70,3 +70,11 @@ def counts(fork: frazil.ForkSession, shared: str, start: int) -> Outcome:
     values = np.arange(start, start + 4, dtype="i4")
     zarr.open_array(fork.store, path=shared, mode="r+")[start : start + 4] = values
     return Outcome(int(values.sum()), rows=4, chunks=1, bytes_written=values.nbytes)
+
+
+def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: tuple[int, int]) -> Outcome:
+    """Work of a second phase: four rows of one array to another, backwards, plus a number."""
+    (source, target), (start, more) = shared, item
+    values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 4]
+    zarr.open_array(fork.store, path=target, mode="r+")[start : start + 4] = values[::-1] + more
+    return Outcome(int(values[-1] - 2 * start))

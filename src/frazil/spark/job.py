@@ -2,6 +2,7 @@
 
     prepare    driver: metadata of what will be written, and the items of work
     work       executors: one call for each item, with a fork of its own; any number of times
+    phases     prepare and work again, with what was merged: for what does not fit in one round
     finish     driver: what needs the values of all items (coordinates, combined partial results)
     commit     driver: one version, with what was read and how in its metadata (lineage)
 
@@ -31,6 +32,7 @@ from pyspark.cloudpickle import dumps  # plain pickle cannot send what a noteboo
 from frazil.changes.change_set import ChangeSet
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.session import ForkSession, Session
+from frazil.spark import wire
 from frazil.spark.engine import Engine, OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
@@ -67,8 +69,20 @@ type Work = Callable[[ForkSession, Any, Any], Outcome]
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """One more round of work. Its session and its forks see all that was merged before; ``prepare`` also
+    gets the values of the round before, and may delete what only that round needed in ``finish``.
+    """
+
+    prepare: Callable[[Session, list[Any]], Tasks]
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """See the module. ``writes`` are the paths that it creates or changes."""
+    """See the module. ``writes`` are the paths that it creates or changes; ``phases`` come after ``work``,
+    and ``finish`` gets the values of the last.
+    """
 
     name: str
     target: Target
@@ -81,6 +95,7 @@ class Job:
     message: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
+    phases: tuple[Phase, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,20 +146,10 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         return JobResult(id_, Version(repo, done, branch), Metrics(), done_before=True)
     engine = engine or default_engine()
     session = repo.writable_session(branch)
-    tasks = job.prepare(session)
-    base = session.fork()
-    shared = dumps((base, job.work, tasks.shared))  # type: ignore[no-untyped-call]
-    forks: list[ForkSession] = []
-    values: list[Any] = []
-    metrics = Metrics(len(tasks.items))
-    for result in engine.run(run_task, list(map(dumps, tasks.items)), shared):
-        changes, outcome = pickle.loads(result)
-        forks.append(_returned(base, changes))
-        values.append(outcome.value)
-        metrics = _added(metrics, outcome, len(result))
-        if progress is not None:
-            progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
-    session.merge(*forks)
+    values, metrics = _round(session, job.prepare(session), job.work, engine, progress, Metrics())
+    for phase in job.phases:
+        tasks = phase.prepare(session, values)
+        values, metrics = _round(session, tasks, phase.work, engine, progress, metrics)
     if job.finish is not None:
         job.finish(session, values)
     if not session.has_uncommitted_changes:
@@ -159,13 +164,33 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
     return JobResult(id_, Version(repo, snapshot_id, branch), metrics, values=tuple(values))
 
 
+def _round(
+    session: Session, tasks: Tasks, work: Work, engine: Engine, progress: Progress | None, metrics: Metrics
+) -> tuple[list[Any], Metrics]:
+    """Do all items and merge what they changed; their values."""
+    base = session.fork()
+    shared = dumps((base, work, tasks.shared))  # type: ignore[no-untyped-call]
+    forks: list[ForkSession] = []
+    values: list[Any] = []
+    metrics = replace(metrics, tasks=metrics.tasks + len(tasks.items))
+    for result in engine.run(run_task, list(map(dumps, tasks.items)), shared):
+        changes, outcome = pickle.loads(result)
+        forks.append(_returned(base, wire.decode(changes)))
+        values.append(outcome.value)
+        metrics = _added(metrics, outcome, len(result))
+        if progress is not None:
+            progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
+    session.merge(*forks)
+    return values, metrics
+
+
 def run_task(shared: bytes, task: bytes) -> bytes:
     """The task: one item, with a fork of its own."""
     base, work, common = _unpacked(shared)
     fork = base.fork()  # not `base`: this process keeps it for the next task
     outcome = work(fork, common, pickle.loads(task))
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
-    return pickle.dumps((fork.workspace.changes, outcome))
+    return pickle.dumps((wire.encode(fork.workspace.changes), outcome))
 
 
 @functools.lru_cache(maxsize=2)

@@ -92,7 +92,7 @@ def test_sql(spark: SparkSession, place: str) -> None:
     spark.sql(
         f"CREATE TEMPORARY VIEW climate USING frazil OPTIONS (path '{place}', tag 'v1', where 'lat > 0')"
     )
-    spark.sql(f"CREATE TABLE kept USING frazil OPTIONS ({options}, variables 'tas')")
+    spark.sql(f"CREATE TABLE kept USING frazil OPTIONS (path '{place}', tag 'v1', variables 'tas')")
     try:
         assert spark.sql("SELECT count(*) FROM climate").first() == (126,)
         assert spark.sql("SELECT max(tas), count(*) FROM kept WHERE lon = 3").first() == (206.0, 30)
