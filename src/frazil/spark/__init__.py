@@ -11,6 +11,7 @@
     ingest     many files become one dataset
     transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     validation rules about data, and what breaks them
+    tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -61,6 +62,9 @@ from frazil.spark.validation import (
     rules_from,
     validate,
 )
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.planning import Split
+from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -96,8 +100,10 @@ __all__ = [
     "Report",
     "Row",
     "Rule",
+    "Selection",
     "Shape",
     "Source",
+    "Split",
     "StatisticsAgainst",
     "Target",
     "Tasks",
@@ -111,18 +117,22 @@ __all__ = [
     "ingest",
     "inspect_files",
     "map_blocks",
+    "map_chunks",
     "max",
     "mean",
     "min",
     "plan",
     "quantile",
+    "read",
     "ready",
     "rechunk",
     "recompress",
     "reduce",
+    "register",
     "resample",
     "rules_from",
     "run_job",
+    "scan",
     "settings",
     "std",
     "sum",
