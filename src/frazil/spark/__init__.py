@@ -40,6 +40,9 @@ from frazil.spark.reductions import (
     zonal_stats,
 )
 from frazil.spark.session import get_spark
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.planning import Split
+from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.transform import map_blocks, rechunk, recompress
 from frazil.spark.validation import (
     Attributes,
@@ -62,9 +65,6 @@ from frazil.spark.validation import (
     rules_from,
     validate,
 )
-from frazil.spark.tables.grid import Selection
-from frazil.spark.tables.planning import Split
-from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
