@@ -1,4 +1,4 @@
-"""How tests run programs: warnings are errors, but for those of other people's packages that we cannot mend."""
+"""How tests run programs: warnings are errors, but for a few of other people's packages."""
 
 from __future__ import annotations
 
