@@ -18,7 +18,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -54,26 +54,37 @@ class OnSpark:
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         work = _worker(task, self._sent(shared))
         tag = f"frazil-{uuid.uuid4()}"
+        add_tag, cancel = _tagging(self.spark)
 
         def job(start: int) -> list[bytes]:
             rows = list(enumerate(tasks[start : start + per_job], start))
-            self.spark.addTag(tag)  # tags belong to the thread
+            add_tag(tag)  # tags belong to the thread
             slots = self.spark.createDataFrame(rows, "number int, task binary")
             slots = slots.repartitionById(len(rows), "number")
             results = slots.mapInArrow(work, "number int, result binary").collect()
             return [bytes(result) for _, result in sorted(results)]
 
         pool = ThreadPoolExecutor(2, "frazil-spark")
+        running: set[Future[list[bytes]]] = set()
+
+        def submit(start: int) -> Future[list[bytes]]:
+            future = pool.submit(job, start)
+            running.add(future)
+            future.add_done_callback(running.discard)
+            return future
+
         try:
             starts = range(0, len(tasks), per_job) if tasks else ()
-            for results in _window(pool, job, starts):
+            for results in _window(submit, starts):
                 yield from results
         except PySparkException as error:
             raise _from_spark(error, len(tasks)) from error
         finally:
             # Also when the caller stops half way: nobody wants the rest.
             pool.shutdown(wait=False, cancel_futures=True)
-            self.spark.interruptTag(tag)
+            while running:  # one may be about to begin, which there is no way to cancel yet
+                cancel(tag)
+                wait([*running], timeout=0.2)
             pool.shutdown(wait=True)
 
     def _sent(self, shared: bytes) -> Callable[[], bytes]:
@@ -92,21 +103,27 @@ def _is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def _tagging(spark: SparkSession) -> tuple[Callable[[str], None], Callable[[str], object]]:
+    """How to tag jobs, and how to cancel those with a tag: in a classic session ``interruptTag`` finds
+    none."""
+    if _is_connect(spark):
+        return spark.addTag, spark.interruptTag
+    return spark.sparkContext.addJobTag, spark.sparkContext.cancelJobsWithTag
+
+
 @lru_cache(maxsize=2)
 def _artifact(name: str) -> bytes:
     """A file that the driver has sent, read once in each process."""
     return Path(SparkFiles.get(name)).read_bytes()
 
 
-def _window[T, R](
-    pool: ThreadPoolExecutor, call: Callable[[T], R], items: Iterable[T], size: int = 2
-) -> Iterator[R]:
+def _window[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], size: int = 2) -> Iterator[R]:
     """``map`` with at most ``size`` calls under way, so that results do not pile up."""
     rest = iter(items)
-    pending: list[Future[R]] = [pool.submit(call, item) for item in islice(rest, size)]
+    pending = list(map(submit, islice(rest, size)))
     while pending:
         yield_now = pending.pop(0).result()
-        pending += [pool.submit(call, item) for item in islice(rest, 1)]
+        pending += map(submit, islice(rest, 1))
         yield yield_now
 
 
