@@ -94,3 +94,11 @@ def fails_twice_on_the_third(shared: bytes, task: bytes) -> bytes:
 def dies(shared: bytes, task: bytes) -> bytes:
     os.kill(os.getpid(), signal.SIGKILL)
     return task
+
+
+def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: tuple[int, int]) -> Outcome:
+    """Work of a second phase: four rows of one array to another, backwards, plus a number."""
+    (source, target), (start, more) = shared, item
+    values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 4]
+    zarr.open_array(fork.store, path=target, mode="r+")[start : start + 4] = values[::-1] + more
+    return Outcome(int(values[-1] - 2 * start))

@@ -10,7 +10,7 @@ import zarr
 from tests.spark import tasks
 
 import frazil
-from frazil.spark import Engine, Inline, Job, Target, Tasks, Version, run_job
+from frazil.spark import Engine, Inline, Job, Phase, Target, Tasks, Version, run_job
 from frazil.spark.job import JOB
 
 
@@ -83,3 +83,30 @@ def test_the_digest_of_an_input_changes_with_it_alone(repo: frazil.Repository) -
     with repo.transaction("main", message="a") as store:
         zarr.open_array(store, path="a", mode="r+")[:] = 1
     assert Version.of(repo).input(["a"]).digest != before.digest
+
+
+def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) -> None:
+    """Intermediate arrays are in the session, never in the commit."""
+
+    def first(session: frazil.Session) -> Tasks:
+        for name in ("x", "between"):
+            zarr.create_array(session.store, name=name, shape=(12,), chunks=(4,), dtype="i4")
+        return Tasks(range(0, 12, 4), shared="between")
+
+    def second(session: frazil.Session, values: list[Any]) -> Tasks:
+        assert values == [6, 22, 38]
+        return Tasks([(start, 100) for start in range(0, 12, 4)], shared=("between", "x"))
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        assert values == [3 - start for start in (0, 4, 8)]
+        del zarr.open_group(session.store, mode="r+")["between"]
+
+    phases = (Phase(second, tasks.reversed_and_more),)
+    result = run_job(Job("two", Target(repo), first, tasks.counts, finish, phases=phases), Inline())
+    root = zarr.open_group(result.version.session().store, mode="r")
+    assert list(root) == ["x"]
+    assert root["x"][:].tolist() == [103, 102, 101, 100, 107, 106, 105, 104, 111, 110, 109, 108]
+    assert result.metrics.tasks == 6
+    first_commit = list(repo.ancestry(branch="main"))[-1]
+    made = repo.diff(from_snapshot_id=first_commit.id, to_snapshot_id=result.snapshot_id)
+    assert (made.new_arrays, made.deleted_arrays) == ({"/x"}, set())

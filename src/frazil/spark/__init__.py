@@ -1,10 +1,12 @@
 """Pipelines on Spark: plan on the driver, work on the executors, commit once.
 
-    session    a Spark session: the active one, or a local one that needs no configuration
+    session    a Spark session: the active one, the one that the environment names, or a local one
+    places     local, cluster, Connect: the settings for each
     engine     run a function over many small messages: on Spark, on this machine, or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
     staging    what a job has done so far, for a run that goes on from there
+    wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     progress   how far a job is, on a terminal or in a log
 
@@ -16,6 +18,7 @@ from frazil.spark.engine import Engine, Inline
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
 from frazil.spark.on_spark import OnSpark
+from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
@@ -46,7 +49,9 @@ __all__ = [
     "discard_job",
     "get_spark",
     "plan",
+    "ready",
     "run_job",
+    "settings",
     "staged_jobs",
     "write_blocks",
 ]

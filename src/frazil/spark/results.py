@@ -23,6 +23,7 @@ from pyspark.cloudpickle import dumps
 
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, FormatError
+from frazil.spark import wire
 from frazil.storage.counted import Taken
 
 _LENGTH: Final = struct.Struct("<Q")
@@ -67,7 +68,7 @@ def encode_result(result: Result) -> bytes:
         "stored": asdict(result.stored),
     }
     value = dumps(result.outcome.value)  # type: ignore[no-untyped-call]
-    return joined([json.dumps(said).encode(), encode_changes(result.changes), value])
+    return joined([json.dumps(said).encode(), wire.encode(result.changes), value])
 
 
 def decode_result(data: bytes, staged_for: str | None = None) -> Result:
@@ -80,7 +81,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
     try:
         told = json.loads(said)
         return Result(
-            decode_changes(changes),
+            wire.decode(changes),
             Outcome(_value(value, staged_for), **told["outcome"]),
             told["ends"],
             told["retries"],
@@ -90,15 +91,6 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
         )
     except (ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError, AttributeError) as error:
         raise _damaged(str(error)) from error
-
-
-def encode_changes(changes: ChangeSet) -> bytes:
-    return pickle.dumps(changes)
-
-
-def decode_changes(data: bytes) -> ChangeSet:
-    changes: ChangeSet = pickle.loads(data)
-    return changes
 
 
 def joined(parts: Sequence[bytes]) -> bytes:

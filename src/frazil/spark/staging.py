@@ -43,7 +43,8 @@ from frazil.repository.session_state import State
 from frazil.repository.staged import STAGING, clean_up, ends, give_up, has_ended, place_of, take_lease
 from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
-from frazil.spark.results import Result, decode_changes, decode_result, encode_changes, joined, split
+from frazil.spark import wire
+from frazil.spark.results import Result, decode_result, joined, split
 from frazil.storage.base import IfAbsent, Storage, Stored
 
 _log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class Staging:
         if first is not None and repo.lookup_branch(self._branch) != plan.base:
             # Whoever changed what the job will change: better to know before the work than after.
             trial = session_at(repo, self._branch, plan)
-            trial.workspace.replace(decode_changes(split(first, 2)[1]))
+            trial.workspace.replace(wire.decode(split(first, 2)[1]))
             try:
                 trial.rebase(ConflictDetector())
             except IcechunkError as error:
@@ -213,13 +214,13 @@ class Staging:
         session.workspace.writer.flush()  # nothing may refer to chunks that are not durable
         hashed = hashlib.sha256(b"".join(hashlib.sha256(item).digest() for item in items)).hexdigest()
         said = json.dumps({"tasks": len(items), "items": hashed}).encode()
-        data = joined([said, encode_changes(session.workspace.changes)])
+        data = joined([said, wire.encode(session.workspace.changes)])
         if not self._rounds.put(str(number), data):
             data = self._rounds.get(str(number)) or data
             known, changes = split(data, 2)
             if known != said:
                 raise Unusable("`prepare` gave other items than before")
-            session.workspace.replace(decode_changes(changes))
+            session.workspace.replace(wire.decode(changes))
         return Round(self._rounds.below(f"{number}.{hashlib.sha256(data).hexdigest()[:16]}"))
 
     def throw_away(self) -> None:

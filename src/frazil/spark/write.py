@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark import wire
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -122,13 +123,13 @@ def write_block(shared: bytes, task: bytes) -> bytes:
     _array(fork, block.path)[block.region] = values
     workspace = fork.workspace
     workspace.writer.flush()  # nothing may refer to chunks that are not durable
-    return pickle.dumps(workspace.changes)
+    return wire.encode(workspace.changes)
 
 
 def returned(base: ForkSession, result: bytes) -> ForkSession:
     """On the driver: the fork of ``base`` in which a task changed what ``result`` says."""
     fork = base.fork()
-    fork.workspace.changes = pickle.loads(result)
+    fork.workspace.changes = wire.decode(result)
     return fork
 
 

@@ -1,0 +1,169 @@
+"""How arrays are cut into pieces of work: rectangles of whole chunks, of a bounded size, as columns.
+
+A *grid* is the shape of what is read or written as one: the chunks of an array, its shards if it has
+them, or something that is a multiple of the chunks of two arrays (`common_grid`). A *block* is a rectangle of
+whole cells of the grid, cut off at the end of the array. Blocks never share a cell, so tasks that write one
+block each need no lock.
+
+    block_shape    the largest block that is at most so many bytes
+    blocks         all blocks of an array: where each starts and stops, two columns (blocks, dimensions)
+    groups         neighbours put together to tasks of about the same number of bytes
+    parse_bytes    "256MB"
+
+An array may have a million blocks: there is no loop over them here, and there should be none in what uses it
+on the driver. Items of `Tasks` are made from columns with ``zip(starts.tolist(), stops.tolist())``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+type I64 = NDArray[np.int64]
+
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", 1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", 1)},
+}
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def parse_bytes(size: int | str) -> int:
+    """A number of bytes, given as such or in words; decimal units (kB, MB) and binary ones (KiB, MiB).
+
+    Raises ``InvalidInputError`` (``not-allowed``) for what is no size, or none at all.
+
+    >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(1000)
+    (256000000, 1610612736, 1000)
+    """
+    found = _SIZE.fullmatch(str(size))
+    unit = _UNITS.get(found[2].lower()) if found else None
+    count = int(float(found[1]) * unit) if found and unit else 0
+    if count < 1 or isinstance(size, bool):
+        raise InvalidInputError(
+            f"expected a size such as 1000, '256MB' or '1GiB', found {size!r}", ErrorKind.NOT_ALLOWED
+        )
+    return count
+
+
+def block_shape(
+    shape: Sequence[int],
+    grid: Sequence[int],
+    itemsize: int,
+    max_bytes: int | str,
+    order: Literal["C", "F"] | Sequence[int] = "C",
+) -> tuple[int, ...]:
+    """The shape of a block: whole cells of the grid, at most ``max_bytes``, or one cell if that is larger.
+
+    Axes grow one after the other, each as far as there is room: the last first with ``order="C"`` (chunks
+    that are neighbours in an array), the first first with ``"F"``, or as ``order`` says in numbers of axes.
+    The last to grow is cut evenly: 10 cells of which 6 fit are 5 and 5.
+
+    >>> block_shape((48, 500, 1000), (4, 250, 500), 4, "24MB")
+    (12, 500, 1000)
+    >>> block_shape((48, 500, 1000), (4, 250, 500), 4, "24MB", order="F")
+    (48, 250, 500)
+    """
+    budget = parse_bytes(max_bytes) // max(itemsize, 1)
+    counts = cells(shape, grid)
+    out = [min(step, length) for step, length in zip(grid, shape, strict=True)]
+    for axis in _growth(order, len(out)):
+        room = budget // max(math.prod(out), 1)
+        if room < 2 or counts[axis] < 2:
+            continue
+        if math.prod(out[:axis] + out[axis + 1 :]) * shape[axis] <= budget:
+            out[axis] = shape[axis]
+            continue
+        pieces = -(-counts[axis] // room)
+        out[axis] = -(-counts[axis] // pieces) * grid[axis]
+    return tuple(out)
+
+
+def blocks(
+    shape: Sequence[int],
+    grid: Sequence[int],
+    itemsize: int,
+    max_bytes: int | str,
+    order: Literal["C", "F"] | Sequence[int] = "C",
+) -> tuple[I64, I64]:
+    """All blocks of an array of ``shape``: their starts and stops, two arrays (blocks, dimensions) of int64.
+
+    They cover every element once, in C order, see `block_shape` for their size. An array without elements
+    has none; one without dimensions has one.
+
+    >>> starts, stops = blocks((5, 4), (2, 2), itemsize=8, max_bytes=64)
+    >>> starts.tolist(), stops.tolist()
+    ([[0, 0], [2, 0], [4, 0]], [[2, 4], [4, 4], [5, 4]])
+    """
+    return split(shape, block_shape(shape, grid, itemsize, max_bytes, order))
+
+
+def split(shape: Sequence[int], block: Sequence[int]) -> tuple[I64, I64]:
+    """Starts and stops of all blocks of one shape, as `blocks`.
+
+    >>> [column.tolist() for column in split((5,), (2,))]
+    [[[0], [2], [4]], [[2], [4], [5]]]
+    """
+    counts = cells(shape, block)
+    ndim, step = len(counts), np.array(block, np.int64)
+    total = math.prod(counts)
+    where = np.unravel_index(np.arange(total), counts) if ndim and total else ()
+    starts = np.stack(where, -1).astype(np.int64) * step if where else np.zeros((total, ndim), np.int64)
+    return starts, np.minimum(starts + step, np.array(shape, np.int64))
+
+
+def groups(sizes: ArrayLike, max_bytes: int | str) -> I64:
+    """Put neighbours together: offsets, so that group ``i`` is ``[offsets[i], offsets[i + 1])``.
+
+    Each group is at most ``max_bytes``, or one that alone is larger.
+
+    >>> groups([3, 3, 3, 9, 1, 1], 6).tolist()
+    [0, 2, 3, 4, 6]
+    """
+    ends = np.cumsum(np.asarray(sizes, np.int64))
+    most = parse_bytes(max_bytes)
+    offsets = [0]
+    while (at := offsets[-1]) < len(ends):  # once for each group
+        before = int(ends[at - 1]) if at else 0
+        offsets.append(max(at + 1, int(np.searchsorted(ends, before + most, "right"))))
+    return np.array(offsets, np.int64)
+
+
+def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:
+    """How many cells of the grid lie along each axis.
+
+    >>> cells((5, 0), (2, 3))
+    (3, 0)
+    """
+    return tuple(-(-length // max(step, 1)) for length, step in zip(shape, grid, strict=True))
+
+
+def common_grid(shape: Sequence[int], *grids: Sequence[int]) -> tuple[int, ...]:
+    """The smallest cells that are whole cells of all grids; no longer than the array along any axis.
+
+    >>> common_grid((48, 500), (4, 250), (6, 100))
+    (12, 500)
+    """
+    steps = (math.lcm(*(max(step, 1) for step in axis)) for axis in zip(*grids, strict=True))
+    return tuple(max(min(step, length), 1) for step, length in zip(steps, shape, strict=True))
+
+
+def sizes(starts: I64, stops: I64) -> I64:
+    """The number of elements of each block."""
+    out: I64 = np.prod(stops - starts, axis=1, dtype=np.int64)
+    return out
+
+
+def _growth(order: Literal["C", "F"] | Sequence[int], ndim: int) -> Sequence[int]:
+    if order == "C":
+        return range(ndim)[::-1]
+    return range(ndim) if order == "F" else [int(axis) for axis in order]

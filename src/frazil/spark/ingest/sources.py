@@ -1,0 +1,137 @@
+"""What a file holds, as every format tells it, and what a reader has to be able to do.
+
+Nothing is decoded here: packed data stay packed, times stay numbers, characters stay characters. What a
+reader gives is what would have to be stored for xarray to see in the store what it sees in the file.
+
+    VariableSchema     one variable: dimensions, shape, dtype, attributes, how it is stored
+    FileSchema         the variables of one group of one file, its fingerprint, its coordinates
+    ChunkReferences    where in files the chunks of a variable are, as columns
+    Reader             an open file
+
+A reader raises ``FormatError`` (``invalid-file-format``) that names the file when it is damaged, truncated or
+of another format, and ``StorageError`` when it cannot be read at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSchema:
+    """One variable of one file, as stored.
+
+    ``dtype`` is little-endian or native where the format leaves that open; strings of any length have
+    ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists of
+    them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
+    ``grid_mapping`` and the others included; not those that only tell how the format stores it
+    (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...).
+    ``fill_value`` is that of chunks that were never written: a value of the dtype, or None. ``chunks`` is None
+    if it is stored as one piece, ``codec`` tells the compression in words (``"shuffle, zlib 4"``).
+    ``coordinate`` says that it is not data: a dimension coordinate, an auxiliary coordinate, a bound, a grid
+    mapping, or has no dimensions and is named by another variable.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    fill_value: Any | None = None
+    chunks: tuple[int, ...] | None = None
+    codec: str | None = None
+    coordinate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileSchema:
+    """One group of one file.
+
+    ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember of the
+    state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each variable
+    of one dimension that has the name of its dimension. ``groups`` are the paths of the groups below, and
+    ``skipped`` the variables that no array can hold (compound types, references, ...), each with the reason.
+    """
+
+    url: str
+    format: str
+    size: int
+    fingerprint: str
+    group: str = "/"
+    variables: dict[str, VariableSchema] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    dims: dict[str, int] = field(default_factory=dict)
+    unlimited: frozenset[str] = frozenset()
+    coords: dict[str, NDArray[Any]] = field(default_factory=dict)
+    etag: str | None = None
+    modified: datetime | None = None
+    groups: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkReferences:
+    """The chunks of one variable that are there, as columns with a row each.
+
+    ``index`` (uint32, (n, ndim)) is the chunk's place in the grid of ``chunks`` (its shape), ``offset`` and
+    ``length`` (uint64) are bytes in ``locations[location]`` (codes, uint32; absolute URLs: ``file:///...``,
+    ``s3://...``). ``codecs`` are those of Zarr v3's metadata that decode these bytes into an array of
+    ``dtype``, ``fill_value`` is that of chunks without a row. ``inline`` are bytes of chunks that have no
+    place in a file (row -> bytes).
+    """
+
+    chunks: tuple[int, ...]
+    codecs: list[dict[str, Any]]
+    dtype: np.dtype[Any]
+    fill_value: Any
+    locations: tuple[str, ...]
+    index: NDArray[np.uint32]
+    offset: NDArray[np.uint64]
+    length: NDArray[np.uint64]
+    location: NDArray[np.uint32]
+    inline: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NotVirtual:
+    """A variable that cannot be referred to where it is, and why: ``"szip: no codec in Zarr"``."""
+
+    reason: str
+
+
+class Reader(Protocol):
+    """An open file (or Zarr group). A context manager; cheap to open, reads nothing that is not asked for."""
+
+    def schema(self) -> FileSchema: ...
+
+    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        """Raw values of a variable: of its dtype, and in the order of its dimensions. Slices have step 1."""
+        ...
+
+    def references(self, name: str) -> ChunkReferences | NotVirtual: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:
+    """What tells a file from a changed one: 32 hexadecimal digits.
+
+    ``state`` is its etag, or None; a time is not in it, since copies of one file are the same file. ``head``
+    and ``tail`` are its first and last 65,536 bytes (the whole file twice if it has less).
+
+    >>> fingerprint(3, None, b"abc", b"abc") == fingerprint(3, None, b"abd", b"abd")
+    False
+    """
+    hashed = hashlib.sha256(f"{size} {state or ''} ".encode())
+    hashed.update(len(head).to_bytes(8, "little") + head + tail)
+    return hashed.hexdigest()[:32]
