@@ -158,19 +158,21 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
     the job's id is given and is that of a job with other parameters. Nothing is committed then.
     """
     started = time.monotonic()
-    id_, done = _known(job)
     repo, branch = job.target.repo, job.target.branch
-    if done is not None:
-        clean_up(repo.storage, place_of(branch, id_))  # the run that committed may have died since
-        return JobResult(id_, Version(repo, done, branch), Metrics(), done_before=True)
-    engine = engine or default_engine()
     COUNTS.take()
     for _ in range(_BEGINNINGS):
+        seen = repo.lookup_branch(branch)
+        id_, done = _known(job, seen)
+        if done is not None:
+            return _done(job.target, id_, done)
+        engine = engine or default_engine()
         staging = None
         try:
-            if engine.resumable:
+            if getattr(engine, "resumable", False):
                 staging = Staging(repo, branch, id_, job.name, _digest(job, inputs=True))
             session = repo.writable_session(branch) if staging is None else staging.session
+            if (done := find_job(job.target, id_, session.snapshot_id, until=seen)) is not None:
+                return _done(job.target, id_, done)  # another driver was at it
             return _run(job, id_, session, staging, engine, progress, started)
         except Unusable as error:
             _log.warning("job %s: what is staged cannot be used and is thrown away: %s", id_, error)
@@ -190,6 +192,11 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         message=f"the job `{id_}` was begun {_BEGINNINGS} times, and what it had staged was each time of "
         "no use: is it run by others at the same time?"
     )
+
+
+def _done(target: Target, id_: str, snapshot: str) -> JobResult:
+    clean_up(target.repo.storage, place_of(target.branch, id_))  # the run that committed may have died since
+    return JobResult(id_, Version(target.repo, snapshot, target.branch), Metrics(), done_before=True)
 
 
 def _run(
@@ -234,6 +241,7 @@ def _commit(
 
     Before each rebase it is looked whether the same job came first, run by another driver.
     """
+    base = session.snapshot_id
     for tries in itertools.count():
         try:
             return session.commit(message, metadata, rebase_with=ConflictDetector(), rebase_tries=0), True
@@ -244,11 +252,11 @@ def _commit(
         try:
             session.rebase(ConflictDetector())
         except RebaseFailedError:
-            done = find_job(target, id_)
+            done = find_job(target, id_, target.repo.lookup_branch(target.branch), until=base)
             if done is None:
                 raise
             return done, False
-        done = find_job(target, id_)
+        done = find_job(target, id_, session.snapshot_id, until=base)
         if done is not None:
             return done, False
     raise AssertionError("no end")
@@ -419,25 +427,32 @@ def _digest(job: Job, *, inputs: bool = False) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def find_job(target: Target, id_: str) -> str | None:
-    """The snapshot that a job made, if that is in the history of the branch."""
-    found = _find(target, lambda told: told.get("id") == id_)
+def find_job(target: Target, id_: str, tip: str | None = None, *, until: str | None = None) -> str | None:
+    """The snapshot that a job made, if that is in the history of the branch, or of ``tip``; only those after
+    ``until`` are looked at, if that is given.
+    """
+    tip = tip or target.repo.lookup_branch(target.branch)
+    found = _find(target, tip, lambda told: told.get("id") == id_, until)
     return None if found is None else found[0]
 
 
-def _find(target: Target, wanted: Callable[[dict[str, Any]], bool]) -> tuple[str, dict[str, Any]] | None:
+def _find(
+    target: Target, tip: str, wanted: Callable[[dict[str, Any]], bool], until: str | None = None
+) -> tuple[str, dict[str, Any]] | None:
     """The newest snapshot with a job like that, and what is told of it."""
-    for info in target.repo.ancestry(branch=target.branch):
+    for info in target.repo.ancestry(snapshot_id=tip):
+        if info.id == until:
+            return None
         told = info.metadata.get(JOB)
         if isinstance(told, dict) and wanted(told):
             return info.id, told
     return None
 
 
-def _known(job: Job) -> tuple[str, str | None]:
-    """The id of a job, and the snapshot that it made if it is done."""
+def _known(job: Job, tip: str) -> tuple[str, str | None]:
+    """The id of a job, and the snapshot that it made if it is in the history of ``tip``."""
     if job.id is not None:
-        found = _find(job.target, lambda told: told.get("id") == job.id)
+        found = _find(job.target, tip, lambda told: told.get("id") == job.id)
         if found is None:
             return job.id, None
         if found[1].get("work", _digest(job)) != _digest(job):
@@ -447,13 +462,13 @@ def _known(job: Job) -> tuple[str, str | None]:
                 ErrorKind.NOT_ALLOWED,
             )
         return job.id, found[0]
-    repo, branch = job.target.repo, job.target.branch
+    repo = job.target.repo
     id_ = derived_id(job)
     # Done again it has a longer name: that of the state that it was done again for.
-    found = _find(job.target, lambda told: str(told.get("id")).partition("-")[0] == id_)
+    found = _find(job.target, tip, lambda told: str(told.get("id")).partition("-")[0] == id_)
     if found is None:
         return id_, None
-    now = digest(repo.readonly_session(branch), job.writes)
+    now = digest(repo.readonly_session(snapshot_id=tip), job.writes)
     if now == digest(repo.readonly_session(snapshot_id=found[0]), job.writes):
         return found[1]["id"], found[0]
     return f"{id_}-{now[:8]}", None
