@@ -2,9 +2,10 @@
 
     session    a Spark session: the active one, the one that the environment names, or a local one
     places     local, cluster, Connect: the settings for each
-    engine     run a function over many small messages, on Spark or right here
+    engine     run a function over many small messages: on Spark, on this machine, or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    staging    what a job has done so far, for a run that goes on from there
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
@@ -65,6 +66,15 @@ from frazil.spark.validation import (
     rules_from,
     validate,
 )
+from frazil.spark.engine import Engine, Inline
+from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
+from frazil.spark.local import Local
+from frazil.spark.on_spark import OnSpark
+from frazil.spark.places import ready, settings
+from frazil.spark.progress import Progress
+from frazil.spark.results import Outcome
+from frazil.spark.session import get_spark
+from frazil.spark.staging import StagedJob, discard_job, staged_jobs
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -85,6 +95,7 @@ __all__ = [
     "Job",
     "JobResult",
     "Limits",
+    "Local",
     "MergeDim",
     "Metrics",
     "Monotonic",
@@ -104,6 +115,7 @@ __all__ = [
     "Shape",
     "Source",
     "Split",
+    "StagedJob",
     "StatisticsAgainst",
     "Target",
     "Tasks",
@@ -112,6 +124,7 @@ __all__ = [
     "Written",
     "climatology",
     "count",
+    "discard_job",
     "get_spark",
     "groupby",
     "ingest",
@@ -134,6 +147,7 @@ __all__ = [
     "run_job",
     "scan",
     "settings",
+    "staged_jobs",
     "std",
     "sum",
     "validate",
