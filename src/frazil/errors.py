@@ -13,6 +13,7 @@
     ├── InvalidInputError         (also ValueError): the caller's arguments
     ├── SessionStateError         right call, wrong moment
     ├── StorageError              the storage answered with an error, or not at all
+    ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
     └── InternalError             a defect in Frazil
 
@@ -154,6 +155,9 @@ class ErrorKind(StrEnum):
     PICKLE = "pickle"
     UNKNOWN = "unknown"
 
+    # data
+    VALIDATION_FAILED = "validation-failed"  # Frazil only
+
 
 class IcechunkError(Exception):
     """Base of all errors.
@@ -293,6 +297,19 @@ class StorageError(IcechunkError):
     """The storage failed; whether the call took effect may be unknown."""
 
     default_kind = ErrorKind.OBJECT_STORE
+
+
+class ValidationFailedError(IcechunkError):
+    """Data break rules that they were checked against; ``report`` says which, and where."""
+
+    default_kind = ErrorKind.VALIDATION_FAILED
+
+    def __init__(self, message: str, report: Any = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.report = report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.report, self.kind))
 
 
 class FormatError(IcechunkError):
