@@ -17,7 +17,7 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
-from frazil.spark.transform import map_blocks, rechunk, recompress
+from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -39,6 +39,7 @@ __all__ = [
     "Tasks",
     "Version",
     "Written",
+    "coarsen",
     "get_spark",
     "map_blocks",
     "plan",
