@@ -75,6 +75,7 @@ from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
+from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -123,6 +124,7 @@ __all__ = [
     "Version",
     "Written",
     "climatology",
+    "coarsen",
     "count",
     "discard_job",
     "get_spark",
