@@ -9,6 +9,8 @@
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
     validation rules about data, and what breaks them
+    publishing write, audit, publish; roll back
+    provenance what was made from what
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -19,6 +21,8 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
+from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
 from frazil.spark.reductions import (
     Limits,
     climatology,
@@ -68,6 +72,7 @@ __all__ = [
     "Exists",
     "Filled",
     "Finite",
+    "Graph",
     "Inline",
     "Input",
     "Job",
@@ -82,6 +87,7 @@ __all__ = [
     "Phase",
     "Plan",
     "Progress",
+    "Published",
     "Range",
     "Regular",
     "Report",
@@ -90,6 +96,7 @@ __all__ = [
     "Shape",
     "Source",
     "StatisticsAgainst",
+    "Step",
     "Target",
     "Tasks",
     "Units",
@@ -99,20 +106,25 @@ __all__ = [
     "count",
     "get_spark",
     "groupby",
+    "lineage",
+    "lineage_graph",
     "max",
     "mean",
     "min",
     "plan",
+    "publish",
     "quantile",
     "ready",
     "reduce",
     "resample",
+    "rollback_to",
     "rules_from",
     "run_job",
     "settings",
     "std",
     "sum",
     "validate",
+    "write_audit_publish",
     "write_blocks",
     "zonal_stats",
 ]

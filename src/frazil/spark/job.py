@@ -227,6 +227,7 @@ def lineage(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
         "name": job.name,
         "parameters": dict(job.parameters),
         "inputs": [each.as_json() for each in job.inputs],
+        "outputs": list(job.writes),
         "metrics": {name: getattr(metrics, name) for name in Metrics.__slots__},
     }
 
