@@ -91,6 +91,7 @@ class ErrorKind(StrEnum):
     EMPTY_PREFIX_CREATION = "empty-prefix-creation"
     PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
     BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
+    BAD_SOURCE = "bad-source"  # Frazil only
 
     # session and repository state
     COMMIT_NOT_ALLOWED = "commit-not-allowed"

@@ -8,9 +8,12 @@
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
+    ingest     many files become one dataset
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     validation rules about data, and what breaks them
     publishing write, audit, publish; roll back
     provenance what was made from what
+    tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -18,6 +21,8 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
@@ -39,6 +44,10 @@ from frazil.spark.reductions import (
     zonal_stats,
 )
 from frazil.spark.session import get_spark
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.planning import Split
+from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.transform import map_blocks, rechunk, recompress
 from frazil.spark.validation import (
     Attributes,
     Dims,
@@ -66,18 +75,22 @@ from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 __all__ = [
     "Attributes",
     "Block",
+    "ConcatDim",
     "DType",
     "Dims",
     "Engine",
     "Exists",
+    "FilePattern",
     "Filled",
     "Finite",
     "Graph",
+    "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
     "Limits",
+    "MergeDim",
     "Metrics",
     "Monotonic",
     "NanShare",
@@ -93,8 +106,10 @@ __all__ = [
     "Report",
     "Row",
     "Rule",
+    "Selection",
     "Shape",
     "Source",
+    "Split",
     "StatisticsAgainst",
     "Step",
     "Target",
@@ -106,20 +121,29 @@ __all__ = [
     "count",
     "get_spark",
     "groupby",
+    "ingest",
+    "inspect_files",
     "lineage",
     "lineage_graph",
+    "map_blocks",
+    "map_chunks",
     "max",
     "mean",
     "min",
     "plan",
     "publish",
     "quantile",
+    "read",
     "ready",
+    "rechunk",
+    "recompress",
     "reduce",
+    "register",
     "resample",
     "rollback_to",
     "rules_from",
     "run_job",
+    "scan",
     "settings",
     "std",
     "sum",
