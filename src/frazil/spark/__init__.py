@@ -12,6 +12,8 @@
     ingest     many files become one dataset
     transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     validation rules about data, and what breaks them
+    publishing write, audit, publish; roll back
+    provenance what was made from what
     tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
@@ -23,8 +25,12 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.local import Local
+from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
+from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
 from frazil.spark.reductions import (
     Limits,
     climatology,
@@ -40,11 +46,13 @@ from frazil.spark.reductions import (
     sum,  # noqa: A004
     zonal_stats,
 )
+from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
+from frazil.spark.staging import StagedJob, discard_job, staged_jobs
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
-from frazil.spark.transform import map_blocks, rechunk, recompress
+from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
 from frazil.spark.validation import (
     Attributes,
     Dims,
@@ -66,16 +74,6 @@ from frazil.spark.validation import (
     rules_from,
     validate,
 )
-from frazil.spark.engine import Engine, Inline
-from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
-from frazil.spark.local import Local
-from frazil.spark.on_spark import OnSpark
-from frazil.spark.places import ready, settings
-from frazil.spark.progress import Progress
-from frazil.spark.results import Outcome
-from frazil.spark.session import get_spark
-from frazil.spark.staging import StagedJob, discard_job, staged_jobs
-from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -90,6 +88,7 @@ __all__ = [
     "FilePattern",
     "Filled",
     "Finite",
+    "Graph",
     "IngestResult",
     "Inline",
     "Input",
@@ -107,6 +106,7 @@ __all__ = [
     "Phase",
     "Plan",
     "Progress",
+    "Published",
     "Range",
     "Regular",
     "Report",
@@ -118,6 +118,7 @@ __all__ = [
     "Split",
     "StagedJob",
     "StatisticsAgainst",
+    "Step",
     "Target",
     "Tasks",
     "Units",
@@ -131,12 +132,15 @@ __all__ = [
     "groupby",
     "ingest",
     "inspect_files",
+    "lineage",
+    "lineage_graph",
     "map_blocks",
     "map_chunks",
     "max",
     "mean",
     "min",
     "plan",
+    "publish",
     "quantile",
     "read",
     "ready",
@@ -145,6 +149,7 @@ __all__ = [
     "reduce",
     "register",
     "resample",
+    "rollback_to",
     "rules_from",
     "run_job",
     "scan",
@@ -153,6 +158,7 @@ __all__ = [
     "std",
     "sum",
     "validate",
+    "write_audit_publish",
     "write_blocks",
     "zonal_stats",
 ]

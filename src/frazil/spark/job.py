@@ -404,7 +404,11 @@ def lineage(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
         "name": job.name,
         "parameters": dict(job.parameters),
         "inputs": [each.as_json() for each in job.inputs],
+<<<<<<< HEAD
         "work": _digest(job),
+=======
+        "outputs": list(job.writes),
+>>>>>>> reduce
         "metrics": {name: getattr(metrics, name) for name in Metrics.__slots__},
     }
 
