@@ -21,10 +21,10 @@ Only Spark's DataFrame API is used, so that the same code runs in local mode, on
 Spark Connect.
 """
 
-from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.engine import Engine, Inline
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
-from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings

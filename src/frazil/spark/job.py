@@ -404,11 +404,8 @@ def lineage(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
         "name": job.name,
         "parameters": dict(job.parameters),
         "inputs": [each.as_json() for each in job.inputs],
-<<<<<<< HEAD
-        "work": _digest(job),
-=======
         "outputs": list(job.writes),
->>>>>>> reduce
+        "work": _digest(job),
         "metrics": {name: getattr(metrics, name) for name in Metrics.__slots__},
     }
 
