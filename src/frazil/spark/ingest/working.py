@@ -21,7 +21,7 @@ from frazil.spark.ingest.inspection import Options
 from frazil.spark.ingest.planning import Box, Item
 from frazil.spark.ingest.sources import NotVirtual, Reader
 from frazil.spark.ingest.units import Linear, moved
-from frazil.spark.job import Outcome
+from frazil.spark.results import Outcome
 
 #: Values that a task holds at once, in bytes, if chunks are not larger.
 HELD: Final = 128 << 20
