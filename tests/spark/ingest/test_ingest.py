@@ -18,7 +18,19 @@ from tests.spark.reference import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from frazil.spark import ConcatDim, Engine, FilePattern, Inline, MergeDim, Target, ingest, inspect_files
+from frazil.spark import (
+    ConcatDim,
+    Engine,
+    FilePattern,
+    Inline,
+    Local,
+    MergeDim,
+    Target,
+    ingest,
+    inspect_files,
+    staged_jobs,
+)
+from frazil.spark.ingest import operation
 
 
 @pytest.fixture(scope="module")
@@ -346,3 +358,27 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -
     later = write(tmp_path / "later.nc", [28, 29], units="hours since 1999-12-31")
     result = ingest([later], repo, mode="append", engine=Inline())
     assert seen(result.version).time.values[-2:].tolist() == truth([later]).time.values.tolist()
+
+
+def test_an_ingest_goes_on_where_it_stopped(
+    archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Local(workers=2, attempts=1)
+    last = Path(archive[-1])
+    looked = operation.look
+
+    def then_gone(*arguments: Any, **more: Any) -> Any:
+        found = looked(*arguments, **more)
+        last.rename(last.with_suffix(".away"))
+        return found
+
+    monkeypatch.setattr(operation, "look", then_gone)
+    with pytest.raises(frazil.IcechunkError, match="day_0059"):
+        ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    monkeypatch.undo()
+    last.with_suffix(".away").rename(last)
+    assert len(staged_jobs(repo)) == 1
+    result = ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    assert result.metrics.resumed >= 1
+    assert staged_jobs(repo) == []
+    same(seen(result.version), truth(archive))
