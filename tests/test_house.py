@@ -100,6 +100,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.constructors",
     ): "class methods of `Storage` make its subclasses: an edge downwards",
     ("frazil.storage.named", "frazil.storage.from_options"): "the same",
+    **{
+        ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
+        for target in ("frazil.spark", "frazil.spark.ingest.operation")
+    },
     (
         "pyspark_frazil",
         "frazil.spark.tables.source",

@@ -160,7 +160,8 @@ def ingest(
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     dim = concat_dim or dimension(files, options)
     engine = engine or default_engine()
-    looked = look(files, dim, options, engine, virtual=virtual, variables=variables)
+    known = _fingerprints(target)
+    looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
@@ -195,6 +196,13 @@ def ingest(
         reports.append(Report(looked, combined, problems, len(files.urls)))
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
+
+
+def _fingerprints(target: Target) -> dict[str, str]:
+    """What is known of files already."""
+    record = recorded.load(target.repo.readonly_session(target.branch), target.group)
+    digests = record.fingerprint.tobytes().hex()
+    return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(record.url.tolist())}
 
 
 def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
