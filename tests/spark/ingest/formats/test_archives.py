@@ -66,6 +66,8 @@ def test_groups(path: Path) -> None:
         ):
             # the library goes on counting from group to group
             names = {dim: f"phony_dim_{at}" for at, dim in enumerate(sorted(map(str, original.sizes)))}
-            same_as_xarray(reader, original.rename_dims(names))
+            same_as_xarray(
+                reader, original.rename_dims({old: new for old, new in names.items() if old != new})
+            )
             for name in reader.schema().variables:
                 same_by_references(reader, name)
