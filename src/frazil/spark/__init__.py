@@ -17,7 +17,7 @@ from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
-from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
+from frazil.spark.transform import coarsen, crop, map_blocks, materialize, rechunk, recompress, select
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -40,11 +40,14 @@ __all__ = [
     "Version",
     "Written",
     "coarsen",
+    "crop",
     "get_spark",
     "map_blocks",
+    "materialize",
     "plan",
     "rechunk",
     "recompress",
     "run_job",
+    "select",
     "write_blocks",
 ]

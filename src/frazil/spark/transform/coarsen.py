@@ -35,7 +35,7 @@ from frazil.spark.transform.arrays import (
     require_dimensions,
     selected,
 )
-from frazil.spark.transform.building import Build, Building, Small, Values, block_of, run_building
+from frazil.spark.transform.building import Build, Building, Small, Values, as_it_is, block_of, run_building
 from frazil.spark.transform.cf import (
     coordinates,
     is_coordinate,
@@ -44,6 +44,7 @@ from frazil.spark.transform.cf import (
     unpacked_dtype,
     values_of,
 )
+from frazil.spark.transform.transfer import Move
 from frazil.spark.versions import Source, Target, Version
 
 type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
@@ -110,11 +111,11 @@ def coarsen(
     named = coordinates(session, arrays)
     builds: list[Build] = []
     small: list[Small] = []
-    kept: list[tuple[ArrayInfo, ArrayInfo]] = []
+    kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
     for array in arrays:
         windows, path = windows_of(array, factors), to.path(array.path)
         if not any(window > 1 for window in windows):
-            kept.append((array, array.changed(path)))
+            kept.append(as_it_is(array, path))
         elif is_coordinate(array, named) and array.ndim <= 2 and not _is_field(array, windows):
             small.append(coarse_coordinate(session, array, path, windows, boundary))
         else:
