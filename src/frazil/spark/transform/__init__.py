@@ -9,6 +9,7 @@
     building     the job of operations that compute new arrays block by block:
     map_blocks   `map_blocks`
     coarsen      `coarsen`
+    pyramid      `pyramid`
     select       `select`, `crop`
 
 Each operation takes a version and returns one, and makes one commit.
@@ -17,7 +18,8 @@ Each operation takes a version and returns one, and makes one commit.
 from frazil.spark.transform.coarsen import coarsen
 from frazil.spark.transform.map_blocks import map_blocks
 from frazil.spark.transform.materialize import materialize
+from frazil.spark.transform.pyramid import pyramid
 from frazil.spark.transform.rechunk import rechunk, recompress
 from frazil.spark.transform.select import crop, select
 
-__all__ = ["coarsen", "crop", "map_blocks", "materialize", "rechunk", "recompress", "select"]
+__all__ = ["coarsen", "crop", "map_blocks", "materialize", "pyramid", "rechunk", "recompress", "select"]

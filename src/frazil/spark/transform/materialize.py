@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.engine import Engine
-from frazil.spark.job import Job, JobResult, Outcome, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
+from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import (
     companions,
     create,
