@@ -52,7 +52,16 @@ from frazil.spark.staging import StagedJob, discard_job, staged_jobs
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
-from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
+from frazil.spark.transform import (
+    coarsen,
+    crop,
+    map_blocks,
+    materialize,
+    pyramid,
+    rechunk,
+    recompress,
+    select,
+)
 from frazil.spark.validation import (
     Attributes,
     Dims,
@@ -127,6 +136,7 @@ __all__ = [
     "climatology",
     "coarsen",
     "count",
+    "crop",
     "discard_job",
     "get_spark",
     "groupby",
@@ -136,11 +146,13 @@ __all__ = [
     "lineage_graph",
     "map_blocks",
     "map_chunks",
+    "materialize",
     "max",
     "mean",
     "min",
     "plan",
     "publish",
+    "pyramid",
     "quantile",
     "read",
     "ready",
@@ -153,6 +165,7 @@ __all__ = [
     "rules_from",
     "run_job",
     "scan",
+    "select",
     "settings",
     "staged_jobs",
     "std",
