@@ -30,6 +30,7 @@ from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
 from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
 from frazil.spark.reductions import (
     Limits,
+    anomaly,
     climatology,
     count,
     groupby,
@@ -117,6 +118,7 @@ __all__ = [
     "Units",
     "Version",
     "Written",
+    "anomaly",
     "climatology",
     "count",
     "get_spark",
