@@ -2,9 +2,10 @@
 
     session    a Spark session: the active one, the one that the environment names, or a local one
     places     local, cluster, Connect: the settings for each
-    engine     run a function over many small messages, on Spark or right here
+    engine     run a function over many small messages: on Spark, on this machine, or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    staging    what a job has done so far, for a run that goes on from there
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
@@ -20,10 +21,12 @@ Only Spark's DataFrame API is used, so that the same code runs in local mode, on
 Spark Connect.
 """
 
-from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.engine import Engine, Inline
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
-from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
+from frazil.spark.local import Local
+from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
 from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
@@ -44,11 +47,13 @@ from frazil.spark.reductions import (
     sum,  # noqa: A004
     zonal_stats,
 )
+from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
+from frazil.spark.staging import StagedJob, discard_job, staged_jobs
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
-from frazil.spark.transform import map_blocks, rechunk, recompress
+from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
 from frazil.spark.validation import (
     Attributes,
     Dims,
@@ -91,6 +96,7 @@ __all__ = [
     "Job",
     "JobResult",
     "Limits",
+    "Local",
     "MergeDim",
     "Metrics",
     "Monotonic",
@@ -111,6 +117,7 @@ __all__ = [
     "Shape",
     "Source",
     "Split",
+    "StagedJob",
     "StatisticsAgainst",
     "Step",
     "Target",
@@ -120,7 +127,9 @@ __all__ = [
     "Written",
     "anomaly",
     "climatology",
+    "coarsen",
     "count",
+    "discard_job",
     "get_spark",
     "groupby",
     "ingest",
@@ -147,6 +156,7 @@ __all__ = [
     "run_job",
     "scan",
     "settings",
+    "staged_jobs",
     "std",
     "sum",
     "validate",
