@@ -33,6 +33,7 @@ from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
 from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
 from frazil.spark.reductions import (
     Limits,
+    anomaly,
     climatology,
     count,
     groupby,
@@ -133,6 +134,7 @@ __all__ = [
     "Units",
     "Version",
     "Written",
+    "anomaly",
     "climatology",
     "coarsen",
     "count",
