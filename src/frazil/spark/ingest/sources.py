@@ -28,14 +28,14 @@ class VariableSchema:
     """One variable of one file, as stored.
 
     ``dtype`` is little-endian or native where the format leaves that open; strings of any length have
-    ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists of
-    them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
+    ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists
+    of them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
     ``grid_mapping`` and the others included; not those that only tell how the format stores it
-    (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...).
-    ``fill_value`` is that of chunks that were never written: a value of the dtype, or None. ``chunks`` is None
-    if it is stored as one piece, ``codec`` tells the compression in words (``"shuffle, zlib 4"``).
-    ``coordinate`` says that it is not data: a dimension coordinate, an auxiliary coordinate, a bound, a grid
-    mapping, or has no dimensions and is named by another variable.
+    (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...). ``fill_value`` is that of chunks that
+    were never written: a value of the dtype, or None. ``chunks`` is None if it is stored as one piece,
+    ``codec`` tells the compression in words (``"shuffle, zlib 4"``). ``coordinate`` says that it is not data:
+    a dimension coordinate, an auxiliary coordinate, a bound, a grid mapping, or has no dimensions and is
+    named by another variable.
     """
 
     name: str
@@ -53,9 +53,11 @@ class VariableSchema:
 class FileSchema:
     """One group of one file.
 
-    ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember of the
-    state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each variable
-    of one dimension that has the name of its dimension.
+    ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember
+    of the state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each
+    variable of one dimension that has the name of its dimension. ``groups`` are the paths of the groups
+    below, and ``skipped`` the variables that no array can hold (compound types, references, ...), each with
+    the reason.
     """
 
     url: str
@@ -70,6 +72,8 @@ class FileSchema:
     coords: dict[str, NDArray[Any]] = field(default_factory=dict)
     etag: str | None = None
     modified: datetime | None = None
+    groups: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:
     """What tells a file from a changed one: 32 hexadecimal digits.
 
     ``state`` is its etag, or None; a time is not in it, since copies of one file are the same file. ``head``
-    and ``tail`` are its first and last 4,096 bytes.
+    and ``tail`` are its first and last 65,536 bytes (the whole file twice if it has less).
 
     >>> fingerprint(3, None, b"abc", b"abc") == fingerprint(3, None, b"abd", b"abd")
     False
