@@ -1,21 +1,20 @@
-"""A data source for streams that finds its repository in the option ``path``.
+"""A data source whose driver dies, so to speak, right after the commit of batch 1: once.
 
-With the option ``fails`` (a directory) the driver dies, so to speak, right after the commit of batch 1: once.
+The directory for marks is the option ``stream-marks``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-import frazil
-from frazil.spark.streams import CHANGES, stream_reader, stream_writer
 from frazil.spark.streams.sink import RowsWriter
+from frazil.spark.tables.source import FrazilDataSource
 
 
-class Failing(RowsWriter):
+class FailingWriter(RowsWriter):
     marks: Path
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -29,23 +28,13 @@ class Failing(RowsWriter):
         (self.marks / "aborted").touch()
 
 
-class Streams(DataSource):
+class Failing(FrazilDataSource):
     @classmethod
     def name(cls) -> str:
-        return "frazil-streams"
-
-    def schema(self) -> str:
-        return CHANGES
-
-    def _repo(self) -> frazil.Repository:
-        return frazil.Repository.open(frazil.local_filesystem_storage(self.options["path"]))
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return stream_reader(self._repo(), {**self.options}, schema)
+        return "failing"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
-        writer = stream_writer(self._repo(), {**self.options}, schema, overwrite)
-        if "fails" in self.options:
-            writer.__class__ = Failing
-            writer.marks = Path(self.options["fails"])
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = FailingWriter
+        writer.marks = Path(self.options["stream-marks"])
         return writer

@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from tests.spark.reference import same_by_reference
-from tests.spark.streams.data_source import Streams
+from tests.spark.streams.data_source import Failing
 
 import frazil
 from frazil.spark import Target
@@ -26,7 +26,7 @@ ROWS = 5
 
 @pytest.fixture(scope="module")
 def streaming(spark: SparkSession) -> SparkSession:
-    spark.dataSource.register(Streams)
+    spark.dataSource.register(Failing)
     return spark
 
 
@@ -89,13 +89,13 @@ def test_each_batch_is_one_commit(
     files = tmp_path / "files"
     arrive(files, 1, 2, 3)
 
-    def query(**options: str) -> DataStreamWriter:
-        sink = rows_of(streaming, files).writeStream.format("frazil-streams")
+    def query(name: str = "frazil", **options: str) -> DataStreamWriter:
+        sink = rows_of(streaming, files).writeStream.format(name)
         return sink.options(**{"path": str(path), "append-dim": "x", "txnAppId": "hourly", **options})
 
     # the driver dies after the commit of batch 1, and Spark never hears of it
     with pytest.raises(StreamingQueryException, match="the power is gone"):
-        finish(query(fails=str(tmp_path)), tmp_path / "checkpoint")
+        finish(query("failing", **{"stream-marks": str(tmp_path)}), tmp_path / "checkpoint")
     assert (tmp_path / "aborted").exists()
     assert stamps(repo) == [1, 0]
     finish(query(), tmp_path / "checkpoint")
@@ -118,13 +118,13 @@ def test_a_query_has_a_name_of_its_own(
     streaming: SparkSession, repo: frazil.Repository, path: Path, tmp_path: Path
 ) -> None:
     arrive(tmp_path / "files", 1, 2)
-    sink = rows_of(streaming, tmp_path / "files").writeStream.format("frazil-streams")
-    options = {"path": str(path), "append-dim": "x", "fails": str(tmp_path)}
+    sink = rows_of(streaming, tmp_path / "files").writeStream.format("failing")
+    options = {"path": str(path), "append-dim": "x", "stream-marks": str(tmp_path)}
     with pytest.raises(StreamingQueryException):
         finish(sink.options(**options), tmp_path / "checkpoint")
     finish(sink.options(**options), tmp_path / "checkpoint")
     known = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    found = [info.metadata["spark.query"] for info in repo.ancestry(branch="main")][:2]
+    found = [info.metadata.get("spark.query") for info in repo.ancestry(branch="main")][:2]
     assert (found, stamps(repo)) == ([known, known], [1, 0])
     is_right(repo, 1, 2)
 
@@ -138,8 +138,8 @@ def test_commits_are_a_stream(
         return session.commit(str(number))
 
     ids = [commit(number) for number in range(3)]
-    source = streaming.readStream.format("frazil-streams").option("path", str(path))
-    limited = source.option("stream-max-commits", 2).load()
+    source = streaming.readStream.format("frazil").option("table", "feed")
+    limited = source.option("stream-max-commits", 2).load(str(path))
     out = limited.select("message", "change", "path", "chunk", "snapshot_id").writeStream.format("json")
     batches = finish(out.option("path", str(tmp_path / "out")), tmp_path / "checkpoint")
     assert batches == 2  # of 4 commits, and the first one of the repository has no changes

@@ -9,9 +9,6 @@ rows       rows with coordinates go into arrays
 pipelines  whole pipelines for each micro-batch, with the same guarantee
 """
 
-from frazil.spark.streams.feed import DDL as CHANGES
 from frazil.spark.streams.pipelines import foreach_batch
-from frazil.spark.streams.sink import stream_writer
-from frazil.spark.streams.source import stream_reader
 
-__all__ = ["CHANGES", "foreach_batch", "stream_reader", "stream_writer"]
+__all__ = ["foreach_batch"]

@@ -49,11 +49,8 @@ SCHEMA: Final = pa.schema(
     }
 )
 
-#: The same for Spark.
-DDL: Final = (
-    "snapshot_id string, parent_id string, written_at timestamp, message string, metadata string, "
-    "change string, path string, node_id string, from_path string, chunk array<bigint>"
-)
+#: The table of the data source that has these columns.
+FEED: Final = "feed"
 
 _NODES: Final = (
     "new_group",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import TaskContext
@@ -29,9 +29,9 @@ from pyspark.sql.types import StructType
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.repository import Repository
-from frazil.spark.streams.options import Options, choice, listed
 from frazil.spark.streams.rows import DUPLICATES, Rows, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
+from frazil.spark.tables.places import Options, choice, listed
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,9 @@ class RowsWriter(DataSourceStreamArrowWriter):
         """Nothing: Spark calls it after a commit too, when that failed behind the last step."""
 
 
-def stream_writer(repo: Repository, options: Options, schema: StructType, overwrite: bool = False) -> Any:
+def stream_writer(
+    repo: Repository, options: Options, schema: StructType, overwrite: bool = False
+) -> RowsWriter:
     """The writer of a data source: options by names in lower case, the columns of the rows.
 
     Raises ``InvalidInputError`` if the columns do not belong to arrays, or for the output mode "complete".

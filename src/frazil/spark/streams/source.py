@@ -1,4 +1,4 @@
-"""A source of commits: ``spark.readStream`` of the change feed.
+"""A source of commits: ``spark.readStream.format("frazil").option("table", "feed")``.
 
     branch                      ``main`` unless told otherwise
     stream-from                 where a new query begins: ``earliest`` (unless told otherwise), ``latest``
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -39,7 +38,7 @@ from frazil.repository.context import Context
 from frazil.repository.history import at_time
 from frazil.repository.repository import Repository
 from frazil.spark.streams import feed, history
-from frazil.spark.streams.options import Options, count, flag
+from frazil.spark.tables.places import Options, count, flag, timestamp
 
 #: Chunks in a piece of work, and commits: a task has its own costs.
 _ROWS, _COMMITS = 500_000, 64
@@ -61,7 +60,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = set(self._names) - set(feed.SCHEMA.names)
         if unknown:
             raise InvalidInputError(
-                f"expected columns of {', '.join(feed.SCHEMA.names)}; found {', '.join(sorted(unknown))}",
+                f"expected columns of the table {feed.FEED} ({', '.join(feed.SCHEMA.names)}), found "
+                f"{', '.join(sorted(unknown))}: commits are read with the option table={feed.FEED}",
                 ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
@@ -91,8 +91,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
         first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find(tip))[-1]))
         if self._since is not None:
+            since = "stream-from-timestamp"
             try:
-                return at_time(info, tip, from_datetime(_time(self._since), "stream-from-timestamp"))
+                return at_time(info, tip, from_datetime(timestamp(self._since, since), since))
             except SnapshotNotFoundError:
                 return first
         if self._from in ("earliest", "latest"):
@@ -159,21 +160,6 @@ def _offset(id_: bytes) -> dict[str, str]:
 
 def _id(offset: dict[str, Any]) -> bytes:
     return id_from_text(offset["snapshot"])
-
-
-def _time(text: str) -> datetime:
-    try:
-        found = (
-            datetime.fromtimestamp(int(text) / 1000, UTC)
-            if text.isdecimal()
-            else datetime.fromisoformat(text)
-        )
-    except ValueError as error:
-        raise InvalidInputError(
-            f"option `stream-from-timestamp`: expected a time in ISO 8601, found {text!r}",
-            ErrorKind.NOT_ALLOWED,
-        ) from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def stream_reader(repo: Repository, options: Options, schema: StructType) -> FeedReader:
