@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_any_order_any_tree(how: str, dtype: str, seed: int, cuts: list[int], ra
     borders = [0, *sorted(cuts), 30]
     parts = [
         pickle.loads(pickle.dumps(one.update(part(values, codes, low, high))))
-        for low, high in zip(borders, borders[1:], strict=False)
+        for low, high in itertools.pairwise(borders)
         if (codes[low:high] >= 0).any()
     ]
     whole = one.update(part(values, codes, 0, 30))
