@@ -14,6 +14,7 @@
     validation rules about data, and what breaks them
     publishing write, audit, publish; roll back
     provenance what was made from what
+    streams    commits as a source, micro-batches as commits
     tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
@@ -50,6 +51,8 @@ from frazil.spark.reductions import (
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
+from frazil.spark.streams.pipelines import foreach_batch
+from frazil.spark.streams.queries import read_stream, write_stream
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
@@ -140,6 +143,7 @@ __all__ = [
     "count",
     "crop",
     "discard_job",
+    "foreach_batch",
     "get_spark",
     "groupby",
     "ingest",
@@ -157,6 +161,7 @@ __all__ = [
     "pyramid",
     "quantile",
     "read",
+    "read_stream",
     "ready",
     "rechunk",
     "recompress",
@@ -175,5 +180,6 @@ __all__ = [
     "validate",
     "write_audit_publish",
     "write_blocks",
+    "write_stream",
     "zonal_stats",
 ]
