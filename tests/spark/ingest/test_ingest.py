@@ -382,3 +382,29 @@ def test_an_ingest_goes_on_where_it_stopped(
     assert result.metrics.resumed >= 1
     assert staged_jobs(repo) == []
     same(seen(result.version), truth(archive))
+
+
+@pytest.mark.parametrize("chunks", [{"time": 3, "lat": 2, "lon": 3}, {"time": 5}])
+def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
+    """Files with some latitudes and longitudes only, and later times."""
+    paths = daily(tmp_path / "days", 3)
+    ingest(paths, repo, chunks=chunks, engine=Inline())
+    expected = truth(paths)
+    part = expected.isel(lat=slice(1, 3), lon=slice(1, 3), time=slice(3, 9)).copy(deep=True)
+    part["tas"] = part.tas + 0.0
+    part.tas.values[:] = -5 - np.arange(part.tas.size).reshape(part.tas.shape)
+    for name, variable in part.variables.items():
+        variable.encoding = {
+            key: value
+            for key, value in expected[name].encoding.items()
+            if key in ("units", "calendar", "dtype", "_FillValue")
+        }
+    part.to_netcdf(tmp_path / "part.nc", engine="h5netcdf", unlimited_dims=["time"])
+    with pytest.raises(InvalidInputError, match="mode 'append'"):
+        ingest(str(tmp_path / "part.nc"), repo, mode="append", engine=Inline())
+    result = ingest(str(tmp_path / "part.nc"), repo, mode="insert", engine=Inline())
+    expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
+    same(seen(result.version), expected)
+    other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
+    with pytest.raises(InvalidInputError, match="a run of those"):
+        ingest(other, repo, mode="insert", engine=Inline())
