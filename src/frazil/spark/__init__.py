@@ -60,6 +60,7 @@ from frazil.spark.transform import (
     pyramid,
     rechunk,
     recompress,
+    regrid,
     select,
 )
 from frazil.spark.validation import (
@@ -160,6 +161,7 @@ __all__ = [
     "recompress",
     "reduce",
     "register",
+    "regrid",
     "resample",
     "rollback_to",
     "rules_from",
