@@ -64,6 +64,7 @@ from frazil.spark.transform import (
     pyramid,
     rechunk,
     recompress,
+    regrid,
     select,
 )
 from frazil.spark.validation import (
@@ -167,6 +168,7 @@ __all__ = [
     "recompress",
     "reduce",
     "register",
+    "regrid",
     "resample",
     "rollback_to",
     "rules_from",
