@@ -15,7 +15,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import blocks, split
 from frazil.spark.engine import Engine
-from frazil.spark.job import Job, JobResult, Outcome, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.reductions.fields import (
     ENCODING,
@@ -29,6 +29,7 @@ from frazil.spark.reductions.fields import (
 from frazil.spark.reductions.grouping import labels_of
 from frazil.spark.reductions.plan import Limits
 from frazil.spark.reductions.running import check_targets, copy_coordinates, several, target_of
+from frazil.spark.results import Outcome
 from frazil.spark.versions import Source, Target, Version
 
 
