@@ -6,6 +6,7 @@
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
     staging    what a job has done so far, for a run that goes on from there
+    history    what jobs have cost
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     progress   how far a job is, on a terminal or in a log
@@ -15,6 +16,7 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline
+from frazil.spark.history import job_metrics
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
 from frazil.spark.on_spark import OnSpark
@@ -48,6 +50,7 @@ __all__ = [
     "Written",
     "discard_job",
     "get_spark",
+    "job_metrics",
     "plan",
     "ready",
     "run_job",
