@@ -6,6 +6,7 @@
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
     staging    what a job has done so far, for a run that goes on from there
+    history    what jobs have cost
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
@@ -23,6 +24,7 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline
+from frazil.spark.history import job_metrics
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
@@ -149,6 +151,7 @@ __all__ = [
     "groupby",
     "ingest",
     "inspect_files",
+    "job_metrics",
     "lineage",
     "lineage_graph",
     "map_blocks",

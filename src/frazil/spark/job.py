@@ -314,7 +314,12 @@ class _Rounds:
         self.tally.add(result)
         outcome = result.outcome
         if self.progress is not None:
-            self.progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
+            self.progress.advance(
+                rows=outcome.rows,
+                chunks=outcome.chunks,
+                bytes=outcome.bytes_written,
+                resumed=result.staged,
+            )
 
 
 _NUMBER: Final = struct.Struct("<Q")
@@ -324,6 +329,10 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     """The task: one item, with a fork of its own."""
     started = time.perf_counter()
     base, work, common, place = _unpacked(shared)
+    (number,) = _NUMBER.unpack_from(message)
+    # A retry may be for the sake of another task in the same partition, or of a result that got lost.
+    if attempt() and place is not None and (known := place.get(number, work.__module__)) is not None:
+        return known
     fork = base.fork()  # not `base`: this process keeps it for the next task
     outcome = work(fork, common, pickle.loads(message[_NUMBER.size :]))
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
@@ -332,7 +341,6 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     changes = state.workspace.changes
     result = encode_result(Result(changes, outcome, state.ends(), attempt(), seconds, COUNTS.take()))
     if place is not None:
-        (number,) = _NUMBER.unpack_from(message)
         place.put(number, result)
     return result
 
