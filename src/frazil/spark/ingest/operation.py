@@ -35,6 +35,7 @@ from frazil.spark.ingest.planning import (
     file_pieces,
     fixed_items,
     items,
+    most_steps,
     moved_old_items,
     require_aligned,
     small_chunk,
@@ -610,6 +611,7 @@ def _targets(
 ) -> list[tuple[TargetArray, bool]]:
     """The arrays of a family; those of data first, so that small ones can follow their chunks."""
     made: list[tuple[TargetArray, bool]] = []
+    most = most_steps(request.looked.length[family.files])
     for variable in sorted(chosen, key=lambda each: each.coordinate):
         path = request.target.path(variable.name)
         spec = (family.layout.virtual or {}).get(variable.name)
@@ -626,20 +628,25 @@ def _targets(
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         elif (
-            target.axis is not None
-            and variable.coordinate
+            virtual is None
+            and target.axis is not None
             and "chunks" not in request.encoding.get(variable.name, {})
             and request.dim not in request.chunks
         ):
+            target = _with_steps(target, min(target.chunks[target.axis], most))
             data = [each for each, _ in made if each.axis is not None]
-            if data:
+            if data and variable.coordinate:
                 widest = max(data, key=lambda each: each.row)
                 step = widest.grid[widest.axis or 0]
-                chunk = small_chunk(target.row, sum(each.row for each in data), step, length)
-                grid = (*target.chunks[: target.axis], chunk, *target.chunks[target.axis + 1 :])
-                target = replace(target, chunks=grid)
+                chunk = small_chunk(target.row, sum(each.row for each in data), step, length, most)
+                target = _with_steps(target, chunk)
         made.append((target, virtual is not None))
     return made
+
+
+def _with_steps(target: TargetArray, steps: int) -> TargetArray:
+    at = target.axis or 0
+    return replace(target, chunks=(*target.chunks[:at], steps, *target.chunks[at + 1 :]))
 
 
 def _like(
