@@ -89,8 +89,10 @@ class Hdf5Reader(BaseReader):
         )
         self._prefetch(name, inside)
         with self._reading(f"values of {name!r}"):
-            source = dataset.astype("T") if variable.dtype.kind == "T" else dataset
+            source = dataset.astype("T") if dataset.dtype.kind == "O" else dataset
             values = np.asarray(source[inside])
+        if variable.dtype.kind == "T" and values.dtype.kind == "S":
+            values = _decoded(values)
         # h5py's dtypes carry metadata (enumerations): without them they are equal to others
         values = values.astype(variable.dtype, copy=False)
         values = values if variable.dtype.kind == "T" else values.view(variable.dtype)
@@ -296,8 +298,8 @@ def _dtype(dataset: h5py.Dataset) -> Any:
         return "a null dataspace: it has no values"
     dtype = dataset.dtype
     string = h5py.check_string_dtype(dtype)
-    if string is not None and string.length is None:
-        return np.dtypes.StringDType()
+    if string is not None and string.length != 1:
+        return np.dtypes.StringDType()  # also those of one length, as the library of NetCDF has them
     if dtype.kind == "O":
         return f"{_kind_of_object(dtype)}: no array can hold these"
     if dtype.kind == "V":
@@ -311,12 +313,21 @@ def _kind_of_object(dtype: np.dtype[Any]) -> str:
     return "sequences of different lengths"
 
 
+def _decoded(values: NDArray[Any]) -> NDArray[Any]:
+    """UTF-8, or else Latin-1."""
+    try:
+        found = np.strings.decode(values, "utf-8")
+    except UnicodeDecodeError:
+        found = np.strings.decode(values, "latin-1")
+    return np.asarray(found).astype(np.dtypes.StringDType())
+
+
 def _fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
     if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
     value = dataset.fillvalue
     if dtype.kind == "T":
-        return value.decode() if isinstance(value, bytes) else str(value or "")
+        return text(value) if isinstance(value, bytes) else str(value or "")
     return np.asarray(value).astype(dtype)[()]
 
 
@@ -505,10 +516,7 @@ def _why_not(dataset: h5py.Dataset) -> str | None:
     if dtype.kind == "O":
         return "strings of any length: their chunks hold places in a heap of the file"
     if dtype.kind == "S":
-        padded = dtype.itemsize == 1 or dataset.id.get_type().get_strpad() == h5py.h5t.STR_NULLPAD
-        return (
-            None if padded else "strings that end with a zero byte or with spaces: only the library cuts them"
-        )
+        return None if dtype.itemsize == 1 else "strings of one length: only the library knows where they end"
     if h5py.check_enum_dtype(dtype) is None and not dataset.id.get_type().equal(h5py.h5t.py_create(dtype)):
         return "its numbers are stored in another way than in memory"
     return None
