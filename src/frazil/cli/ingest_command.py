@@ -113,7 +113,7 @@ def _run(given: argparse.Namespace) -> int:
     repo = _opened(given.repository, given.virtual)
     if given.branch not in repo.list_branches():
         repo.create_branch(given.branch, repo.lookup_branch("main"))
-    progress = Progress("ingest", 1)
+    progress = Progress("ingest", 0)
     with progress:
         result = ingest(
             given.source,

@@ -7,6 +7,7 @@ work, running           the tasks; the job
 functions               what users call
 """
 
+from frazil.spark.reductions.anomalies import anomaly
 from frazil.spark.reductions.functions import (
     climatology,
     count,
@@ -27,6 +28,7 @@ from frazil.spark.reductions.running import Settings
 __all__ = [
     "Limits",
     "Settings",
+    "anomaly",
     "climatology",
     "count",
     "groupby",

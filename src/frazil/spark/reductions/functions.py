@@ -220,13 +220,14 @@ def zonal_stats(
     how: How = ("mean", "std", "min", "max", "count"),
     *,
     latitude: str = "lat",
+    dims: str | Sequence[str] | None = None,
     **settings: Unpack[Settings],
 ) -> JobResult:
     """Statistics of each zone.
 
     ``zones``: an array of labels over some dimensions (with a name; NaN is no zone), the name of a coordinate
     with labels, or the borders of bands of latitude, ``[-90, -30, 30, 90]``; a band has its lower border, the
-    last its upper one too. For polygons see `frazil.spark.reductions.zones.rasterized`.
+    last its upper one too. ``dims`` go as well. For polygons see `frazil.spark.reductions.zones.rasterized`.
     """
     parameters: dict[str, Any]
     if isinstance(zones, str | xr.DataArray):
@@ -250,7 +251,7 @@ def zonal_stats(
     asked = Asked(
         "zonal_stats",
         several(paths),
-        None,
+        None if dims is None else several(dims),
         several(how),
         not isinstance(how, str),
         groups,

@@ -8,7 +8,7 @@ A partial result has rows for the groups that it has seen, and only those; a red
 of a single group. All fields of a row have the shape of the dimensions that stay:
 
     count            cells that are there (not NaN)
-    sum, mean        count, weight, total
+    sum, mean        count, total, and the weight where there are weights
     var, std         count, weight, mean, sum of weighted squared differences from that mean
     min, max         count, the value so far
     any, all         count, the truth so far
@@ -149,7 +149,9 @@ def absorb(kernel: Kernel, total: Partial, part: Partial) -> None:
     """Add ``part`` to ``total``, which has all of its groups."""
     if not len(part.groups):
         return
-    rows = np.searchsorted(total.groups, part.groups)
+    rows: Any = np.searchsorted(total.groups, part.groups)
+    if rows[-1] - rows[0] == len(rows) - 1:  # no copies
+        rows = slice(rows[0], rows[-1] + 1)
     merged = kernel.merge(tuple(each[rows] for each in total.fields), part.fields)
     for into, values in zip(total.fields, merged, strict=True):
         into[rows] = values
@@ -192,10 +194,12 @@ class Sum:
     dtype: Any
     mean: bool = False
     min_count: int | None = None
+    weighted: bool = False
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]:
-        return (_COUNT, (np.float64, 0), (self.dtype, 0))
+        weight: tuple[tuple[DTypeLike, Any], ...] = ((np.float64, 0),)
+        return (_COUNT, (self.dtype, 0), *(weight if self.weighted else ()))
 
     def update(self, cells: Cells) -> Partial:
         values, valid, weights = cells.values, cells.valid, cells.weights
@@ -203,15 +207,16 @@ class Sum:
         if valid is not None and not valid.all():
             values = np.where(valid, values, values.dtype.type(0))
         if weights is None:
-            return Partial(cells.groups, (count, count * 1.0, cells.fold(np.add, values, self.dtype)))
+            return Partial(cells.groups, (count, cells.fold(np.add, values, self.dtype)))
         weight = cells.fold(np.add, _where(weights, valid, values.shape), np.float64)
-        return Partial(cells.groups, (count, weight, cells.fold(np.add, values * weights, self.dtype)))
+        return Partial(cells.groups, (count, cells.fold(np.add, values * weights, self.dtype), weight))
 
     def merge(self, a: Fields, b: Fields) -> Fields:
         return tuple(one + other for one, other in zip(a, b, strict=True))
 
     def finish(self, fields: Fields) -> Values:
-        count, weight, total = fields
+        count, total = fields[:2]
+        weight = fields[2] if self.weighted else count
         if not self.mean:
             return _enough(total, count, self.min_count)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -402,11 +407,11 @@ def accumulator(dtype: np.dtype[Any], weighted: bool = False) -> np.dtype[Any]:
 
 
 def _sum(dtype: np.dtype[Any], weighted: bool, options: Options) -> Kernel:
-    return Sum(accumulator(dtype, weighted), min_count=options.min_count)
+    return Sum(accumulator(dtype, weighted), min_count=options.min_count, weighted=weighted)
 
 
 def _mean(dtype: np.dtype[Any], weighted: bool, options: Options) -> Kernel:
-    return Sum(np.dtype(np.float64), mean=True, min_count=options.min_count)
+    return Sum(np.dtype(np.float64), True, options.min_count, weighted)
 
 
 _KERNELS: Final[dict[str, Callable[[np.dtype[Any], bool, Options], Kernel]]] = {

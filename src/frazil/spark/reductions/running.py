@@ -126,6 +126,12 @@ def run(source: Source, asked: Asked) -> JobResult:
     """Plan and do it."""
     version = Version.of(source)
     settings = asked.settings
+    unknown = settings.keys() - Settings.__annotations__.keys()
+    if unknown:
+        raise InvalidInputError(
+            f"expected settings out of {', '.join(Settings.__annotations__)}, found {', '.join(unknown)}",
+            ErrorKind.NOT_ALLOWED,
+        )
     target = target_of(version, settings.get("to"), asked.name)
     session = version.session()
     reductions = tuple(
@@ -133,7 +139,7 @@ def run(source: Source, asked: Asked) -> JobResult:
     )
     writes = tuple(measure.path for reduction in reductions for measure in reduction.measures)
     fields = tuple(reduction.field for reduction in reductions)
-    _check_targets(version, target, writes, fields)
+    check_targets(version, target, writes, fields)
     limits = settings.get("limits", Limits())
     plans = tuple(planned(number, reduction, limits) for number, reduction in enumerate(reductions))
     coordinates = _coordinate_paths(session, fields)
@@ -321,7 +327,7 @@ def latitude_of(session: Session, field: Field) -> str:
     )
 
 
-def _check_targets(version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]) -> None:
+def check_targets(version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]) -> None:
     """A result must not take the place of what it is made of."""
     if address(version.repo.storage) != address(target.repo.storage):
         return
@@ -474,19 +480,27 @@ def _create_scratch(session: Session, scratch: str, number: int, reduction: Redu
 
 
 def _copy_coordinates(source: Session, session: Session, reductions: Sequence[Reduction]) -> None:
-    """Coordinates of the dimensions that stay, as they are stored, once for each group of the target."""
-    done: set[str] = set()
-    for reduction in reductions:
-        field = reduction.field
-        dims = {field.dims[axis] for axis in reduction.kept}
-        among = coordinates_of(field, arrays_of(source, field.parent), sorted(dims))
-        for measure in reduction.measures:
-            parent = measure.path.strip("/").rpartition("/")[0]
-            for name, array in among.items():
-                path = f"{parent}/{name}".strip("/")
-                if path not in done and name != (reduction.grouping and reduction.grouping.name):
-                    done.add(path)
-                    zarr.from_array(session.store, data=array, name=path, overwrite=True)
+    """Coordinates of the dimensions that stay, as they are stored, once for each group and reduction."""
+    parents = {
+        (measure.path.rpartition("/")[0], number): measure.path
+        for number, reduction in enumerate(reductions)
+        for measure in reduction.measures
+    }
+    for (_, number), path in parents.items():
+        reduction = reductions[number]
+        dims = [reduction.field.dims[axis] for axis in reduction.kept]
+        group = "" if reduction.grouping is None else reduction.grouping.name
+        copy_coordinates(source, session, reduction.field, dims, path, without=group)
+
+
+def copy_coordinates(
+    source: Session, session: Session, field: Field, dims: Sequence[str], path: str, without: str = ""
+) -> None:
+    """Coordinates of a field that have only the dimensions ``dims``, to where ``path`` is."""
+    parent = path.strip("/").rpartition("/")[0]
+    for name, array in coordinates_of(field, arrays_of(source, field.parent), dims).items():
+        if name != without:
+            zarr.from_array(session.store, data=array, name=f"{parent}/{name}".strip("/"), overwrite=True)
 
 
 def _second(
