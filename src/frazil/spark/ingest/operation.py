@@ -662,11 +662,8 @@ def _like(
             ("units", attrs.get("units"), target.attrs.get("units")),
         ]
     said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
-    fills = [
-        None if each == NAN_FILL else each
-        for each in (attrs.get("_FillValue"), target.attrs.get("_FillValue"))
-    ]
-    said.append(("_FillValue", *fills))
+    here, new = (_none_if_nan(each.get("_FillValue")) for each in (attrs, target.attrs))
+    said.append(("_FillValue", here, new))
     if virtual is not None:
         codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
         said += [
@@ -699,6 +696,10 @@ def _like(
         fill_value=array.fill_value,
         attrs=attrs,
     )
+
+
+def _none_if_nan(fill: Any) -> Any:
+    return None if fill == NAN_FILL else fill
 
 
 def _require_same(
