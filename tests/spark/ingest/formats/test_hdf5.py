@@ -87,6 +87,7 @@ def scalars(file) -> None:
     file.createVariable("height", "f8", ())[...] = 2.0
     file.createVariable("crs", "i4", ()).setncatts({"grid_mapping_name": "rotated_latitude_longitude"})
     file.createVariable("data", "f4", ("x",)).setncatts({"grid_mapping": "crs", "coordinates": "height lat"})
+    file["data"][...] = [5, 6, 7, 8]
     file.createVariable("lat", "f4", ("x",))[...] = [1, 2, 3, np.nan]
 
 
