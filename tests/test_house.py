@@ -89,6 +89,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
+    (
+        "frazil.spark.transform.regrid",
+        "xarray_regrid",
+    ): "it takes a second to import, and most executors never regrid",
     **{
         ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
             "upkeep is public as methods of `Repository`, and is made of what is below it"
@@ -100,6 +104,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.constructors",
     ): "class methods of `Storage` make its subclasses: an edge downwards",
     ("frazil.storage.named", "frazil.storage.from_options"): "the same",
+    **{
+        ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
+        for target in ("frazil.spark", "frazil.spark.ingest.operation")
+    },
     (
         "pyspark_frazil",
         "frazil.spark.tables.source",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
 from frazil.repository.staged import STAGING
 from frazil.spark import Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
+from frazil.spark import job as jobs
 from frazil.spark.engine import Task
 from frazil.spark.job import JOB
 
@@ -139,13 +143,11 @@ def test_a_conflict_begins_anew(repo: frazil.Repository, caplog: pytest.LogCaptu
 
 
 def test_a_conflict_at_the_end_is_told_and_the_plan_given_up(repo: frazil.Repository) -> None:
-    job = counting(repo)
-
     def others(session: frazil.Session, values: list[Any]) -> None:
         with repo.transaction("main", message="the same array") as store:
             zarr.create_array(store, name="x", data=np.arange(3))
 
-    late = type(job)(job.name, job.target, job.prepare, job.work, others, job.parameters, writes=job.writes)
+    late = replace(counting(repo), finish=others)
     with pytest.raises(RebaseFailedError):
         run_job(late, ENGINE)
     assert left(repo) == []
@@ -173,14 +175,10 @@ def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, t
     if gone == "other items":
         items = [(start,) for start in range(0, ROWS, 4)]
         prepare, work = job.prepare, job.work
-        job = type(job)(
-            job.name,
-            job.target,
-            lambda session: Tasks(items, prepare(session).shared),
-            lambda fork, shared, item: work(fork, shared, *item),
-            job.finish,
-            job.parameters,
-            writes=job.writes,
+        job = replace(
+            job,
+            prepare=lambda session: Tasks(items, prepare(session).shared),
+            work=lambda fork, shared, item: work(fork, shared, *item),
         )
     assert run_job(job, ENGINE).metrics.resumed == 0
     is_right(repo)
@@ -210,7 +208,7 @@ def test_values_from_storage_run_no_code(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     job = counting(repo)
-    evil = type(job)(job.name, job.target, job.prepare, gives_evil, None, job.parameters, writes=job.writes)
+    evil = replace(job, work=gives_evil, finish=None)
     with pytest.raises(KeyboardInterrupt):
         run_job(evil, Stops(2))
     (tmp_path / "evil").unlink()  # what the engine brings is not suspected
@@ -227,16 +225,19 @@ def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp
     for name in ("started", "since"):
         said[name] -= timedelta(hours=hours) // timedelta(microseconds=1)
     plan.write_text(json.dumps(said))
+    then = time.time() - hours * 3600
+    for file in (tmp_path / "repo" / "leases").iterdir():
+        os.utime(file, (then, then))
+    for file in (tmp_path / "repo" / "chunks").iterdir():
+        os.utime(file, (then + 60, then + 60))
+    repo.garbage_collect(TOMORROW)
     assert run_job(counting(repo), ENGINE).metrics.resumed == 4
     is_right(repo)
 
 
 def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
     stopped(repo, id="monday")
-    other = counting(repo, id="monday")
-    other = type(other)(
-        other.name, other.target, other.prepare, other.work, other.finish, {"rows": 7}, id="monday"
-    )
+    other = replace(counting(repo, id="monday"), parameters={"rows": 7})
     with pytest.raises(InvalidInputError, match="was begun with other parameters or inputs") as caught:
         run_job(other, ENGINE)
     assert caught.value.kind == ErrorKind.NOT_ALLOWED
@@ -267,6 +268,35 @@ def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
     assert len({result.snapshot_id for result in results}) == 1
     assert sorted(result.done_before for result in results) == [False, True]
     is_right(repo)
+
+
+@pytest.mark.parametrize("when", ["before it opens its session", "before it commits"])
+def test_another_driver_is_done_in_between(
+    repo: frazil.Repository, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if what it has committed is in nobody's way."""
+    mine = replace(counting(repo), id="monday")
+    other = replace(mine, prepare=prepares_z, finish=None)
+
+    def first(*args: Any, call: Any) -> Any:
+        monkeypatch.undo()
+        assert not run_job(other, Inline()).done_before
+        return call(*args)
+
+    _owner, name = {"before it opens its session": (jobs, "Staging"), "before it commits": (jobs, "_commit")}[
+        when
+    ]
+    monkeypatch.setattr(jobs, name, partial(first, call=getattr(jobs, name)))
+    result = run_job(mine, ENGINE)
+    assert result.done_before
+    assert result.snapshot_id == repo.lookup_branch("main")
+    assert len(list(repo.ancestry(branch="main"))) == 3
+    assert left(repo) == []
+
+
+def prepares_z(session: frazil.Session) -> Tasks:
+    zarr.create_array(session.store, name="z", shape=(ROWS,), chunks=(4,), dtype="i4")
+    return Tasks([0, 4], "z")
 
 
 @dataclass(frozen=True)
@@ -305,7 +335,7 @@ def test_what_is_staged_by_the_loser_is_as_good(repo: frazil.Repository) -> None
 
 def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Repository) -> None:
     job = counting(repo)
-    bad = type(job)(job.name, job.target, job.prepare, fails, job.finish, job.parameters, writes=job.writes)
+    bad = replace(job, work=fails)
     with pytest.raises(IcechunkError, match="task 3 of 6 failed with OSError: no"):
         run_job(bad, Local(1, attempts=2))
     assert run_job(job, ENGINE).metrics.resumed >= 2
@@ -320,14 +350,10 @@ def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
 
 def test_retries_are_counted(repo: frazil.Repository, tmp_path: Path) -> None:
     job = counting(repo)
-    work = type(job)(
-        job.name,
-        job.target,
-        lambda session: Tasks(job.prepare(session).items, str(tmp_path)),
-        fails_once,
-        job.finish,
-        job.parameters,
-        writes=job.writes,
+    work = replace(
+        job,
+        prepare=lambda session: Tasks(job.prepare(session).items, str(tmp_path)),
+        work=fails_once,
     )
     result = run_job(work, Local(2, processes=True))
     assert result.metrics.retries == 2
@@ -352,9 +378,7 @@ def test_inline_stages_on_request_only(repo: frazil.Repository) -> None:
         job.finish(session, values)
 
     for engine in (Inline(), Inline(resumable=True)):
-        own = type(job)(
-            job.name, job.target, job.prepare, job.work, finish, {"of": repr(engine)}, writes=job.writes
-        )
+        own = replace(job, finish=finish, parameters={"of": repr(engine)})
         run_job(own, engine)
     assert [len([key for key in keys if key.startswith(STAGING)]) for keys in seen] == [0, TASKS + 2]
 

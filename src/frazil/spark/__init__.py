@@ -14,6 +14,7 @@
     validation rules about data, and what breaks them
     publishing write, audit, publish; roll back
     provenance what was made from what
+    streams    commits as a source, micro-batches as commits
     tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
@@ -50,10 +51,22 @@ from frazil.spark.reductions import (
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
+from frazil.spark.streams.pipelines import foreach_batch
+from frazil.spark.streams.queries import read_stream, write_stream
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
-from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
+from frazil.spark.transform import (
+    coarsen,
+    crop,
+    map_blocks,
+    materialize,
+    pyramid,
+    rechunk,
+    recompress,
+    regrid,
+    select,
+)
 from frazil.spark.validation import (
     Attributes,
     Dims,
@@ -129,7 +142,9 @@ __all__ = [
     "climatology",
     "coarsen",
     "count",
+    "crop",
     "discard_job",
+    "foreach_batch",
     "get_spark",
     "groupby",
     "ingest",
@@ -138,23 +153,28 @@ __all__ = [
     "lineage_graph",
     "map_blocks",
     "map_chunks",
+    "materialize",
     "max",
     "mean",
     "min",
     "plan",
     "publish",
+    "pyramid",
     "quantile",
     "read",
+    "read_stream",
     "ready",
     "rechunk",
     "recompress",
     "reduce",
     "register",
+    "regrid",
     "resample",
     "rollback_to",
     "rules_from",
     "run_job",
     "scan",
+    "select",
     "settings",
     "staged_jobs",
     "std",
@@ -162,5 +182,6 @@ __all__ = [
     "validate",
     "write_audit_publish",
     "write_blocks",
+    "write_stream",
     "zonal_stats",
 ]

@@ -18,7 +18,19 @@ from tests.spark.reference import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from frazil.spark import ConcatDim, Engine, FilePattern, Inline, MergeDim, Target, ingest, inspect_files
+from frazil.spark import (
+    ConcatDim,
+    Engine,
+    FilePattern,
+    Inline,
+    Local,
+    MergeDim,
+    Target,
+    ingest,
+    inspect_files,
+    staged_jobs,
+)
+from frazil.spark.ingest import operation
 
 
 @pytest.fixture(scope="module")
@@ -346,3 +358,53 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -
     later = write(tmp_path / "later.nc", [28, 29], units="hours since 1999-12-31")
     result = ingest([later], repo, mode="append", engine=Inline())
     assert seen(result.version).time.values[-2:].tolist() == truth([later]).time.values.tolist()
+
+
+def test_an_ingest_goes_on_where_it_stopped(
+    archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Local(workers=2, attempts=1)
+    last = Path(archive[-1])
+    looked = operation.look
+
+    def then_gone(*arguments: Any, **more: Any) -> Any:
+        found = looked(*arguments, **more)
+        last.rename(last.with_suffix(".away"))
+        return found
+
+    monkeypatch.setattr(operation, "look", then_gone)
+    with pytest.raises(frazil.IcechunkError, match="day_0059"):
+        ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    monkeypatch.undo()
+    last.with_suffix(".away").rename(last)
+    assert len(staged_jobs(repo)) == 1
+    result = ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    assert result.metrics.resumed >= 1
+    assert staged_jobs(repo) == []
+    same(seen(result.version), truth(archive))
+
+
+@pytest.mark.parametrize("chunks", [{"time": 3, "lat": 2, "lon": 3}, {"time": 5}])
+def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
+    """Files with some latitudes and longitudes only, and later times."""
+    paths = daily(tmp_path / "days", 3)
+    ingest(paths, repo, chunks=chunks, engine=Inline())
+    expected = truth(paths)
+    part = expected.isel(lat=slice(1, 3), lon=slice(1, 3), time=slice(3, 9)).copy(deep=True)
+    part["tas"] = part.tas + 0.0
+    part.tas.values[:] = -5 - np.arange(part.tas.size).reshape(part.tas.shape)
+    for name, variable in part.variables.items():
+        variable.encoding = {
+            key: value
+            for key, value in expected[name].encoding.items()
+            if key in ("units", "calendar", "dtype", "_FillValue")
+        }
+    part.to_netcdf(tmp_path / "part.nc", engine="h5netcdf", unlimited_dims=["time"])
+    with pytest.raises(InvalidInputError, match="mode 'append'"):
+        ingest(str(tmp_path / "part.nc"), repo, mode="append", engine=Inline())
+    result = ingest(str(tmp_path / "part.nc"), repo, mode="insert", engine=Inline())
+    expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
+    same(seen(result.version), expected)
+    other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
+    with pytest.raises(InvalidInputError, match="a run of those"):
+        ingest(other, repo, mode="insert", engine=Inline())

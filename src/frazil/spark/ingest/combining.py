@@ -440,7 +440,7 @@ def _overlaps(
             continue
         earlier = owner[taken[0]]
         at = labels[rows][codes == taken[0]][0]
-        same = (looked.fingerprint[each] == looked.fingerprint[earlier]).all()
+        same = (looked.contents[each] == looked.contents[earlier]).all()
         label, other = shown(at, units, calendar), looked.urls[earlier]
         text = f"has {len(taken)} of its {counts[each]} labels ({label}) with {other}"
         kind = "duplicate" if same else "overlap"

@@ -22,8 +22,8 @@ from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
 from frazil.spark.ingest import record as recorded
-from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
-from frazil.spark.ingest.axis import MODES, Axis, Mode, Pieces, place
+from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, create, open_target, read_labels, target_array
+from frazil.spark.ingest.axis import MODES, Axis, Mode, Pieces, place, positions
 from frazil.spark.ingest.combining import Combined, Family, combine, gaps
 from frazil.spark.ingest.inspection import Looked, Options, Problem, dimension, look
 from frazil.spark.ingest.layout import PACKING, Chunked, values_digest
@@ -160,7 +160,8 @@ def ingest(
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     dim = concat_dim or dimension(files, options)
     engine = engine or default_engine()
-    looked = look(files, dim, options, engine, virtual=virtual, variables=variables)
+    known = _fingerprints(target)
+    looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
@@ -195,6 +196,13 @@ def ingest(
         reports.append(Report(looked, combined, problems, len(files.urls)))
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
+
+
+def _fingerprints(target: Target) -> dict[str, str]:
+    """What is known of files already."""
+    record = recorded.load(target.repo.readonly_session(target.branch), target.group)
+    digests = record.fingerprint.tobytes().hex()
+    return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(record.url.tolist())}
 
 
 def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
@@ -472,12 +480,13 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
             each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))
         }
         numbers: list[tuple[int, bool]] = []
-        for target, virtual in _targets(request, family, chosen, there, length):
+        windows = _windows(request, family, there)
+        for target, virtual in _targets(request, family, chosen, there, length, windows):
             existing = there.arrays.get(target.name)
             if existing is None:
                 create(store, target)
             elif target.axis is None:
-                _require_same(existing, family, target)
+                _require_same(existing, family, target, windows)
                 continue
             adds = family.layout.adds_axis and target.axis is not None
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
@@ -569,8 +578,35 @@ def _unpacked(variable: VariableSchema) -> VariableSchema:
     return replace(variable, attrs=attrs, dtype=found.dtype, fill_value=None)
 
 
+def _windows(request: Request, family: Family, there: _Group) -> dict[str, tuple[int, int]]:
+    """Where files have a part of a dimension that is there: their labels, which have to be a run of those."""
+    dims = [dim for dim in family.layout.dims if dim in there.arrays and dim != request.dim]
+    if request.mode in ("create", "append") or not dims:
+        return {}
+    with request.options.open(request.looked.urls[int(family.files[0])]) as reader:
+        coords = reader.schema().coords
+    windows = {}
+    for dim in dims:
+        if dim not in coords or np.array_equal(labels := read_labels(there.arrays[dim]), coords[dim]):
+            continue
+        found = positions(labels, coords[dim])
+        if not len(found) or found[0] < 0 or (np.diff(found) != 1).any():
+            raise InvalidInputError(
+                f"expected labels of {dim} in the files that are a run of those of `/{there.path}`, "
+                "found others",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        windows[dim] = (int(found[0]), int(found[-1]) + 1)
+    return windows
+
+
 def _targets(
-    request: Request, family: Family, chosen: Sequence[VariableSchema], there: _Group, length: int
+    request: Request,
+    family: Family,
+    chosen: Sequence[VariableSchema],
+    there: _Group,
+    length: int,
+    windows: Mapping[str, tuple[int, int]],
 ) -> list[tuple[TargetArray, bool]]:
     """The arrays of a family; those of data first, so that small ones can follow their chunks."""
     made: list[tuple[TargetArray, bool]] = []
@@ -583,7 +619,12 @@ def _targets(
         )
         existing = there.arrays.get(variable.name)
         if existing is not None:
-            target = _like(existing, target, virtual)
+            target = _like(existing, target, virtual, windows)
+        elif windows.keys() & set(target.dims):
+            raise InvalidInputError(
+                f"expected `{target.path}` in the repository, since files have a part of it only, found none",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
         elif (
             target.axis is not None
             and variable.coordinate
@@ -601,10 +642,15 @@ def _targets(
     return made
 
 
-def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) -> TargetArray:
+def _like(
+    array: zarr.Array[Any],
+    target: TargetArray,
+    virtual: Chunked | None,
+    windows: Mapping[str, tuple[int, int]],
+) -> TargetArray:
     """An array that is there, if the variable fits to it; else ``InvalidInputError``."""
     dims = tuple(array.metadata.dimension_names or ())  # type: ignore[union-attr]
-    fixed = [i for i in range(len(target.shape)) if i != target.axis]
+    fixed = [i for i, dim in enumerate(target.dims) if i != target.axis and dim not in windows]
     said: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
     if dims == target.dims:
         said.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
@@ -615,7 +661,12 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
             ("dtype", array.dtype, target.dtype),
             ("units", attrs.get("units"), target.attrs.get("units")),
         ]
-    said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "_FillValue", "calendar")]
+    said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
+    fills = [
+        None if each == NAN_FILL else each
+        for each in (attrs.get("_FillValue"), target.attrs.get("_FillValue"))
+    ]
+    said.append(("_FillValue", *fills))
     if virtual is not None:
         codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
         said += [
@@ -628,8 +679,20 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
                 f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
+    window = None
+    if windows.keys() & set(dims):
+        if virtual is not None:
+            raise InvalidInputError(
+                f"virtual: expected whole steps of `{target.path}`, found files with a part of them: "
+                "copy them",
+                ErrorKind.UNIMPLEMENTED,
+            )
+        window = tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
+    shape = tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape))
     return replace(
         target,
+        shape=shape,
+        window=window,
         dtype=array.dtype,
         chunks=array.chunks,
         shards=array.shards,
@@ -638,12 +701,15 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
     )
 
 
-def _require_same(array: zarr.Array[Any], family: Family, target: TargetArray) -> None:
+def _require_same(
+    array: zarr.Array[Any], family: Family, target: TargetArray, windows: Mapping[str, tuple[int, int]]
+) -> None:
     """What does not go on must be what is there, as far as it is compared."""
     expected = family.layout.values.get(target.name)
     if expected is None:
         return
-    if values_digest(np.asarray(array[...])) != expected:
+    part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
+    if values_digest(np.asarray(array[part])) != expected:
         raise InvalidInputError(
             f"expected the values of `{target.path}` that are in the repository, found others in the files",
             ErrorKind.INVALID_ARRAY_METADATA,

@@ -175,18 +175,19 @@ def _is_large(array: TargetArray) -> bool:
 
 def _parts(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
     """A span of the axis as boxes: one, or several along the first other dimension of a large array."""
-    low, high = [0] * len(array.shape), list(array.shape)
+    low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
     axis = array.axis or 0
     low[axis], high[axis] = start, stop
-    cut = next((i for i, size in enumerate(array.shape) if i != axis and size > array.grid[i]), None)
+    cut = next((i for i, step in enumerate(array.grid) if i != axis and high[i] - low[i] > step), None)
     if not _is_large(array) or cut is None:
         yield Box(number, tuple(low), tuple(high))
         return
     chunks = -(-array.shape[cut] // array.grid[cut])
     per_chunk = max(array.grid[axis] * array.row // chunks, 1)
     step = array.grid[cut] * max(TASK // per_chunk, 1)
-    for at in range(0, array.shape[cut], step):
-        low[cut], high[cut] = at, min(at + step, array.shape[cut])
+    last = high[cut]
+    for at in range(low[cut], last, step):
+        low[cut], high[cut] = at, min(at + step, last)
         yield Box(number, tuple(low), tuple(high))
 
 

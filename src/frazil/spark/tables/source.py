@@ -29,6 +29,9 @@ from pyspark.sql.types import StructType
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
+from frazil.spark.streams.feed import FEED, SCHEMA
+from frazil.spark.streams.sink import RowsWriter, stream_writer
+from frazil.spark.streams.source import FeedReader, stream_reader
 from frazil.spark.tables import metadata, places
 from frazil.spark.tables.batches import batches
 from frazil.spark.tables.conditions import predicates
@@ -60,8 +63,11 @@ _READING: Final = frozenset(
     }
 )
 _OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
-_WRITING: Final = frozenset({"write", "dims", "message", "job-id", "txnappid", "query-name"})
-_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING
+_WRITING: Final = frozenset(
+    {"write", "dims", "message", "job-id", "txnappid", "query-name", "append-dim", "duplicates"}
+)
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # of a stream
+_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _SPARKS_OWN
 
 
 def options_of(given: Options, schema: StructType | None = None) -> dict[str, str]:
@@ -118,6 +124,8 @@ class FrazilDataSource(spark.DataSource):
         options = options_of(self.options)
         kept = {name: value for name, value in options.items() if name not in SECRET}
         said = {KEPT: json.dumps(kept)} if "path" in options else None
+        if options.get("table") == FEED:
+            return to_spark(SCHEMA, said)
         if "table" in options:
             return to_spark(metadata.schema_of(options["table"]), said)
         self._session = places.session_at(self._repository(options), options)
@@ -136,6 +144,14 @@ class FrazilDataSource(spark.DataSource):
         session = self._session or places.session_at(repo, options)
         made = PushingReader if places.flag(options, "pushdown", False) else GridReader
         return made(session, options, to_arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
+        options = options_of(self.options, schema)
+        return stream_reader(self._repository(options), options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
+        options = options_of(self.options, schema)
+        return stream_writer(self._repository(options), options, schema, overwrite)
 
     def _repository(self, options: Options) -> Repository:
         if self.handle is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
@@ -77,19 +77,25 @@ class Small:
     values: Values
 
 
+def as_it_is(array: ArrayInfo, path: str) -> tuple[ArrayInfo, ArrayInfo, Move]:
+    """An array that is taken over whole."""
+    new = replace(array, path=path)
+    return array, new, move_of(array, new)
+
+
 @dataclass(frozen=True, slots=True)
 class Building:
     """All that an operation makes. ``attributes`` are added to groups of the target."""
 
     builds: Sequence[Build] = ()
-    kept: Sequence[tuple[ArrayInfo, ArrayInfo]] = ()
+    kept: Sequence[tuple[ArrayInfo, ArrayInfo, Move]] = ()
     small: Sequence[Small] = ()
     attributes: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def new(self) -> list[ArrayInfo]:
         built = [new for build in self.builds for new in build.new]
-        return [*built, *(new for _, new in self.kept), *(each.new for each in self.small)]
+        return [*built, *(new for _, new, _ in self.kept), *(each.new for each in self.small)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,7 @@ def run_building(
         for build in made.builds:
             for new in build.new:
                 create(writing, session, build.old, new)
-        for old, new in made.kept:
+        for old, new, _ in made.kept:
             create(writing, session, old, new)
         for each in made.small:
             create(writing, session, each.old, each.new)
@@ -131,7 +137,7 @@ def run_building(
                 open_array(writing, each.new.path, "r+")[...] = each.values
         for path, attributes in made.attributes.items():
             add_attributes(writing, session, path, attributes)
-        moves = [move_of(old, new) for old, new in made.kept]
+        moves = [move for _, _, move in made.kept]
         items: list[Any] = take_over(writing, session, version, target, moves)
         return Tasks(items + _items(made.builds, 0), (session, tuple(made.builds)))
 

@@ -35,7 +35,7 @@ from frazil.spark.transform.arrays import (
     require_dimensions,
     selected,
 )
-from frazil.spark.transform.building import Build, Building, Small, Values, block_of, run_building
+from frazil.spark.transform.building import Build, Building, Small, Values, as_it_is, block_of, run_building
 from frazil.spark.transform.cf import (
     coordinates,
     is_coordinate,
@@ -44,6 +44,7 @@ from frazil.spark.transform.cf import (
     unpacked_dtype,
     values_of,
 )
+from frazil.spark.transform.transfer import Move
 from frazil.spark.versions import Source, Target, Version
 
 type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
@@ -105,20 +106,20 @@ def coarsen(
     version = Version.of(source)
     session = version.session()
     arrays = companions(session, selected(session, paths))
-    _require(factors, how, boundary, arrays)
+    require_windows(factors, how, boundary, arrays)
     budget = parse_bytes(max_mem)
     named = coordinates(session, arrays)
     builds: list[Build] = []
     small: list[Small] = []
-    kept: list[tuple[ArrayInfo, ArrayInfo]] = []
+    kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
     for array in arrays:
         windows, path = windows_of(array, factors), to.path(array.path)
         if not any(window > 1 for window in windows):
-            kept.append((array, array.changed(path)))
-        elif is_coordinate(array, named) and array.ndim <= 2 and not _is_field(array, windows):
+            kept.append(as_it_is(array, path))
+        elif is_coordinate(array, named) and array.ndim <= 2 and not is_field(windows):
             small.append(coarse_coordinate(session, array, path, windows, boundary))
         else:
-            one = _of_field(array, how, named)
+            one = of_field(array, how, named)
             new = coarse(array, path, windows, one, boundary, chunks)
             builds.append(build(array, new, windows, one, boundary, budget))
     return run_building(
@@ -141,24 +142,27 @@ def coarsen(
     )
 
 
-def _of_field(array: ArrayInfo, how: How, named: set[str]) -> How:
+def of_field(array: ArrayInfo, how: How, named: set[str]) -> How:
     """Coordinates of two dimensions are averaged, whatever becomes of the data."""
     if array.dtype.kind not in _NUMBERS:
         return "first"
     return "mean" if array.path in named else how
 
 
-def _is_field(array: ArrayInfo, windows: Shape) -> bool:
+def is_field(windows: Shape) -> bool:
+    """Whether it shrinks along more than one axis; a coordinate that does is computed by tasks."""
     return sum(window > 1 for window in windows) > 1
 
 
-def _require(factors: Mapping[str, int], how: str, boundary: str, arrays: Sequence[ArrayInfo]) -> None:
+def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays: Sequence[ArrayInfo]) -> None:
     require_dimensions(list(factors), arrays)
     for name, factor in factors.items():
         if not isinstance(factor, int | np.integer) or factor < 1:
             raise InvalidInputError(
                 f"expected a factor of at least 1 for {name!r}, found {factor!r}", ErrorKind.NOT_ALLOWED
             )
+    if not factors:
+        raise InvalidInputError("expected a factor for a dimension, found none", ErrorKind.NOT_ALLOWED)
     for given, known, what in ((how, HOW, "how"), (boundary, _EDGES, "boundary")):
         if given not in known:
             raise InvalidInputError(

@@ -39,7 +39,7 @@ from frazil.spark.transform.arrays import (
     open_array,
     require_dimensions,
 )
-from frazil.spark.transform.building import Build, Building, Values, block_of, run_building
+from frazil.spark.transform.building import Build, Building, Values, as_it_is, block_of, run_building
 from frazil.spark.versions import Source, Target, Version
 from frazil.spark.write import Block
 
@@ -150,7 +150,7 @@ def map_blocks(
     chosen = {each.path for each in arrays} | {each.path for each in results}
     more = [] if to.repo is version.repo and to.group.strip("/") == "" else companions(session, [first])
     coordinates = [
-        (each, each.changed(to.path(each.path)))
+        as_it_is(each, to.path(each.path))
         for each in more
         if each.path not in chosen and to.path(each.path) not in chosen
     ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -214,7 +214,9 @@ def _rewrite(
     else:
         chosen = {array.path for array in arrays}
         more = [array for array in companions(session, arrays) if array.path not in chosen]
-        todo += [_Rewritten(array, array.changed(target.path(array.path)), None, None) for array in more]
+        todo += [
+            _Rewritten(array, replace(array, path=target.path(array.path)), None, None) for array in more
+        ]
     as_they_are = [each for each in todo if each.plan is None]
     planned = [each for each in todo if each.plan is not None]
     two_stages = [each for each in planned if each.between is not None]

@@ -34,14 +34,15 @@ type Shape = tuple[int, ...]
 class Move:
     """Chunks of one array to another: those in ``low <= coordinates < high``, which become ``- low``.
 
-    ``start`` and ``stop`` are rows of what that leaves of the table; ``virtual`` leaves only virtual chunks.
+    ``start`` and ``stop`` are rows of what that leaves of the table. ``virtual`` leaves only virtual chunks,
+    or none of them.
     """
 
     source: str
     path: str
     low: Shape
     high: Shape
-    virtual: bool = False
+    virtual: bool | None = None
     start: int = 0
     stop: int | None = None
 
@@ -56,8 +57,8 @@ def moved(session: Session, move: Move) -> ChunkTable:
     table = session.chunk_table(move.source)
     low, high = np.array(move.low, np.int64), np.array(move.high, np.int64)
     chosen = ((table.index >= low) & (table.index < high)).all(axis=1)
-    if move.virtual:
-        chosen &= table.kind == ChunkKind.VIRTUAL
+    if move.virtual is not None:
+        chosen &= (table.kind == ChunkKind.VIRTUAL) == move.virtual
     table = table.take(np.flatnonzero(chosen)[move.start : move.stop])
     return replace(table, index=(table.index - low).astype(np.uint32))
 
