@@ -59,7 +59,9 @@ from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.transform import (
+    Copied,
     coarsen,
+    copy_repository,
     crop,
     map_blocks,
     materialize,
@@ -97,6 +99,7 @@ __all__ = [
     "Attributes",
     "Block",
     "ConcatDim",
+    "Copied",
     "DType",
     "Dims",
     "Engine",
@@ -143,6 +146,7 @@ __all__ = [
     "anomaly",
     "climatology",
     "coarsen",
+    "copy_repository",
     "count",
     "crop",
     "discard_job",
