@@ -10,6 +10,7 @@ from frazil.changes.seen import Seen
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.in_use import Lease, Relied
+from frazil.repository.mutations import Note
 from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
 
@@ -31,6 +32,8 @@ class State:
     seen: int = 0
     #: What keeps garbage collections away while there are forks.
     lease: Lease | None = None
+    #: What its commit puts into the metadata of the repository, in the same update.
+    note: Note | None = None
     #: When what it relies on was begun, if that is not its lifetime before its end.
     since: int | None = None
 

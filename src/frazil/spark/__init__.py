@@ -9,6 +9,14 @@
     history    what jobs have cost
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
+    reductions statistics along dimensions, of groups, zones and periods
+    ingest     many files become one dataset
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
+    validation rules about data, and what breaks them
+    publishing write, audit, publish; roll back
+    provenance what was made from what
+    streams    commits as a source, micro-batches as commits
+    tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -17,44 +25,166 @@ Spark Connect.
 
 from frazil.spark.engine import Engine, Inline
 from frazil.spark.history import job_metrics
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
+from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
+from frazil.spark.reductions import (
+    Limits,
+    anomaly,
+    climatology,
+    count,
+    groupby,
+    max,  # noqa: A004  # as numpy and xarray have it
+    mean,
+    min,  # noqa: A004
+    quantile,
+    reduce,
+    resample,
+    std,
+    sum,  # noqa: A004
+    zonal_stats,
+)
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
+from frazil.spark.streams.pipelines import foreach_batch
+from frazil.spark.streams.queries import read_stream, write_stream
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.planning import Split
+from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.transform import (
+    coarsen,
+    crop,
+    map_blocks,
+    materialize,
+    pyramid,
+    rechunk,
+    recompress,
+    regrid,
+    select,
+)
+from frazil.spark.validation import (
+    Attributes,
+    Dims,
+    DType,
+    Exists,
+    Filled,
+    Finite,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Range,
+    Regular,
+    Report,
+    Row,
+    Rule,
+    Shape,
+    StatisticsAgainst,
+    Units,
+    rules_from,
+    validate,
+)
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
+    "Attributes",
     "Block",
+    "ConcatDim",
+    "DType",
+    "Dims",
     "Engine",
+    "Exists",
+    "FilePattern",
+    "Filled",
+    "Finite",
+    "Graph",
+    "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
+    "Limits",
     "Local",
+    "MergeDim",
     "Metrics",
+    "Monotonic",
+    "NanShare",
+    "NoDuplicates",
     "OnSpark",
     "Outcome",
     "Phase",
     "Plan",
     "Progress",
+    "Published",
+    "Range",
+    "Regular",
+    "Report",
+    "Row",
+    "Rule",
+    "Selection",
+    "Shape",
     "Source",
+    "Split",
     "StagedJob",
+    "StatisticsAgainst",
+    "Step",
     "Target",
     "Tasks",
+    "Units",
     "Version",
     "Written",
+    "anomaly",
+    "climatology",
+    "coarsen",
+    "count",
+    "crop",
     "discard_job",
+    "foreach_batch",
     "get_spark",
+    "groupby",
+    "ingest",
+    "inspect_files",
     "job_metrics",
+    "lineage",
+    "lineage_graph",
+    "map_blocks",
+    "map_chunks",
+    "materialize",
+    "max",
+    "mean",
+    "min",
     "plan",
+    "publish",
+    "pyramid",
+    "quantile",
+    "read",
+    "read_stream",
     "ready",
+    "rechunk",
+    "recompress",
+    "reduce",
+    "register",
+    "regrid",
+    "resample",
+    "rollback_to",
+    "rules_from",
     "run_job",
+    "scan",
+    "select",
     "settings",
     "staged_jobs",
+    "std",
+    "sum",
+    "validate",
+    "write_audit_publish",
     "write_blocks",
+    "write_stream",
+    "zonal_stats",
 ]

@@ -33,6 +33,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.spark.engine import Task, begin_attempt, failed
+from frazil.spark.places import ready
 
 #: Of a run, in tasks.
 _SMALLEST_JOB: Final = 32
@@ -44,13 +45,16 @@ _SMALL: Final = 1 << 20
 class OnSpark:
     """Tasks run on Spark's executors, as at most ``jobs`` Spark jobs and about ``partitions`` partitions.
 
-    Spark tries a task again as often as ``spark.task.maxFailures`` says.
+    Spark tries a task again as often as ``spark.task.maxFailures`` says. The session is made `ready`.
     """
 
     spark: SparkSession
     jobs: int = 12
     resumable: bool = True
     partitions: int = 2048
+
+    def __post_init__(self) -> None:
+        ready(self.spark)
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
