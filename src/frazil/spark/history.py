@@ -12,11 +12,11 @@ from frazil.spark.job import JOB
 def job_metrics(
     repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
 ) -> list[dict[str, Any]]:
-    """Rows with the metrics of jobs: those in the history of a branch (``main`` unless told otherwise), the newest
-    first, or that of one snapshot.
+    """Rows with the metrics of jobs: those in the history of a branch (``main`` unless told otherwise), the
+    newest first, or that of one snapshot.
 
-    Each row has ``id``, ``name``, ``snapshot_id``, ``written_at`` and the fields of `Metrics`. Snapshots that are
-    no job's are left out.
+    Each row has ``id``, ``name``, ``snapshot_id``, ``written_at`` and the fields of `Metrics`. Snapshots
+    that are no job's are left out.
 
     >>> import frazil
     >>> job_metrics(frazil.Repository.create(frazil.in_memory_storage()))

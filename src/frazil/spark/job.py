@@ -338,8 +338,9 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
     seconds = round(time.perf_counter() - started, 6)
     state = fork._state
-    changes = state.workspace.changes
-    result = encode_result(Result(changes, outcome, state.ends(), attempt(), seconds, COUNTS.take()))
+    result = encode_result(
+        Result(state.workspace.own(), outcome, state.ends(), attempt(), seconds, COUNTS.take())
+    )
     if place is not None:
         place.put(number, result)
     return result

@@ -21,8 +21,8 @@ _PAUSE: Final = 0.2
 class Progress:
     """A bar for ``total`` tasks; ``advance`` it as they finish, then leave the context.
 
-    A ``total`` of 0 grows with the rounds of the job that it is given to. In the kernel of a notebook it shows as
-    HTML below the cell, unless ``out`` is given.
+    A ``total`` of 0 grows with the rounds of the job that it is given to. In the kernel of a notebook it
+    shows as HTML below the cell, unless ``out`` is given.
 
     >>> import sys
     >>> with Progress("write", 2, sys.stdout, clock=lambda: 0.0) as bar:
