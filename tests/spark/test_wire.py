@@ -16,7 +16,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.merge import merge_forks
 from frazil.errors import ErrorKind, FormatError, SessionStateError
-from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
+from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.snapshot import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import Move
 from frazil.spark import wire
@@ -140,7 +140,7 @@ def test_bytes_of_a_virtual_reference(kind: str, most: float) -> None:
     """A file for each thousand chunks, one after the other in it."""
     sizes = lengths(kind)
     starts = np.cumsum(sizes) - sizes
-    files = np.repeat(np.arange(COUNT // 1000), 1000)
+    files, etag = np.repeat(np.arange(COUNT // 1000), 1000), '"5eb63bbb"'
     names = [f"s3://archive/cmip6/day/tas/tas_{1850 + number}.nc" for number in files.tolist()]
     table = ChunkTable.from_virtual(
         GRID, names, starts - starts[files * 1000] + 4016, sizes, etag='"5eb63bbb"'
