@@ -142,9 +142,7 @@ def test_bytes_of_a_virtual_reference(kind: str, most: float) -> None:
     starts = np.cumsum(sizes) - sizes
     files, etag = np.repeat(np.arange(COUNT // 1000), 1000), '"5eb63bbb"'
     names = [f"s3://archive/cmip6/day/tas/tas_{1850 + number}.nc" for number in files.tolist()]
-    table = ChunkTable.from_virtual(
-        GRID, names, starts - starts[files * 1000] + 4016, sizes, etag='"5eb63bbb"'
-    )
+    table = ChunkTable.from_virtual(GRID, names, starts - starts[files * 1000] + 4016, sizes, etag=etag)
     assert len(wire.encode(part(table))) <= most * COUNT
 
 
