@@ -76,7 +76,6 @@ ONLY_IN: dict[str, set[str]] = {
     "cfgrib": {"spark"},
     "eccodes": {"spark"},
     "rasterio": {"spark"},
-    "rioxarray": {"spark"},
     "virtualizarr": {"spark"},
     "virtual_tiff": {"spark"},
     "pytest": {"testing"},
