@@ -29,10 +29,11 @@ from typing import Any, Final
 
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
-from frazil.changes.change_set import ChangeSet
+from frazil.format.ids import id_to_text
+from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.session import ForkSession, Session
-from frazil.spark import wire
+from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, pack
 from frazil.spark.engine import Engine, OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
@@ -95,6 +96,7 @@ class Job:
     message: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
+    manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE
     phases: tuple[Phase, ...] = ()
 
 
@@ -146,10 +148,11 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         return JobResult(id_, Version(repo, done, branch), Metrics(), done_before=True)
     engine = engine or default_engine()
     session = repo.writable_session(branch)
-    values, metrics = _round(session, job.prepare(session), job.work, engine, progress, Metrics())
+    above = job.manifests_on_executors_above
+    values, metrics = _round(session, job.prepare(session), job.work, engine, progress, Metrics(), above)
     for phase in job.phases:
         tasks = phase.prepare(session, values)
-        values, metrics = _round(session, tasks, phase.work, engine, progress, metrics)
+        values, metrics = _round(session, tasks, phase.work, engine, progress, metrics, above)
     if job.finish is not None:
         job.finish(session, values)
     if not session.has_uncommitted_changes:
@@ -165,45 +168,44 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
 
 
 def _round(
-    session: Session, tasks: Tasks, work: Work, engine: Engine, progress: Progress | None, metrics: Metrics
+    session: Session,
+    tasks: Tasks,
+    work: Work,
+    engine: Engine,
+    progress: Progress | None,
+    metrics: Metrics,
+    above: int,
 ) -> tuple[list[Any], Metrics]:
     """Do all items and merge what they changed; their values."""
     base = session.fork()
-    shared = dumps((base, work, tasks.shared))  # type: ignore[no-untyped-call]
-    forks: list[ForkSession] = []
+    gathered = Gathered(session, base, f"staging/{id_to_text(new_object_id())}", above)
+    shared = dumps((base, work, tasks.shared, gathered.place))  # type: ignore[no-untyped-call]
     values: list[Any] = []
     metrics = replace(metrics, tasks=metrics.tasks + len(tasks.items))
     for result in engine.run(run_task, list(map(dumps, tasks.items)), shared):
         changes, outcome = pickle.loads(result)
-        forks.append(_returned(base, wire.decode(changes)))
+        gathered.add(changes)
         values.append(outcome.value)
         metrics = _added(metrics, outcome, len(result))
         if progress is not None:
             progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
-    session.merge(*forks)
+    gathered.finish(engine)
     return values, metrics
 
 
 def run_task(shared: bytes, task: bytes) -> bytes:
     """The task: one item, with a fork of its own."""
-    base, work, common = _unpacked(shared)
+    base, work, common, place = _unpacked(shared)
     fork = base.fork()  # not `base`: this process keeps it for the next task
     outcome = work(fork, common, pickle.loads(task))
-    fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
-    return pickle.dumps((wire.encode(fork.workspace.changes), outcome))
+    return pickle.dumps((pack(fork, place), outcome))
 
 
 @functools.lru_cache(maxsize=2)
-def _unpacked(shared: bytes) -> tuple[ForkSession, Work, Any]:
+def _unpacked(shared: bytes) -> tuple[ForkSession, Work, Any, str]:
     """Once in each process: snapshot and node table are read once, not for each task."""
-    base: tuple[ForkSession, Work, Any] = pickle.loads(shared)
+    base: tuple[ForkSession, Work, Any, str] = pickle.loads(shared)
     return base
-
-
-def _returned(base: ForkSession, changes: ChangeSet) -> ForkSession:
-    fork = base.fork()
-    fork.workspace.changes = changes
-    return fork
 
 
 def _added(metrics: Metrics, outcome: Outcome, returned: int) -> Metrics:

@@ -1,0 +1,212 @@
+"""Commits whose manifests the executors write: the same as those of one process, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
+from frazil.spark import Inline, Job, Outcome, Target, Tasks, bulk, run_job
+
+SHAPE = (12, 6)
+SPLIT = 4
+
+
+def new_repo(split: int | None = SPLIT) -> frazil.Repository:
+    manifest = None
+    if split is not None:
+        dims = {frazil.ManifestSplitDimCondition.Axis(0): split}
+        condition = frazil.ManifestSplitCondition.AnyArray()
+        splitting = frazil.ManifestSplittingConfig.from_dict({condition: dims})
+        manifest = frazil.ManifestConfig(splitting=splitting)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0, manifest=manifest)
+    return frazil.Repository.create(frazil.in_memory_storage(), config)
+
+
+def create(session: frazil.Session, name: str, shape: tuple[int, int] = SHAPE) -> None:
+    zarr.create_array(
+        session.store, name=name, shape=shape, chunks=(1, 1), dtype="i4", fill_value=-1, overwrite=True
+    )
+
+
+def work(fork: frazil.ForkSession, shared: Any, item: Any) -> Outcome:
+    """Set or delete chunks: coordinates and a number, or None."""
+    name, chunks = item
+    array = zarr.open_array(fork.store, path=name, mode="r+")
+    for coords, value in chunks.items():
+        array[coords] = -1 if value is None else value
+    return Outcome()
+
+
+def job(repo: frazil.Repository, items: list[Any], prepare: Any = None, above: int = 0) -> Job:
+    def prepared(session: frazil.Session) -> Tasks:
+        if prepare is not None:
+            prepare(session)
+        return Tasks(items)
+
+    parameters = {"items": repr(items), "step": len(list(repo.ancestry(branch="main")))}
+    return Job("set", Target(repo), prepared, work, None, parameters, manifests_on_executors_above=above)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few references are many here."""
+    monkeypatch.setattr(bulk, "_SENT", 2)
+    monkeypatch.setattr(bulk, "_GATHERED", 3)
+
+
+def content(repo: frazil.Repository, name: str) -> dict[tuple[int, ...], int]:
+    session = repo.readonly_session("main")
+    array = zarr.open_array(session.store, path=name, mode="r")
+    index = session.chunk_table(f"/{name}").index.tolist()
+    return {tuple(at): int(array[tuple(at)]) for at in index}
+
+
+def diff_of(repo: frazil.Repository) -> Any:
+    newest, before, *_ = repo.ancestry(branch="main")
+    diff = repo.diff(from_snapshot_id=before.id, to_snapshot_id=newest.id)
+    return sorted(diff.new_arrays), sorted(diff.updated_arrays), diff.updated_chunks
+
+
+cells = st.tuples(st.integers(0, SHAPE[0] - 1), st.integers(0, SHAPE[1] - 1))
+parts = st.dictionaries(cells, st.none() | st.integers(0, 99), min_size=1, max_size=20)
+
+
+@st.composite
+def items(draw: st.DrawFn) -> list[Any]:
+    """Chunks of two arrays, dealt to tasks."""
+    out = []
+    for name in ("old", "new"):
+        chunks = draw(parts)
+        owners = draw(st.lists(st.integers(0, 2), min_size=len(chunks), max_size=len(chunks)))
+        dealt = dict(zip(chunks, owners, strict=True))
+        out += [(name, {at: chunks[at] for at in chunks if dealt[at] == task}) for task in range(3)]
+    return [item for item in draw(st.permutations(out)) if item[1]]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(parts, items(), parts, st.booleans(), st.booleans())
+def test_the_same_as_on_the_driver(
+    before: dict[Any, Any], dealt: list[Any], driver: dict[Any, Any], is_split: bool, resplit: bool
+) -> None:
+    found = []
+    for above in (10**9, 0):
+        repo = new_repo(SPLIT if is_split and not resplit else None)
+        run_job(job(repo, [("old", before)], lambda session: create(session, "old"), 10**9), Inline())
+        if is_split and resplit:
+            repo = frazil.Repository.open(repo.storage, new_repo().config)
+
+        def prepare(session: frazil.Session) -> None:
+            create(session, "new")
+            work(session, None, ("new", driver))
+            work(session, None, ("old", driver))
+
+        run_job(job(repo, dealt, prepare, above), Inline())
+        new, updated, chunks = diff_of(repo)
+        chunks.pop("/new", None)  # not told of manifests that executors wrote
+        found.append((content(repo, "old"), content(repo, "new"), new, updated, chunks))
+        assert not list(repo.storage.list("staging"))
+    assert found[0] == found[1]
+
+
+def filled(name: str, rows: range, value: int = 1) -> tuple[str, dict[tuple[int, int], int]]:
+    return name, {(row, column): value for row in rows for column in range(SHAPE[1])}
+
+
+def start(split: int | None = SPLIT) -> frazil.Repository:
+    """A repository with an array whose first rows are set."""
+    repo = new_repo(split)
+    run_job(job(repo, [filled("x", range(2))], lambda session: create(session, "x"), 10**9), Inline())
+    return repo
+
+
+def test_what_two_tasks_set_is_an_error() -> None:
+    repo = start()
+    tip = repo.lookup_branch("main")
+    twice = [filled("x", range(4, 8)), ("x", {(7, 5): 2, (8, 0): 2})]
+    with pytest.raises(SessionStateError, match=r"1 chunk\(s\) of `/x` .* \(7, 5\)") as caught:
+        run_job(job(repo, twice), Inline())
+    assert caught.value.kind == ErrorKind.MERGE_FAILED
+    assert repo.lookup_branch("main") == tip
+    assert not list(repo.storage.list("staging"))
+
+
+def test_the_driver_reads_back_what_is_not_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_second_stage", None)
+    repo = start()
+    run_job(job(repo, [filled("x", range(4)), filled("x", range(4, 8), 3)], above=100), Inline())
+    assert content(repo, "x") == dict(
+        [*filled("x", range(4))[1].items(), *filled("x", range(4, 8), 3)[1].items()]
+    )
+
+
+def test_manifests_that_nobody_touched_stay() -> None:
+    repo = start()
+    before = {ref.id for ref in manifests(repo)}
+    run_job(job(repo, [filled("x", range(5, 8), 2)]), Inline())
+    assert before < {ref.id for ref in manifests(repo)}
+    assert len(manifests(repo)) == 2
+    run_job(job(repo, [filled("x", range(1, 3), 3)]), Inline())
+    assert before.isdisjoint(ref.id for ref in manifests(repo))
+
+
+def manifests(repo: frazil.Repository) -> Any:
+    node = repo.readonly_session("main").workspace.require_array("/x")
+    assert node.array is not None
+    return node.array.manifests
+
+
+@pytest.mark.parametrize(
+    ("theirs", "is_lost"), [(("x", {(11, 0): 5}), True), (("y", {(0, 0): 5}), False)], ids=["same", "other"]
+)
+def test_somebody_else_commits_meanwhile(theirs: Any, is_lost: bool) -> None:
+    repo = start()
+    run_job(job(repo, [], lambda session: create(session, "y")), Inline())
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        with repo.transaction("main", message="theirs") as store:
+            work(store.session, None, theirs)
+
+    mine = replace(job(repo, [filled("x", range(4, 6), 2)]), finish=finish)
+    if is_lost:
+        with pytest.raises(RebaseFailedError) as caught:
+            run_job(mine, Inline())
+        assert [conflict.path for conflict in caught.value.conflicts] == ["/x"]
+    else:
+        run_job(mine, Inline())
+        assert content(repo, "y") == {(0, 0): 5}
+        assert content(repo, "x") == dict(
+            [*filled("x", range(2))[1].items(), *filled("x", range(4, 6), 2)[1].items()]
+        )
+
+
+def test_the_session_goes_on_with_them() -> None:
+    """They can be read before the commit; what is changed after them comes on top."""
+    repo = start()
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        array = zarr.open_array(session.store, path="x", mode="r+")
+        assert array[4:6].tolist() == [[2] * 6] * 2
+        array[5, 0] = 7
+        array.attrs["done"] = True
+
+    run_job(replace(job(repo, [filled("x", range(4, 6), 2)]), finish=finish), Inline())
+    array = zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")
+    assert array[4:6].tolist() == [[2] * 6, [7] + [2] * 5]
+    assert array[:2].tolist() == [[1] * 6] * 2
+    assert array.attrs["done"] is True
+
+
+def test_a_log_that_is_too_long_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_LOG_BYTES", 200)
+    repo = start()
+    with pytest.raises(InvalidInputError, match="transaction log"):
+        run_job(job(repo, [filled("x", range(4, 8), 2)]), Inline())
+    run_job(job(repo, [filled("z", range(4, 8), 2)], lambda session: create(session, "z")), Inline())
+    assert content(repo, "z") == filled("z", range(4, 8), 2)[1]
