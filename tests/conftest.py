@@ -46,8 +46,8 @@ _LOOPBACK = {
 for _name, _value in _LOOPBACK.items():
     os.environ.setdefault(_name, _value)
 
-# One JVM, and one set of servers: the tests that need them go to one worker (pytest -n, --dist loadgroup).
-_SHARED = ("spark", "servers")
+# One of each: the tests that need it go to one worker (pytest -n, --dist loadgroup).
+_SHARED = ("cluster", "connect", "spark", "servers")
 
 
 @pytest.hookimpl(wrapper=True)  # before xdist reads the groups

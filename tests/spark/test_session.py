@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from frazil.errors import SessionStateError
-from frazil.spark import get_spark
-from frazil.spark.session import ATTEMPTS, SETTINGS, find_java_home
+from frazil.spark import get_spark, ready, settings
+from frazil.spark.session import ATTEMPTS, _defaults, _master, find_java_home
 
 
 def java_in(place: Path) -> Path:
@@ -40,7 +41,85 @@ def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_settings_arrive_and_the_environment_is_left_alone(spark: SparkSession) -> None:
-    for name, value in SETTINGS.items():
+    for name, value in settings("local").items():
         assert str(spark.conf.get(name)).endswith(value)  # Spark puts Java options of its own before ours
     assert spark.sparkContext.master == f"local[2,{ATTEMPTS}]"
     assert "PYTHONPATH" not in os.environ or os.environ["PYTHONPATH"].count("site-packages") == 0
+
+
+def test_the_environment_says_which_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert _defaults() == {}
+    lines = "# comment", "spark.master   spark://file:7077", "spark.a=b = c", "", "spark.empty"
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
+    told = _defaults()
+    assert (told["spark.master"], told["spark.a"]) == ("spark://file:7077", "b = c")
+    # in the order of their rank, the lowest first
+    environment: dict[str, str] = {}
+    assert _master(environment, {}) is None
+    for name, value, expected in [
+        ("MASTER", "yarn", "spark://file:7077"),
+        ("SPARK_MASTER", "spark://a:1", "spark://a:1"),
+        ("PYSPARK_SUBMIT_ARGS", "--conf x=y --master 'k8s://b' pyspark-shell", "k8s://b"),
+    ]:
+        environment[name] = value
+        assert _master(environment, told) == expected
+    assert _master({"MASTER": "yarn"}, {}) == "yarn"
+
+
+class Conf(dict[str, str]):
+    """The configuration of a session, as far as it matters."""
+
+    getAll = property(dict)  # noqa: N815
+
+    def set(self, name: str, value: str) -> None:
+        self[name] = value
+
+
+def somebodys(version: str = "4.3.0", **conf: str) -> Any:
+    names = {name.replace("__", "."): value for name, value in conf.items()}
+    return type("Session", (), {"version": version, "conf": Conf(names)})()
+
+
+def test_a_session_of_somebody_else_is_made_ready(caplog: pytest.LogCaptureFixture) -> None:
+    session = somebodys(spark__master="local[8]", spark__sql__session__timeZone="Asia/Tokyo")
+    advice = ready(session)
+    assert session.conf["spark.sql.python.filterPushdown.enabled"] == "true"
+    assert session.conf["spark.sql.execution.arrow.pyspark.validateSchema.enabled"] == "true"
+    assert session.conf["spark.sql.session.timeZone"] == "Asia/Tokyo"
+    assert [sentence.split()[0] for sentence in advice] == [
+        "Spark",
+        "spark.python.unix.domain.socket.enabled",
+    ]
+    assert [record.message for record in caplog.records] == list(advice)
+    caplog.clear()
+    assert ready(session) == advice
+    assert not caplog.records  # said once
+
+    decided = somebodys(
+        spark__sql__python__filterPushdown__enabled="false", **{"spark.task.maxFailures": "1"}
+    )
+    assert any("spark.task.maxFailures is 1" in sentence for sentence in ready(decided))
+    assert decided.conf["spark.sql.python.filterPushdown.enabled"] == "false"
+    assert ready(somebodys(spark__master="local[*, 4]", **settings("local"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("session", "message"),
+    [
+        (somebodys("4.0.1"), "expected Spark 4.1 or newer, found 4.0.1"),
+        (
+            somebodys(spark__sql__execution__arrow__maxRecordsPerBatch="0"),
+            "expected spark.sql.execution.arrow.maxRecordsPerBatch above 0, found 0",
+        ),
+    ],
+)
+def test_a_session_that_cannot_work_is_refused(session: Any, message: str) -> None:
+    with pytest.raises(SessionStateError, match=message) as caught:
+        ready(session)
+    assert caught.value.kind == "not-allowed"
+
+
+@pytest.mark.spark
+def test_our_own_session_is_ready(spark: SparkSession) -> None:
+    assert ready(spark) == ()

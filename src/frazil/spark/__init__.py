@@ -1,6 +1,7 @@
 """Pipelines on Spark: plan on the driver, work on the executors, commit once.
 
-    session    a Spark session: the active one, or a local one that needs no configuration
+    session    a Spark session: the active one, the one that the environment names, or a local one
+    places     local, cluster, Connect: the settings for each
     engine     run a function over many small messages, on Spark or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
@@ -14,6 +15,7 @@ Spark Connect.
 
 from frazil.spark.engine import Engine, Inline, OnSpark
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
 from frazil.spark.session import get_spark
 from frazil.spark.versions import Input, Source, Target, Version
@@ -39,6 +41,8 @@ __all__ = [
     "Written",
     "get_spark",
     "plan",
+    "ready",
     "run_job",
+    "settings",
     "write_blocks",
 ]

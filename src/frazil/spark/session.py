@@ -1,7 +1,9 @@
 """A Spark session that works without configuration.
 
-Whoever runs Spark already has a session, and gets that one. Everybody else gets a JVM on this machine,
-with what Frazil's jobs need: see ``SETTINGS``, each line with its reason.
+Whoever runs Spark already has a session, and gets that one (made `ready`). Else the words of Spark itself are
+looked for: ``SPARK_REMOTE`` is a server of Spark Connect; a master is in ``SPARK_MASTER`` or ``MASTER``, in
+``PYSPARK_SUBMIT_ARGS``, or in ``spark-defaults.conf``. Everybody else gets a JVM on this machine, with what
+Frazil's jobs need: see `frazil.spark.places`.
 
 The local session asks for nothing but the loopback address, so it starts on a machine without a
 network and with a host name that does not resolve. Its workers run this Python and see this process's
@@ -10,7 +12,9 @@ network and with a host name that does not resolve. Its workers run this Python 
 
 from __future__ import annotations
 
+import itertools
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -21,57 +25,87 @@ from typing import Any, Final
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from frazil.errors import ErrorKind, SessionStateError
-
-#: Settings of a local session.
-SETTINGS: Final[Mapping[str, str]] = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    # The JVM hands out tasks, the work is done in Python: half the processor time to start.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.ui.enabled": "false",  # no port, no web server
-    "spark.ui.showConsoleProgress": "false",  # Progress has the terminal
-    # A task costs half the time over a unix socket.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # Else mapInArrow takes columns by position, whatever their names and types.
-    "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
-}
+from frazil.spark.places import SETTINGS, Place, ready, settings
 
 #: Tries of one task, the first included. In local mode the default is one.
-ATTEMPTS: Final = 4
+ATTEMPTS: Final = int(SETTINGS["spark.task.maxFailures"].value)
 
 _JAVA_HOMES: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
 
 
 def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSession:
-    """The active Spark session, else a new local one.
+    """The active Spark session, else one where the environment says, else a local one.
 
-    A new one uses ``cores`` processes (all processors if None) and tries each task up to four times.
+    A local one uses ``cores`` processes (all processors if None) and tries each task up to four times.
     What its JVM says goes to the file ``log``, or nowhere: errors reach Python as exceptions anyway.
-    With ``SPARK_REMOTE`` set, it is a session of that Spark Connect server instead.
 
-    Raises ``SessionStateError`` if there is no Java here, or the JVM does not start.
+    Raises ``SessionStateError`` if there is no Java here, the JVM does not start, or the active session
+    cannot do the work (see `ready`).
     """
     active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    if "SPARK_REMOTE" not in os.environ and SparkContext._active_spark_context is None:
-        _start(cores, log)
-    return SparkSession.builder.getOrCreate()
+    if active is None and "SPARK_REMOTE" in os.environ:
+        active = _connected(os.environ["SPARK_REMOTE"])
+    elif active is None:
+        # spark-submit has a JVM for us, with the settings that it was given
+        if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            _start(cores, log)
+        active = SparkSession.builder.getOrCreate()
+    ready(active)
+    return active
+
+
+def _connected(remote: str) -> SparkSession:
+    if not remote.startswith("local"):
+        return SparkSession.builder.getOrCreate()
+    # pyspark starts a server on this machine
+    with _environment(_for_the_jvm(find_java_home())):
+        return SparkSession.builder.config(map={**settings("local")}).getOrCreate()
 
 
 def _start(cores: int | None, log: Path | None) -> None:
-    conf = SparkConf().setAppName("frazil").setMaster(f"local[{cores or '*'},{ATTEMPTS}]")
-    conf.setAll(list(SETTINGS.items()))
-    with _environment(_for_the_jvm(find_java_home())):
+    told = _defaults()
+    master = _master(os.environ, told)
+    place: Place = "local" if master is None else "cluster"
+    conf = SparkConf().setMaster(master or f"local[{cores or '*'},{ATTEMPTS}]")
+    wanted = {"spark.app.name": "frazil", **settings(place)}
+    conf.setAll([(name, value) for name, value in wanted.items() if name not in told])
+    home = find_java_home()
+    with _environment(_for_the_jvm(home) if place == "local" else {"JAVA_HOME": str(home)}):
         # One JVM serves all sessions of a process, one after the other.
         gateway = SparkContext._gateway or _launch(conf, log)
         context = SparkContext(conf=conf, gateway=gateway)
     context.setLogLevel("ERROR")
+
+
+def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
+    """The master that somebody names, as spark-submit looks for it.
+
+    >>> _master({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, {"spark.master": "spark://a:7077"})
+    'yarn'
+    """
+    words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+    after = dict(itertools.pairwise(words))
+    found = (
+        after.get("--master"),
+        environment.get("SPARK_MASTER"),
+        defaults.get("spark.master"),
+        environment.get("MASTER"),
+    )
+    return next(filter(None, found), None)
+
+
+def _defaults() -> dict[str, str]:
+    """What ``spark-defaults.conf`` says: a name and a value in each line, white space or ``=`` between."""
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    path = Path(home, "spark-defaults.conf")
+    lines = map(str.strip, path.read_text().splitlines() if path.exists() else ())
+    pairs = (line.replace("=", " ", 1).split(None, 1) for line in lines if line and line[0] not in "#!")
+    return {pair[0]: pair[-1].strip() for pair in pairs}
 
 
 def _launch(conf: SparkConf, log: Path | None) -> Any:

@@ -92,11 +92,12 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object of a listing."""
+    """One object of a listing; what is known of its version comes with `Storage.head` alone."""
 
     key: str
     size: int
     modified: datetime
+    etag: str | None = None
 
 
 class Storage(Named, ABC):

@@ -168,7 +168,7 @@ class ObjectStorage(Storage):
                 meta = obstore.head(client, key)
             except FileNotFoundError:
                 return None
-            return ObjectInfo(key, meta["size"], meta["last_modified"])
+            return ObjectInfo(key, meta["size"], meta["last_modified"], _version(meta).etag)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)

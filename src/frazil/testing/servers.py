@@ -115,7 +115,7 @@ def ministack() -> Iterator[RunningServer]:
     command = [str(_beside_python("ministack"))]
     with (
         tempfile.TemporaryDirectory() as directory,
-        _running(command, Path(directory), environment, ready=lambda: _answers(port)),
+        running(command, Path(directory), environment, ready=lambda: _answers(port)),
     ):
         yield _s3_server("ministack", port)
 
@@ -131,7 +131,7 @@ def azurite() -> Iterator[RunningServer]:
     command = [str(binary), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
     with (
         tempfile.TemporaryDirectory() as directory,
-        _running(command, Path(directory), {}, ready=lambda: _answers(port)),
+        running(command, Path(directory), {}, ready=lambda: _answers(port)),
     ):
 
         def locate(container: str, port: int) -> Location:
@@ -202,7 +202,7 @@ def _s3_server(name: str, port: int) -> RunningServer:
 
 
 @contextmanager
-def _running(
+def running(
     command: Sequence[str],
     directory: Path,
     environment: Mapping[str, str],
@@ -396,7 +396,7 @@ def _start_ceph(home: Path, port: int, stack: ExitStack) -> None:
 
     def start(*command: str, ready: Callable[[], bool]) -> None:
         arguments = [command[0], "-c", str(config), *command[1:], "-f"]
-        stack.enter_context(_running(arguments, home, {}, ready))
+        stack.enter_context(running(arguments, home, {}, ready))
 
     address = f"[v2:127.0.0.1:{v2},v1:127.0.0.1:{v1}]"
     run("monmaptool", "--create", "--fsid", cluster, "--addv", "a", address, str(home / "monmap"))

@@ -55,7 +55,8 @@ class FileSchema:
 
     ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember of the
     state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each variable
-    of one dimension that has the name of its dimension.
+    of one dimension that has the name of its dimension. ``groups`` are the paths of the groups below, and
+    ``skipped`` the variables that no array can hold (compound types, references, ...), each with the reason.
     """
 
     url: str
@@ -70,6 +71,8 @@ class FileSchema:
     coords: dict[str, NDArray[Any]] = field(default_factory=dict)
     etag: str | None = None
     modified: datetime | None = None
+    groups: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:
     """What tells a file from a changed one: 32 hexadecimal digits.
 
     ``state`` is its etag, or None; a time is not in it, since copies of one file are the same file. ``head``
-    and ``tail`` are its first and last 4,096 bytes.
+    and ``tail`` are its first and last 65,536 bytes (the whole file twice if it has less).
 
     >>> fingerprint(3, None, b"abc", b"abc") == fingerprint(3, None, b"abd", b"abd")
     False

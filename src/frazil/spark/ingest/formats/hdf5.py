@@ -1,0 +1,566 @@
+"""HDF5 and NetCDF-4, by h5py.
+
+What NetCDF-4 adds to HDF5 is read as the NetCDF library reads it: dimension scales are dimensions, a dataset
+that is only a scale is no variable, ``_nc4_non_coord_x`` is the variable ``x``, a dataset along an unlimited
+dimension that is shorter than it is filled up. Datasets without scales get dimensions ``phony_dim_0``, ...
+one for each length.
+
+A chunk of HDF5 is bytes in the file that went through a pipeline of filters. Where Zarr has codecs for all
+of them the bytes can stay where they are. A chunk may have left filters out (its *filter mask*): that is no
+problem if all chunks of the variable left out the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
+
+import h5py  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import IcechunkError
+from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, json_value, one_location, text
+from frazil.spark.ingest.formats.files import Blocks, File, damaged
+from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, VariableSchema
+
+#: What the libraries write for themselves.
+_HIDDEN: Final = frozenset(
+    {
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "DIMENSION_LABELS",
+        "REFERENCE_LIST",
+        "_NCProperties",
+        "_NCOPY",
+        "_Netcdf4Coordinates",
+        "_Netcdf4Dimid",
+        "_nc3_strict",
+    }
+)
+_NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
+_NOT_A_COORDINATE: Final = "_nc4_non_coord_"
+#: More than this is not read ahead of the library.
+_PREFETCH: Final = 1 << 30
+
+# Plugins for zstd, blosc and bzip2 come with the wheels of netCDF4; HDF5 looks into this directory.
+_netcdf4 = importlib.util.find_spec("netCDF4")
+if _netcdf4 is not None:
+    for _place in _netcdf4.submodule_search_locations or ():
+        h5py.h5pl.append(str(Path(_place, "plugins")).encode())
+
+
+class Hdf5Reader(BaseReader):
+    """One group of an HDF5 or NetCDF-4 file."""
+
+    format = "hdf5"
+
+    def __init__(self, file: File, group: str = "/") -> None:
+        super().__init__(file, group)
+        self._stream = None if file.path else file.open()
+        with self._reading("an HDF5 file"):
+            self._file = h5py.File(self._stream or file.path, "r")
+        self._datasets: dict[str, h5py.Dataset] = {}
+        self._maps: dict[str, ChunkMap] = {}
+
+    def close(self) -> None:
+        self._file.close()
+        if self._stream is not None:
+            self._stream.close()
+
+    def parts(self) -> Parts:
+        with self._reading("readable metadata"):
+            return self._parts()
+
+    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        variable = self.variable(name)
+        bounds = self.region(name, region)
+        dataset = self._datasets[name]
+        inside = tuple(
+            slice(start, min(stop, size)) for (start, stop), size in zip(bounds, dataset.shape, strict=True)
+        )
+        self._prefetch(name, inside)
+        with self._reading(f"values of {name!r}"):
+            source = dataset.astype("T") if variable.dtype.kind == "T" else dataset
+            values = np.asarray(source[inside])
+        # h5py's dtypes carry metadata (enumerations): without them they are equal to others
+        values = values.astype(variable.dtype, copy=False)
+        values = values if variable.dtype.kind == "T" else values.view(variable.dtype)
+        shape = tuple(stop - start for start, stop in bounds)
+        if values.shape == shape:
+            return values
+        whole = np.full(shape, _zero(variable.dtype, variable.fill_value), variable.dtype)
+        whole[tuple(map(slice, values.shape))] = values
+        return whole
+
+    def references(self, name: str) -> ChunkReferences | NotVirtual:
+        """See the module; a million chunks take about a second."""
+        variable = self.variable(name)
+        dataset = self._datasets[name]
+        with self._reading(f"the chunks of {name!r}"):
+            why = _why_not(dataset)
+            filters = _filters(dataset)
+            found = [_CODECS[each.id](each.values) if each.id in _CODECS else None for each in filters]
+            if why is None and None in found:
+                why = f"{filters[found.index(None)].name}: no codec in Zarr"
+            if why is not None:
+                return NotVirtual(why)
+            chunks = self._map(name)
+        if len(np.unique(chunks.mask)) > 1:
+            return NotVirtual("some chunks have gone through other filters than others")
+        mask = int(chunks.mask[0]) if len(chunks.mask) else 0
+        codecs = [each for bit, each in enumerate(found) if each is not None and not mask >> bit & 1]
+        shape, length = chunks.shape, chunks.length
+        if not codecs and shape and 0 < variable.shape[0] < shape[0]:
+            # A file of one day has room for 512: without it, files can be put together along this dimension.
+            shape = (variable.shape[0], *shape[1:])
+            length = np.full_like(length, math.prod(shape) * variable.dtype.itemsize)
+        references = one_location(
+            self.file.url,
+            shape,
+            [bytes_codec(variable.dtype), *codecs],
+            variable.dtype,
+            _zero(variable.dtype, variable.fill_value),
+            chunks.index,
+            chunks.offset,
+            length,
+        )
+        if chunks.compact is not None:
+            references.inline[0] = chunks.compact
+        return references
+
+    # the schema
+
+    def _parts(self) -> Parts:
+        group = self._file.get(self.group)
+        if not isinstance(group, h5py.Group):
+            raise damaged(self.file.url, f"a group {self.group}", f"none; there are {_groups(self._file)}")
+        scopes = Scopes(group)
+        variables, skipped, dims = [], {}, {}
+        unlimited: set[str] = set()
+        for key, dataset in self._members(group):
+            name = key.removeprefix(_NOT_A_COORDINATE)
+            if _is_scale(dataset) and text_attr(dataset, "NAME").startswith(_NOT_A_VARIABLE):
+                dims[name] = dataset.shape[0]
+                unlimited.update([name] if dataset.maxshape[0] is None else [])
+                continue
+            dtype = _dtype(dataset)
+            if isinstance(dtype, str):
+                skipped[name] = dtype
+                continue
+            self._check_end(name, dataset)
+            self._datasets[name] = dataset
+            found = scopes.dims(name, dataset)
+            for dim, size, largest in zip(found, dataset.shape, dataset.maxshape, strict=True):
+                dims[dim] = max(size, dims.get(dim, 0))
+                unlimited.update([dim] if largest is None else [])
+            variables.append(_variable(name, dataset, dtype, found))
+        dims |= {dim: max(size, scopes.sizes.get(dim, 0)) for dim, size in dims.items()}
+        sized = [self._filled_up(each, dims, unlimited) for each in variables]
+        used = {dim for each in variables for dim in each.dims}
+        return Parts(
+            sized,
+            _attrs(group),
+            {dim: size for dim, size in dims.items() if dim in used or dim in unlimited or size},
+            frozenset(unlimited),
+            tuple(_groups(group)),
+            skipped,
+        )
+
+    def _members(self, group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
+        for key in group:
+            link = group.get(key, getlink=True)
+            if isinstance(link, h5py.ExternalLink):
+                raise damaged(
+                    self.file.url,
+                    "all of its data in this file",
+                    f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file",
+                )
+            member = group.get(key)
+            if member is None:
+                raise damaged(self.file.url, f"something at {key!r}", "a link that leads nowhere")
+            if isinstance(member, h5py.Dataset):
+                yield key, member
+
+    def _check_end(self, name: str, dataset: h5py.Dataset) -> None:
+        """HDF5 finds most files that were cut off when it opens them, but not what refers past their end."""
+        plist = dataset.id.get_create_plist()
+        layout = plist.get_layout()
+        if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
+            raise damaged(
+                self.file.url, "all of its data in this file", f"{name!r}, whose data are in others"
+            )
+        if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
+            end = dataset.id.get_offset() + size
+            if end > self.file.size:
+                raise damaged(
+                    self.file.url,
+                    f"at least {end} bytes ({name!r} ends there)",
+                    f"{self.file.size}: it is truncated",
+                )
+
+    def _filled_up(self, variable: VariableSchema, dims: Mapping[str, int], unlimited: set[str]) -> Any:
+        shape = tuple(
+            dims[dim] if dim in unlimited else size
+            for dim, size in zip(variable.dims, variable.shape, strict=True)
+        )
+        wrong = [dim for dim, size in zip(variable.dims, shape, strict=True) if dims[dim] != size]
+        if wrong:
+            raise damaged(
+                self.file.url,
+                f"{dims[wrong[0]]} values of {variable.name!r} along {wrong[0]!r}, as others have",
+                str(dict(zip(variable.dims, shape, strict=True))[wrong[0]]),
+            )
+        return VariableSchema(
+            variable.name,
+            variable.dims,
+            shape,
+            variable.dtype,
+            variable.attrs,
+            variable.fill_value,
+            variable.chunks,
+            variable.codec,
+        )
+
+    # chunks
+
+    def _map(self, name: str) -> ChunkMap:
+        found = self._maps.get(name)
+        if found is None:
+            found = self._maps[name] = chunk_map(self._datasets[name])
+            ends = found.offset + found.length
+            if found.compact is None and len(ends) and int(ends.max()) > self.file.size:
+                raise damaged(
+                    self.file.url,
+                    f"at least {int(ends.max())} bytes ({name!r} ends there)",
+                    f"{self.file.size}: it is truncated",
+                )
+        return found
+
+    def _prefetch(self, name: str, region: tuple[slice, ...]) -> None:
+        """From an object store many chunks are read at once; the library reads one after the other."""
+        dataset = self._datasets[name]
+        if not isinstance(self._stream, Blocks) or dataset.chunks is None:
+            return
+        with self._reading(f"the chunks of {name!r}"):
+            chunks = self._map(name)
+        first = [each.start // size for each, size in zip(region, chunks.shape, strict=True)]
+        last = [-(-each.stop // size) for each, size in zip(region, chunks.shape, strict=True)]
+        wanted = np.all((chunks.index >= first) & (chunks.index < last), axis=1)
+        start, length = chunks.offset[wanted], chunks.length[wanted]
+        if length.sum() <= _PREFETCH:
+            self._stream.prefetch(zip(start.tolist(), (start + length).tolist(), strict=True))
+
+    @contextmanager
+    def _reading(self, expected: str) -> Iterator[None]:
+        try:
+            yield
+        except IcechunkError:
+            raise
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnicodeError) as error:
+            raise damaged(self.file.url, expected, error) from error
+
+
+def _variable(
+    name: str, dataset: h5py.Dataset, dtype: np.dtype[Any], dims: tuple[str, ...]
+) -> VariableSchema:
+    filters = _filters(dataset)
+    attrs = _attrs(dataset)
+    names = h5py.check_enum_dtype(dataset.dtype)
+    if names and dtype.kind != "b":
+        attrs.setdefault("flag_values", list(names.values()))
+        attrs.setdefault("flag_meanings", " ".join(each.replace(" ", "_") for each in names))
+    return VariableSchema(
+        name,
+        dims,
+        dataset.shape,
+        dtype,
+        attrs,
+        _fill_value(dataset, dtype),
+        dataset.chunks,
+        ", ".join(each.words for each in filters) or None,
+    )
+
+
+def _dtype(dataset: h5py.Dataset) -> Any:
+    """The dtype of the values, or why there is none."""
+    if dataset.shape is None:
+        return "a null dataspace: it has no values"
+    dtype = dataset.dtype
+    string = h5py.check_string_dtype(dtype)
+    if string is not None and string.length is None:
+        return np.dtypes.StringDType()
+    if dtype.kind == "O":
+        return f"{_kind_of_object(dtype)}: no array can hold these"
+    if dtype.kind == "V":
+        return "a compound or opaque type: ingest its fields as arrays of their own"
+    return np.dtype(dtype.str)
+
+
+def _kind_of_object(dtype: np.dtype[Any]) -> str:
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "references to other objects"
+    return "sequences of different lengths"
+
+
+def _fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
+    if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
+        return None
+    value = dataset.fillvalue
+    if dtype.kind == "T":
+        return value.decode() if isinstance(value, bytes) else str(value or "")
+    return np.asarray(value).astype(dtype)[()]
+
+
+def _zero(dtype: np.dtype[Any], fill_value: Any) -> Any:
+    """What HDF5 reads where nothing was written: zeros, if no fill value was defined."""
+    if fill_value is not None:
+        return fill_value
+    return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
+
+
+def _groups(group: h5py.Group) -> list[str]:
+    found: list[str] = []
+    group.visititems(lambda _, each: found.append(each.name) if isinstance(each, h5py.Group) else None)
+    return found
+
+
+# attributes
+
+
+def _attrs(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
+    """The attributes that are the user's; of types that JSON cannot hold, those that h5py reads as text."""
+    return {name: _attr(node, name) for name in node.attrs if name not in _HIDDEN}
+
+
+def _attr(node: h5py.Group | h5py.Dataset, name: str) -> Any:
+    value = node.attrs[name]
+    if isinstance(value, h5py.Empty):
+        return "" if value.dtype.kind in "SOU" else []
+    if (
+        isinstance(value, h5py.Reference | h5py.RegionReference)
+        or getattr(value, "dtype", np.dtype(int)).kind == "O"
+    ):
+        value = np.asarray(value)
+        return json_value(value if _is_text(value) else value.astype(str))
+    return json_value(value)
+
+
+def _is_text(value: NDArray[Any]) -> bool:
+    return all(isinstance(each, str | bytes) for each in value.flat)
+
+
+def text_attr(node: h5py.Dataset, name: str) -> str:
+    """An attribute of the library, if it is there."""
+    value = node.attrs.get(name, b"")
+    return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)
+
+
+# dimensions
+
+
+def _is_scale(dataset: h5py.Dataset) -> bool:
+    return bool(h5py.h5ds.is_scale(dataset.id))
+
+
+class Scopes:
+    """The dimensions that datasets of one group have: scales of this group and of those above."""
+
+    def __init__(self, group: h5py.Group) -> None:
+        self._group = group
+        self._ids: dict[int, str] | None = None
+        self._phony: dict[int, list[str]] = {}
+        #: Lengths of dimensions that are declared above this group.
+        self.sizes: dict[str, int] = {}
+
+    def dims(self, name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
+        """The names of a dataset's dimensions."""
+        ids = dataset.attrs.get("_Netcdf4Coordinates")
+        if _is_scale(dataset):
+            if ids is not None and len(ids) == dataset.ndim > 1:
+                by_id = self._by_id()
+                return tuple(by_id[int(each)] for each in ids)
+            return (name, *self._without_scale(dataset.shape[1:])) if dataset.ndim else ()
+        if "DIMENSION_LIST" not in dataset.attrs:
+            return self._without_scale(dataset.shape)
+        attached = dataset.attrs["DIMENSION_LIST"]
+        missing = iter(
+            self._without_scale(
+                tuple(size for size, scales in zip(dataset.shape, attached, strict=True) if not len(scales))
+            )
+        )
+        return tuple(self._scale(scales[0]) if len(scales) else next(missing) for scales in attached)
+
+    def _scale(self, reference: h5py.Reference) -> str:
+        scale = self._group.file[reference]
+        name = scale.name.rpartition("/")[2].removeprefix(_NOT_A_COORDINATE)
+        self.sizes[name] = scale.shape[0] if scale.shape else 0
+        return str(name)
+
+    def _by_id(self) -> dict[int, str]:
+        if self._ids is None:
+            self._ids = {}
+            group = self._group
+            while True:
+                for key, each in group.items():
+                    if isinstance(each, h5py.Dataset) and _is_scale(each) and "_Netcdf4Dimid" in each.attrs:
+                        self._ids.setdefault(int(each.attrs["_Netcdf4Dimid"]), key)
+                if group.name == "/":
+                    break
+                group = group.parent
+        return self._ids
+
+    def _without_scale(self, shape: tuple[int, ...]) -> tuple[str, ...]:
+        """One dimension for each length; two for a square."""
+        names: list[str] = []
+        for size in shape:
+            known = self._phony.setdefault(size, [])
+            free = [each for each in known if each not in names]
+            if not free:
+                free = [f"phony_dim_{sum(map(len, self._phony.values()))}"]
+                known += free
+            names.append(free[0])
+        return tuple(names)
+
+
+# filters
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter of a pipeline, with the values that it was told."""
+
+    id: int
+    name: str
+    values: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        level = f" {self.values[_LEVELS[self.id]]}" if self.id in _LEVELS and self.values else ""
+        return _NAMES.get(self.id, self.name) + level
+
+
+_NAMES: Final = {1: "zlib", 2: "shuffle", 3: "fletcher32", 307: "bzip2", 32001: "blosc", 32015: "zstd"}
+_LEVELS: Final = {1: 0, 307: 0, 32001: 4, 32015: 0}
+_BLOSC_NAMES: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
+
+
+def _blosc(values: tuple[int, ...]) -> dict[str, Any] | None:
+    if len(values) < 7 or values[5] > 2 or values[6] >= len(_BLOSC_NAMES):
+        return None
+    return {
+        "name": "blosc",
+        "configuration": {
+            "typesize": values[2],
+            "cname": _BLOSC_NAMES[values[6]],
+            "clevel": values[4],
+            "shuffle": _BLOSC_SHUFFLES[values[5]],
+            "blocksize": 0,
+        },
+    }
+
+
+def _numcodec(name: str, **names: int) -> Callable[[tuple[int, ...]], dict[str, Any]]:
+    def codec(values: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "name": f"numcodecs.{name}",
+            "configuration": {key: values[at] for key, at in names.items() if at < len(values)},
+        }
+
+    return codec
+
+
+#: Filter of HDF5 -> codec of Zarr, from the filter's values.
+_CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
+    1: _numcodec("zlib", level=0),
+    2: _numcodec("shuffle", elementsize=0),
+    3: _numcodec("fletcher32"),
+    307: _numcodec("bz2", level=0),
+    32001: _blosc,
+    32015: lambda values: {
+        "name": "zstd",
+        "configuration": {"level": values[0] if values else 3, "checksum": False},
+    },
+}
+
+
+def _filters(dataset: h5py.Dataset) -> list[Filter]:
+    plist = dataset.id.get_create_plist()
+    told = map(plist.get_filter, range(plist.get_nfilters()))
+    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in told]
+
+
+def _why_not(dataset: h5py.Dataset) -> str | None:
+    """Why the chunks of a dataset are not those of a Zarr array; None if they are."""
+    dtype = dataset.dtype
+    if dtype.kind == "O":
+        return "strings of any length: their chunks hold places in a heap of the file"
+    if dtype.kind == "S":
+        padded = dtype.itemsize == 1 or dataset.id.get_type().get_strpad() == h5py.h5t.STR_NULLPAD
+        return (
+            None if padded else "strings that end with a zero byte or with spaces: only the library cuts them"
+        )
+    if h5py.check_enum_dtype(dtype) is None and not dataset.id.get_type().equal(h5py.h5t.py_create(dtype)):
+        return "its numbers are stored in another way than in memory"
+    return None
+
+
+# where chunks are
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMap:
+    """Columns with a row for each chunk that is there; ``compact`` are values in the dataset's header."""
+
+    shape: tuple[int, ...]
+    index: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    compact: bytes | None = None
+
+
+def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
+    """Where the chunks of a dataset are in its file. What is contiguous is one chunk."""
+    shape = dataset.chunks
+    if shape is None:
+        return _one_chunk(dataset)
+    found: list[Any] = []
+    dataset.id.chunk_iter(found.append)
+    count, ndim = len(found), dataset.ndim
+
+    def column(name: str) -> NDArray[np.int64]:
+        return np.fromiter(map(attrgetter(name), found), np.int64, count)
+
+    places = map(attrgetter("chunk_offset"), found)
+    first = np.fromiter(chain.from_iterable(places), np.int64, count * ndim).reshape(count, ndim)
+    return ChunkMap(
+        shape, first // np.array(shape), column("byte_offset"), column("size"), column("filter_mask")
+    )
+
+
+def _one_chunk(dataset: h5py.Dataset) -> ChunkMap:
+    shape = tuple(max(size, 1) for size in dataset.shape)
+    # Without storage the library answers an offset as well.
+    length = dataset.id.get_storage_size() if dataset.size else 0
+    compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
+    rows = min(length, 1)
+    offset = dataset.id.get_offset() if length and not compact else 0
+    ones = np.ones(rows, np.int64)
+    return ChunkMap(
+        shape,
+        np.zeros((rows, dataset.ndim), np.int64),
+        ones * offset,
+        ones * length,
+        ones * 0,
+        dataset[()].tobytes() if compact and rows else None,
+    )

@@ -1,0 +1,225 @@
+"""What many files have in common, so that it need not be said of each.
+
+A ``Layout`` is a file's schema without what is the file's own: the length and labels along the dimension in which
+files follow each other, the origin of its times, its packing. A hundred thousand files of one archive have a
+handful of layouts; a file is a number of columns and the code of its layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.spark.ingest.sources import FileSchema, NotVirtual, VariableSchema
+from frazil.spark.ingest.units import is_time
+
+#: The length of what goes on from file to file.
+ANY: Final = -1
+
+#: Attributes that may be each file's own, if values are changed accordingly.
+PACKING: Final = ("scale_factor", "add_offset")
+# Attributes that say what the stored numbers mean.
+_MEANING: Final = (
+    "units",
+    "calendar",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "flag_values",
+    "flag_masks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value."""
+
+    chunks: tuple[int, ...]
+    codecs: tuple[Any, ...]
+    dtype: np.dtype[Any]
+    fill_value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
+
+    ``adds_axis`` says that files do not have the dimension: each is one step. ``virtual`` is there if asked for.
+    """
+
+    format: str
+    variables: Mapping[str, VariableSchema]
+    dims: Mapping[str, int]
+    unlimited: frozenset[str]
+    values: Mapping[str, str]
+    adds_axis: bool = False
+    virtual: Mapping[str, Chunked | NotVirtual] | None = None
+
+    @property
+    def digest(self) -> str:
+        said = [self.format, sorted(self.unlimited), self.adds_axis]
+        said += [sorted(map(repr, each.items())) for each in (self.variables, self.dims, self.values)]
+        said.append(sorted(map(repr, (self.virtual or {}).items())))
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+    def goes_on(self, name: str) -> bool:
+        return ANY in self.variables[name].shape
+
+    @property
+    def data(self) -> frozenset[str]:
+        """The variables that the files are about."""
+        data = [name for name, variable in self.variables.items() if not variable.coordinate]
+        return frozenset(filter(self.goes_on, data)) or frozenset(data) or frozenset(self.variables)
+
+
+#: ``(variable, attribute, value)``: what is a file's own.
+type Own = tuple[tuple[str, str, Any], ...]
+
+
+def layout_of(
+    schema: FileSchema,
+    dim: str | None,
+    values: Mapping[str, str],
+    virtual: Mapping[str, Chunked | NotVirtual] | None = None,
+) -> tuple[Layout, Own]:
+    """The layout of a file, and the attributes that are its own."""
+    adds_axis = dim is not None and dim not in schema.dims
+    own = tuple(
+        sorted(
+            (name, attribute, variable.attrs[attribute])
+            for name, variable in schema.variables.items()
+            for attribute in own_attributes(variable)
+        )
+    )
+    layout = Layout(
+        schema.format,
+        {name: _without_own(each, dim, adds_axis) for name, each in schema.variables.items()},
+        {name: size for name, size in schema.dims.items() if name != dim},
+        schema.unlimited,
+        values,
+        adds_axis,
+        virtual,
+    )
+    return layout, own
+
+
+def own_attributes(variable: VariableSchema) -> list[str]:
+    names = [name for name in PACKING if name in variable.attrs]
+    return [*names, "units"] if is_time(variable.attrs.get("units")) else names
+
+
+def with_own(variable: VariableSchema, own: Own) -> VariableSchema:
+    """A variable of a layout with the attributes of a file."""
+    mine = {attribute: value for name, attribute, value in own if name == variable.name}
+    return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
+
+
+def _without_own(variable: VariableSchema, dim: str | None, adds_axis: bool) -> VariableSchema:
+    own = set(own_attributes(variable))
+    attrs = {name: value for name, value in variable.attrs.items() if name not in own}
+    dims, shape, chunks = variable.dims, variable.shape, variable.chunks
+    if dim is not None and adds_axis and (not variable.coordinate or variable.name == dim):
+        dims, shape = (dim, *dims), (ANY, *shape)
+        chunks = None if chunks is None else (1, *chunks)
+    elif dim in dims:
+        shape = tuple(ANY if name == dim else size for name, size in zip(dims, shape, strict=True))
+        if chunks is None:
+            chunks = None
+    return replace(variable, attrs=attrs, dims=dims, shape=shape, chunks=chunks)
+
+
+def meaning(layout: Layout) -> tuple[Any, ...]:
+    """What two files must share to become one dataset; equal for layouts that differ only in how they are kept."""
+    return (
+        layout.adds_axis,
+        tuple(sorted(layout.dims.items())),
+        tuple(sorted(layout.values.items())),
+        tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
+        repr(sorted((layout.virtual or {}).items(), key=lambda each: each[0])),
+    )
+
+
+def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
+    attrs = {name: variable.attrs[name] for name in _MEANING if name in variable.attrs}
+    return variable.dims, variable.shape, variable.dtype, attrs
+
+
+def differences(found: Layout, expected: Layout) -> list[tuple[str, str]]:
+    """In words, with the kind of each, why two files are not of one dataset."""
+    said: list[tuple[str, str]] = []
+    missing, more = expected.variables.keys() - found.variables, found.variables.keys() - expected.variables
+    if missing or more:
+        parts = [f"without {', '.join(sorted(missing))}"] * bool(missing)
+        parts += [f"with {', '.join(sorted(more))}"] * bool(more)
+        said.append(("variables", " and ".join(parts)))
+    if found.adds_axis != expected.adds_axis:
+        said.append(("dims", "not the same files have the dimension that goes on"))
+    for name in sorted(found.variables.keys() & expected.variables):
+        said += _variable_differences(found.variables[name], expected.variables[name])
+    both = found.values.keys() & expected.values
+    said += [
+        ("values", f"{name} has other values")
+        for name in sorted(both)
+        if found.values[name] != expected.values[name]
+    ]
+    for name in sorted((found.virtual or {}).keys() & (expected.virtual or {})):
+        here, there = (found.virtual or {})[name], (expected.virtual or {})[name]
+        if repr(here) != repr(there):
+            said.append(("chunks", f"{name} is stored as {_stored(here)} and not {_stored(there)}"))
+    return said
+
+
+def _stored(each: Chunked | NotVirtual) -> str:
+    if isinstance(each, NotVirtual):
+        return each.reason
+    names = ", ".join(
+        str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
+    )
+    return f"{each.dtype} in chunks of {each.chunks} ({names})"
+
+
+def _variable_differences(found: VariableSchema, expected: VariableSchema) -> Iterable[tuple[str, str]]:
+    name = found.name
+    if (found.dims, found.shape) != (expected.dims, expected.shape):
+        yield "dims", f"{name} has dimensions {_dims(found)} and not {_dims(expected)}"
+    if found.dtype != expected.dtype:
+        yield "dtype", f"{name} is {found.dtype} and not {expected.dtype}"
+    for attribute in _MEANING:
+        here, there = found.attrs.get(attribute), expected.attrs.get(attribute)
+        if repr(here) != repr(there):
+            kind = "units" if attribute in ("units", "calendar") else "attributes"
+            yield kind, f"{name} has {attribute} {here!r} and not {there!r}"
+
+
+def _dims(variable: VariableSchema) -> str:
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
+
+
+def other_attributes(found: Layout, expected: Layout) -> list[str]:
+    """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
+    said = []
+    for name in sorted(found.variables.keys() & expected.variables):
+        here, there = found.variables[name].attrs, expected.variables[name].attrs
+        names = [
+            each for each in sorted(here.keys() | there) if repr(here.get(each)) != repr(there.get(each))
+        ]
+        said += [f"{name}.{each}" for each in names if each not in _MEANING]
+    return said
+
+
+def values_digest(values: NDArray[Any]) -> str:
+    """A digest of the values of a small variable."""
+    hashed = hashlib.sha256(f"{values.shape}".encode())
+    plain = np.ascontiguousarray(values)
+    if plain.dtype.kind in "TOU":
+        hashed.update(repr(plain.tolist()).encode())
+    else:
+        hashed.update(plain.dtype.newbyteorder("<").str.encode())
+        hashed.update(plain.astype(plain.dtype.newbyteorder("<")).tobytes())
+    return hashed.hexdigest()[:16]

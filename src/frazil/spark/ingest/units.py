@@ -1,0 +1,135 @@
+"""Times in the units of other files.
+
+"days since 2000-01-01" in one file and "days since 2000-02-01" in the next mean one axis: the numbers of
+all files are brought to one unit, exactly. Two units of one calendar differ by a factor and an offset:
+
+>>> rebase("hours since 2000-01-02", "days since 2000-01-01", "standard")
+(Fraction(1, 24), Fraction(1, 1))
+
+Months and years have no fixed length; they are left alone where the texts are equal, and refused elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+from typing import Any, Final
+
+import cftime  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from numpy.typing import NDArray
+
+# Microseconds.
+_LENGTHS: Final = {
+    **dict.fromkeys(("microseconds", "microsecond", "microsec", "microsecs"), 1),
+    **dict.fromkeys(("milliseconds", "millisecond", "millisec", "millisecs", "msec", "msecs", "ms"), 1_000),
+    **dict.fromkeys(("seconds", "second", "secs", "sec", "s"), 1_000_000),
+    **dict.fromkeys(("minutes", "minute", "mins", "min"), 60_000_000),
+    **dict.fromkeys(("hours", "hour", "hrs", "hr", "h"), 3_600_000_000),
+    **dict.fromkeys(("days", "day", "d"), 86_400_000_000),
+}
+_NAMES: Final = {
+    86_400_000_000: "days",
+    3_600_000_000: "hours",
+    60_000_000: "minutes",
+    1_000_000: "seconds",
+    1_000: "milliseconds",
+    1: "microseconds",
+}
+
+#: What is done to numbers: multiplied, then added to.
+type Linear = tuple[Fraction, Fraction]
+SAME: Final[Linear] = (Fraction(1), Fraction(0))
+
+
+def is_time(units: object) -> bool:
+    """Whether these are units of a time axis.
+
+    >>> is_time("days since 2000-01-01"), is_time("days"), is_time(None)
+    (True, False, False)
+    """
+    return isinstance(units, str) and " since " in f" {units} "
+
+
+def rebase(units: str, target: str, calendar: str = "standard") -> Linear | None:
+    """From numbers in ``units`` to numbers in ``target``; None if there is no such line."""
+    if units == target:
+        return SAME
+    try:
+        length, start = _origin(units, calendar)
+        target_length, target_start = _origin(target, calendar)
+    except (ValueError, KeyError):
+        return None
+    apart = start - target_start
+    microseconds = (apart.days * 86_400 + apart.seconds) * 1_000_000 + apart.microseconds
+    return Fraction(length, target_length), Fraction(microseconds, target_length)
+
+
+def moved(values: NDArray[Any], line: Linear, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """The numbers on the other axis, or None if integers cannot hold them exactly.
+
+    >>> moved(np.array([12, 36]), rebase("hours since 2000-01-02", "days since 2000-01-01"), np.dtype("f8"))
+    array([1.5, 2.5])
+    >>> moved(np.array([12]), (Fraction(1, 24), Fraction(0)), np.dtype("i4")) is None
+    True
+    """
+    factor, offset = line
+    if line == SAME:
+        return values.astype(dtype)
+    if values.dtype.kind in "iu":
+        together = factor.denominator * offset.denominator
+        number = values.astype(np.int64) * int(factor * together) + int(offset * together)
+        if dtype.kind in "iu":
+            return None if (number % together).any() else (number // together).astype(dtype)
+        return (number / together).astype(dtype)
+    result = values * float(factor) + float(offset)
+    if dtype.kind in "iu":
+        return None if (result != np.rint(result)).any() else result.astype(dtype)
+    return result.astype(dtype)
+
+
+def finest(units: list[str], calendar: str) -> str | None:
+    """Units since the first of these, in which whole numbers of all of them are whole; None if there are none.
+
+    >>> finest(["days since 2000-01-01", "hours since 2000-02-01", "days since 2000-01-03"], "standard")
+    'hours since 2000-01-01'
+    """
+    try:
+        origins = [_origin(each, calendar) for each in units]
+    except (ValueError, KeyError):
+        return None
+    first = origins[0]
+    lengths = {length for length, _ in origins}
+    apart = [start - first[1] for _, start in origins]
+    gaps = [(each.days * 86_400 + each.seconds) * 1_000_000 + each.microseconds for each in apart]
+    length = next(
+        (
+            size
+            for size in _NAMES
+            if all(each % size == 0 for each in lengths) and all(gap % size == 0 for gap in gaps)
+        ),
+        1,
+    )
+    if length == first[0]:
+        return units[0]
+    return f"{_NAMES[length]} since {units[0].partition(' since ')[2]}"
+
+
+def shown(value: Any, units: str | None, calendar: str = "standard") -> str:
+    """A label for people.
+
+    >>> shown(1, "days since 2000-01-01"), shown(2.5, "m")
+    ('2000-01-02 00:00:00', '2.5')
+    """
+    if units is None or not is_time(units):
+        return str(value)
+    try:
+        return str(cftime.num2date(value, units, calendar))
+    except (ValueError, KeyError, OverflowError):
+        return f"{value} {units}"
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _origin(units: str, calendar: str) -> tuple[int, Any]:
+    """Length of the unit in microseconds, and the time of zero."""
+    return _LENGTHS[units.split()[0].lower()], cftime.num2date(0, units, calendar)

@@ -1,0 +1,193 @@
+"""A standalone Spark cluster on this machine: a master, and a worker on each of 127.0.0.1 and 127.0.0.2.
+
+    with spark_cluster() as cluster:
+        subprocess.run([sys.executable, "job.py"], env={**os.environ, **cluster.environment})
+
+Real executors: processes of their own on two hosts, which can be killed. Everything is started from pyspark's
+own files and stopped by process id; what it writes is in a temporary directory that goes with it. The
+executors run this Python and see this process's ``sys.path``. Needs Linux: processes are found in ``/proc``.
+
+``environment`` is for the driver, a process of its own: `frazil.spark.get_spark` finds the master in it. The
+driver may run as many applications as it likes, one after the other: an executor takes all of its worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from frazil.spark.session import find_java_home
+from frazil.testing.servers import ServerFailedError, free_port, running
+
+HOSTS: Final = ("127.0.0.1", "127.0.0.2")
+
+# Short runs: compile quickly rather than well, and keep few threads.
+_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dio.netty.eventLoopThreads=2"
+
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.driver.host": HOSTS[0],
+    "spark.driver.bindAddress": HOSTS[0],
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.executor.memory": "512m",
+    # An executor that was killed does not come back: wait a little, not 15 seconds.
+    "spark.shuffle.io.retryWait": "100ms",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.ui.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """A cluster that runs. ``workers`` are hosts and process ids; ``environment`` is for a driver."""
+
+    master: str
+    workers: Mapping[str, int]
+    environment: Mapping[str, str]
+
+    def executors(self, at_least: int = 0, seconds: float = 60.0) -> dict[int, int]:
+        """Process ids of the executors, each with the id of its worker; waits until there are so many."""
+        workers = set(self.workers.values())
+        deadline = time.monotonic() + seconds
+        while True:
+            children = {pid: parent for pid, parent in _parents().items() if parent in workers}
+            found = {pid: parent for pid, parent in children.items() if _EXECUTOR in _command(pid)}
+            if len(found) >= at_least:
+                return found
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"expected {at_least} executors, found {len(found)}")
+            time.sleep(0.05)
+
+    def kill_executor(self, number: int = 0) -> int:
+        """Kill an executor, as the system does when it needs memory; returns its process id.
+
+        Waits until there is one. Its worker starts another in its place.
+        """
+        pid = sorted(self.executors(number + 1))[number]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_worker(self, host: str) -> None:
+        """Kill a worker and its executors, as when a host loses its power. Nothing comes in its place."""
+        worker = self.workers[host]
+        for pid in (worker, *(pid for pid, parent in self.executors().items() if parent == worker)):
+            os.kill(pid, signal.SIGKILL)
+
+
+_EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+
+
+@contextmanager
+def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster]:
+    """A master and two workers, each with these ``cores`` and ``memory``.
+
+    Raises ``ServerFailedError`` if one of them does not start, ``SessionStateError`` without Java.
+    """
+    spark = Path(find_spec("pyspark").submodule_search_locations[0])  # type: ignore[union-attr, index]
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="frazil-cluster-")))
+        port, status = free_port(), free_port()
+        master = f"spark://{HOSTS[0]}:{port}"
+        environment = _environment(home, spark)
+        (home / "spark-defaults.conf").write_text(
+            "".join(f"{name} {value}\n" for name, value in {"spark.master": master, **_DEFAULTS}.items())
+        )
+
+        def start(host: str, *arguments: str) -> int:
+            place = home / f"{arguments[0].rpartition('.')[2]}-{host}"
+            place.mkdir()
+            command = [str(spark / "bin" / "spark-class"), *arguments, "--host", host]
+            here = {**environment, "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
+            return stack.enter_context(running(command, place, here, ready=lambda: True))
+
+        start(
+            HOSTS[0],
+            "org.apache.spark.deploy.master.Master",
+            *("--port", str(port), "--webui-port", str(status)),
+        )
+        # A worker that finds no master tries again after ten seconds.
+        _wait(home, lambda: _workers(status) is not None)
+        limits = ("--cores", str(cores), "--memory", memory, "--webui-port", "0")
+        workers = {
+            host: start(
+                host,
+                "org.apache.spark.deploy.worker.Worker",
+                *limits,
+                *("--work-dir", str(home / f"work-{host}"), master),
+            )
+            for host in HOSTS
+        }
+        _wait(home, lambda: _workers(status) == len(HOSTS))
+        yield SparkCluster(master, workers, environment)
+
+
+def _environment(home: Path, spark: Path) -> dict[str, str]:
+    return {
+        "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(spark),
+        "SPARK_CONF_DIR": str(home),  # and nobody's own settings
+        "SPARK_LOCAL_DIRS": str(home),
+        "SPARK_LOCAL_IP": HOSTS[0],
+        "SPARK_LOCAL_HOSTNAME": HOSTS[0],
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+    }
+
+
+def _wait(home: Path, ready: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            logs = "\n".join(path.read_text(errors="replace")[-1500:] for path in home.glob("*/*.log"))
+            raise ServerFailedError(f"the cluster did not start within {seconds} s:\n{logs}")
+        time.sleep(0.1)
+
+
+def _workers(status: int) -> int | None:
+    """How many workers the master has, if there is one."""
+    connection = HTTPConnection(HOSTS[0], status, timeout=5)
+    try:
+        connection.request("GET", "/json/")
+        answer = json.loads(connection.getresponse().read())
+    except (OSError, ValueError):
+        return None
+    finally:
+        connection.close()
+    return int(answer["aliveworkers"])
+
+
+# Processes
+
+
+def _parents() -> dict[int, int]:
+    """Every process, with its parent."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # the name of the program, in parentheses, may have anything in it
+            _, parent, *_ = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        found[int(path.parent.name)] = int(parent)
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

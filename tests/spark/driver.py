@@ -1,0 +1,150 @@
+"""A driver in a process of its own: a process has one Spark, and one kind of it, at a time.
+
+`Case` is something to do at every place where Spark runs. Its function runs in the driver, with a repository
+and a `Site`; what it returns comes back and is checked in the process of the test.
+
+The engine of a site may lose one task in the middle: its work is done, its chunks are written, and then the
+executor that did it is killed, before it can tell. With a Spark inside of this driver only the worker is.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+import frazil
+from frazil.spark import Engine, OnSpark, get_spark
+from frazil.spark.engine import Task
+
+type Victim = Literal["executor", "worker"]
+
+
+@dataclass(frozen=True)
+class Losing:
+    """An engine whose second task that finishes is killed before it can return anything."""
+
+    engine: Engine
+    marks: Path
+    victim: Victim
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        return self.engine.run(functools.partial(_lost, task, self.marks, self.victim), tasks, shared)
+
+
+def _lost(task: Task, marks: Path, victim: Victim, shared: bytes, message: bytes) -> bytes:
+    result = task(shared, message)
+    lose_the_second(marks, victim)
+    return result
+
+
+def lose_the_second(marks: Path, victim: Victim | None) -> None:
+    """For tasks that have no engine: the second caller in all processes is killed."""
+    if victim is None:
+        return
+    for name in ("first", "second"):
+        try:
+            (marks / name).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        if name == "second":
+            daemon = os.getppid()
+            os.kill(_parent(daemon) if victim == "executor" else os.getpid(), signal.SIGKILL)
+            time.sleep(60)  # until it has arrived
+        return
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a case runs: a Spark, an engine on it that may lose a task, a directory for files."""
+
+    spark: SparkSession
+    engine: Engine
+    directory: Path
+    victim: Victim | None
+
+    @property
+    def marks(self) -> Path:
+        """For `lose_the_second`, in a case that has tasks of its own."""
+        return self.directory / "marks"
+
+
+@dataclass(frozen=True)
+class Case:
+    """``run`` in the driver; ``check`` here, with what it returned."""
+
+    name: str
+    run: Callable[[frazil.Repository, Site], Any]
+    check: Callable[[frazil.Repository, Any], None]
+    commits: int = 1
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A process with a Spark session."""
+
+    pool: ProcessPoolExecutor
+    victim: Victim
+
+    def call[R](self, function: Callable[..., R], *arguments: Any) -> R:
+        """``function(*arguments)`` over there: both can be pickled, and so can what it returns or raises."""
+        return self.pool.submit(function, *arguments).result()
+
+    def run(self, case: Case, storage: frazil.Storage, directory: Path, *, losing: bool = True) -> Any:
+        return self.call(_run, case.run, storage, directory, self.victim if losing else None)
+
+
+@contextmanager
+def driver(environment: Mapping[str, str], victim: Victim) -> Iterator[Driver]:
+    """Start one. Its Spark starts with the first call."""
+    pool = ProcessPoolExecutor(1, get_context("spawn"), _begin, (dict(environment),))
+    try:
+        yield Driver(pool, victim)
+        pool.submit(_end).result()
+    finally:
+        pool.shutdown()
+
+
+def _begin(environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+
+
+def _end() -> None:
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+
+
+def _run(
+    function: Callable[[frazil.Repository, Site], Any],
+    storage: frazil.Storage,
+    directory: Path,
+    victim: Victim | None,
+) -> Any:
+    spark = get_spark()
+    engine: Engine = OnSpark(spark, jobs=2)
+    marks = directory / "marks"
+    marks.mkdir()
+    if victim is not None:
+        engine = Losing(engine, marks, victim)
+    return function(frazil.Repository.open(storage), Site(spark, engine, directory, victim))
+
+
+def describe() -> tuple[str, str]:
+    """The version of the Spark over there, and what kind of session it is."""
+    spark = get_spark()
+    return spark.version, type(spark).__module__

@@ -1,0 +1,59 @@
+"""The published icechunk reads what the pipelines wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import zarr
+
+import frazil
+from frazil.testing.servers import RunningServer
+
+
+def reference_storage(place: Path | tuple[RunningServer, str]) -> Any:
+    """A storage of the reference: of a directory, or of a bucket on one of the servers of the tests."""
+    if isinstance(place, Path):
+        return icechunk.local_filesystem_storage(str(place))
+    server, bucket = place
+    return icechunk.s3_storage(
+        bucket=bucket,
+        prefix="repo",
+        region="us-east-1",
+        endpoint_url=f"http://127.0.0.1:{server.port}",
+        allow_http=True,
+        force_path_style=True,
+        access_key_id="testkey",
+        secret_access_key="testsecret",
+    )
+
+
+def same_by_reference(place: Path | tuple[RunningServer, str], repo: frazil.Repository | None = None) -> None:
+    """Every branch has the same history and the same arrays for both implementations."""
+    theirs = icechunk.Repository.open(reference_storage(place))
+    if repo is None:
+        assert isinstance(place, Path)
+        repo = frazil.Repository.open(frazil.local_filesystem_storage(str(place)))
+    assert set(theirs.list_branches()) == set(repo.list_branches())
+    for branch in repo.list_branches():
+        histories = [
+            [(info.id, info.message, info.metadata) for info in each.ancestry(branch=branch)]
+            for each in (repo, theirs)
+        ]
+        assert histories[0] == histories[1]
+        ours_read, theirs_read = (
+            zarr.open_group(each.readonly_session(branch).store, mode="r") for each in (repo, theirs)
+        )
+        arrays = dict(_arrays(theirs_read))
+        assert dict(_arrays(ours_read)).keys() == arrays.keys()
+        for path, array in arrays.items():
+            found = ours_read[path]
+            assert dict(found.attrs) == dict(array.attrs)
+            np.testing.assert_array_equal(found[...], array[...], path)
+
+
+def _arrays(group: zarr.Group) -> Iterator[tuple[str, zarr.Array]]:
+    return ((path, node) for path, node in group.members(max_depth=None) if isinstance(node, zarr.Array))
