@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import icechunk
 import pytest
 import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from tests.spark.reference import same_by_reference
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
-from frazil.spark import Inline, Job, Outcome, Target, Tasks, bulk, run_job
+from frazil.spark import Inline, Job, OnSpark, Outcome, Target, Tasks, bulk, run_job
 
 SHAPE = (12, 6)
 SPLIT = 4
@@ -210,3 +215,61 @@ def test_a_log_that_is_too_long_is_refused_before_the_work(monkeypatch: pytest.M
         run_job(job(repo, [filled("x", range(4, 8), 2)]), Inline())
     run_job(job(repo, [filled("z", range(4, 8), 2)], lambda session: create(session, "z")), Inline())
     assert content(repo, "z") == filled("z", range(4, 8), 2)[1]
+
+
+class Twice:
+    """Every task runs twice, as when Spark is impatient; the first attempt's result is lost."""
+
+    def run(self, task: Any, tasks: Any, shared: bytes) -> Any:
+        for message in tasks:
+            task(shared, message)
+            yield task(shared, message)
+
+
+class Dies:
+    """The second stage dies with its second task."""
+
+    def run(self, task: Any, tasks: Any, shared: bytes) -> Any:
+        for number, message in enumerate(tasks):
+            if task is bulk.write_manifests and number:
+                raise RuntimeError("killed")
+            yield task(shared, message)
+
+
+@pytest.mark.interop
+def test_the_reference_reads_it_and_attempts_leave_only_garbage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "SPLIT_REFS", 10)  # several tasks
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
+    tip = repo.lookup_branch("main")
+    dealt = [filled("x", range(6), 2), filled("x", range(6, 12), 3)]
+    with pytest.raises(RuntimeError, match="killed"):
+        run_job(job(repo, dealt, lambda session: create(session, "x")), Dies())
+    assert repo.lookup_branch("main") == tip
+    run_job(job(repo, dealt, lambda session: create(session, "x")), Twice())
+    assert len(manifests(repo)) == 3
+    run_job(job(repo, [filled("x", range(3, 5), 4)]), Twice())
+    repo.storage.delete([info.key for info in repo.storage.list("leases")])  # that of the dead job has ended
+    gone = repo.garbage_collect(datetime.now(UTC) + timedelta(days=1))
+    assert gone.manifests_deleted == 1 + 3 + 2
+    same_by_reference(tmp_path)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    last, before, first = theirs.ancestry(branch="main")
+    made = theirs.diff(from_snapshot_id=first.id, to_snapshot_id=before.id)
+    assert (made.new_arrays, made.updated_chunks) == ({"/x"}, {})
+    then = theirs.diff(from_snapshot_id=before.id, to_snapshot_id=last.id)
+    assert sorted(then.updated_chunks["/x"]) == [[row, column] for row in (3, 4) for column in range(6)]
+    session = theirs.writable_session("main")
+    zarr.open_array(session.store, path="x", mode="r+")[0, 0] = 9
+    session.commit("theirs goes on")
+    same_by_reference(tmp_path)
+
+
+@pytest.mark.spark
+def test_on_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = start()
+    dealt = [filled("x", range(4, 8)), filled("x", range(8, 12), 3)]
+    run_job(job(repo, dealt), OnSpark(spark))
+    expected = [filled("x", range(2)), *dealt]
+    assert content(repo, "x") == {at: value for _, chunks in expected for at, value in chunks.items()}

@@ -23,8 +23,8 @@ _SHARED_REFS: Final = 1000
 _SHARED_BYTES: Final = 1 << 20
 
 #: Up to so many references an array has one manifest, unless the configuration says otherwise. A reader that
-#: wants one chunk reads all of a manifest: this many take 12 to 60 MB and up to a second.
-UNSPLIT_REFS: Final = 4_000_000
+#: wants one chunk reads all of a manifest: this many take 6 to 30 MB and half a second.
+UNSPLIT_REFS: Final = 2_000_000
 #: Beyond, about so many in each: a manifest is read in a fifth of a second, and a hundred million references
 #: are a hundred files.
 SPLIT_REFS: Final = 1 << 20

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.manifests import SPLIT_REFS, distribute, in_boxes, plan
+from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, distribute, in_boxes, plan
 from frazil.changes.merge import differing
 from frazil.changes.ready import Ready
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
@@ -50,10 +50,10 @@ from frazil.spark import wire
 from frazil.spark.engine import Engine
 from frazil.storage.base import Storage
 
-#: Beyond so many references the executors write the manifests. The driver merges and commits two millions in
-#: two seconds and half a gigabyte, which a second stage would take to start; ten millions take five times as
-#: much.
-MANIFESTS_ON_EXECUTORS_ABOVE: Final = 2_000_000
+#: Beyond so many references the executors write the manifests: where an array gets several, and there is
+#: something to share out. The driver merges and commits two millions in two seconds and half a gigabyte,
+#: about what a second stage takes to start; ten millions would take five times as much.
+MANIFESTS_ON_EXECUTORS_ABOVE: Final = UNSPLIT_REFS
 
 #: A task sends fewer references of an array itself, and the driver waits for so many before it stages them.
 _SENT: Final = 20_000
