@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "maintenance": {"repository", "chunks", "changes", "storage", "format"},
     "importing": {"repository", "chunks", "changes", "storage", "format"},
     "spark": ROOMS | {"maintenance"},
+    "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
     "cli": ROOMS | {"maintenance", "importing", "spark"},
     # names of the reference's modules: they re-export
     "config": {"repository", "zarr_store", "storage"},
@@ -54,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": {"repository", "zarr_store", "storage", "chunks"},
     "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
 }
-NOT_RE_EXPORTED = {"spark", "cli", "maintenance", "importing"}
+NOT_RE_EXPORTED = {"spark", "cli", "maintenance", "importing", "pyspark_frazil"}
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
 MAY_IMPORT["__init__"] = {"repository", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
 MAY_IMPORT["compat"] = {"__init__"}
@@ -64,11 +65,11 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
-    "yaml": {"repository"},
+    "yaml": {"repository", "spark"},
     "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
-    "pyspark": {"spark"},
+    "pyspark": {"spark", "pyspark_frazil"},
     "datasketches": {"spark"},
     "xarray_regrid": {"spark"},
     "h5py": {"spark"},
@@ -99,6 +100,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.constructors",
     ): "class methods of `Storage` make its subclasses: an edge downwards",
     ("frazil.storage.named", "frazil.storage.from_options"): "the same",
+    (
+        "pyspark_frazil",
+        "frazil.spark.tables.source",
+    ): "Spark imports every `pyspark_*` for whatever source: ours costs nothing until it is used",
 }
 
 
@@ -125,6 +130,8 @@ PATHS = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 def room(module: str) -> str:
     """``frazil.format.ids`` is in ``format``; ``frazil`` itself is ``__init__``."""
+    if not is_ours(module):
+        return module.partition(".")[0]
     return [*module.split("."), "__init__"][1]
 
 

@@ -7,6 +7,11 @@
     job        prepare, work, commit: what every operation is made of
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
+    reductions statistics along dimensions, of groups, zones and periods
+    ingest     many files become one dataset
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
+    validation rules about data, and what breaks them
+    tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
 Only Spark's DataFrame API is used, so that the same code runs in local mode, on a cluster and through
@@ -14,35 +19,124 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.reductions import (
+    Limits,
+    climatology,
+    count,
+    groupby,
+    max,  # noqa: A004  # as numpy and xarray have it
+    mean,
+    min,  # noqa: A004
+    quantile,
+    reduce,
+    resample,
+    std,
+    sum,  # noqa: A004
+    zonal_stats,
+)
 from frazil.spark.session import get_spark
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.planning import Split
+from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.transform import map_blocks, rechunk, recompress
+from frazil.spark.validation import (
+    Attributes,
+    Dims,
+    DType,
+    Exists,
+    Filled,
+    Finite,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Range,
+    Regular,
+    Report,
+    Row,
+    Rule,
+    Shape,
+    StatisticsAgainst,
+    Units,
+    rules_from,
+    validate,
+)
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
+    "Attributes",
     "Block",
+    "ConcatDim",
+    "DType",
+    "Dims",
     "Engine",
+    "Exists",
+    "FilePattern",
+    "Filled",
+    "Finite",
+    "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
+    "Limits",
+    "MergeDim",
     "Metrics",
+    "Monotonic",
+    "NanShare",
+    "NoDuplicates",
     "OnSpark",
     "Outcome",
     "Phase",
     "Plan",
     "Progress",
+    "Range",
+    "Regular",
+    "Report",
+    "Row",
+    "Rule",
+    "Selection",
+    "Shape",
     "Source",
+    "Split",
+    "StatisticsAgainst",
     "Target",
     "Tasks",
+    "Units",
     "Version",
     "Written",
+    "climatology",
+    "count",
     "get_spark",
+    "groupby",
+    "ingest",
+    "inspect_files",
+    "map_blocks",
+    "map_chunks",
+    "max",
+    "mean",
+    "min",
     "plan",
+    "quantile",
+    "read",
     "ready",
+    "rechunk",
+    "recompress",
+    "reduce",
+    "register",
+    "resample",
+    "rules_from",
     "run_job",
+    "scan",
     "settings",
+    "std",
+    "sum",
+    "validate",
     "write_blocks",
+    "zonal_stats",
 ]

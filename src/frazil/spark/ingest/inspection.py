@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -96,8 +96,9 @@ class Options:
 class Looked:
     """What is known of files, as columns with an entry for each.
 
-    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that could not be read. The labels
-    of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file without labels has none.
+    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that could not be read. The
+    labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file without labels has
+    none.
     """
 
     urls: tuple[str, ...]
@@ -141,6 +142,7 @@ class _Shared:
     dim: str | None
     compare: bool
     virtual: bool
+    variables: frozenset[str] | None
 
 
 def dimension(files: Expanded, options: Options) -> str | None:
@@ -187,12 +189,15 @@ def look(
     engine: Engine,
     *,
     virtual: bool = False,
+    variables: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> Looked:
-    """Open all files, in tasks of the engine."""
+    """Open all files, in tasks of the engine. ``variables`` are the data that count, all if not given."""
     count = len(files.urls)
     tasks = [files.urls[start : start + PER_TASK] for start in range(0, count, PER_TASK)]
-    shared = pickle.dumps(_Shared(options, dim, compare=count > 1, virtual=virtual))
+    shared = pickle.dumps(
+        _Shared(options, dim, count > 1, virtual, None if variables is None else frozenset(variables))
+    )
     collected: list[_File] = []
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}
@@ -268,7 +273,7 @@ def _each(urls: Sequence[str], common: _Shared) -> Iterator[tuple[_File, Layout 
 def _one(url: str, common: _Shared) -> tuple[_File, Layout | None, Own]:
     try:
         with common.options.open(url) as reader:
-            schema = reader.schema()
+            schema = _chosen(reader.schema(), common.variables)
             values = _compared(reader, schema, common.dim) if common.compare else {}
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
             labels = _labels(reader, schema, common.dim)
@@ -289,6 +294,18 @@ def _one(url: str, common: _Shared) -> tuple[_File, Layout | None, Own]:
         attrs=schema.attrs,
     )
     return file, layout, own
+
+
+def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema:
+    if variables is None:
+        return schema
+    chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
+    if not variables & chosen.keys():
+        raise FormatError(
+            f"{schema.url}: expected a variable of {sorted(variables)}, found {sorted(schema.variables)}",
+            ErrorKind.INVALID_FILE_FORMAT,
+        )
+    return replace(schema, variables=chosen)
 
 
 def _labels(reader: Reader, schema: FileSchema, dim: str | None) -> NDArray[Any] | None:

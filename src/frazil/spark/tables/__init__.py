@@ -1,0 +1,1 @@
+"""Tables: arrays as rows for SQL and DataFrames, rows as arrays, and what a repository knows of itself."""

@@ -1,0 +1,217 @@
+"""The task: blocks of arrays become Arrow batches, column by column.
+
+Values of a block are read once for each array, repeated along the dimensions that it does not have, and cut
+into batches. No loop runs over rows. While one block goes to Spark the next is read, where the storage is
+remote.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.manifest import ChunkTable
+from frazil.repository.session import Session
+from frazil.spark.tables.decoding import Values, to_arrow
+from frazil.spark.tables.grid import Column, index_values
+from frazil.spark.tables.planning import Part, Scan
+from frazil.spark.tables.predicates import Mask
+
+#: Blocks that are read while another one is on its way to Spark, from remote storages.
+_AHEAD: Final = 3
+
+type _Region = tuple[slice, ...]
+
+
+def batches(scan: Scan, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of one task."""
+    reader = _Reader(scan, part, scan.shared.session(part.tables))
+    for columns in _ahead(reader, part.blocks):
+        yield from _cut(columns, scan)
+
+
+class _Reader:
+    """Reads blocks. What is along one dimension only is at hand; all else comes from the store."""
+
+    def __init__(self, scan: Scan, part: Part, session: Session) -> None:
+        self.scan = scan
+        self.part = part
+        self.is_local = session.workspace.context.storage.is_local
+        paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in part.tables}
+        self._arrays: dict[str | None, zarr.Array[Any]] = {
+            path: zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
+            for path in paths
+            if path is not None
+        }
+
+    def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:
+        """The values of all returned columns, of shape (rows,), and the number of rows."""
+        grid = self.scan.grid
+        starts = number * np.array(grid.block, np.int64)
+        stops = np.minimum(starts + grid.block, grid.shape)
+        region = tuple(map(slice, starts.tolist(), stops.tolist()))
+        shape = tuple((stops - starts).tolist())
+        values: dict[str, Values] = {}
+        kept, cells = self._kept(region, shape, values)
+        if kept is not None:
+            shape = tuple(len(rows) for rows in kept)
+        if not all(shape) or (cells is not None and not cells.any()):
+            return [], 0
+        if kept is not None and cells is not None:
+            cells = cells[np.ix_(*kept)]
+        rows = None if cells is None else np.flatnonzero(cells)
+        out: list[Values] = []
+        for each in grid.columns:
+            found = values[each.name] if each.name in values else self._read(each, region)
+            if kept is not None:
+                found = found.take(np.ix_(*(kept[axis] for axis in each.axes)))
+            spread = _spread(found, each.axes, shape)
+            out.append(spread if rows is None else spread.take((rows,)))
+        return out, int(np.prod(shape, dtype=np.int64)) if rows is None else len(rows)
+
+    def _kept(
+        self, region: _Region, shape: tuple[int, ...], values: dict[str, Values]
+    ) -> tuple[list[NDArray[np.intp]] | None, Mask | None]:
+        """Which cells meet the conditions: rows along each dimension, and cells where that does not say
+        it.
+        """
+        if not self.scan.where:
+            return None, None
+        by_name = {each.name: each for each in (*self.scan.grid.columns, *self.scan.read)}
+        along: list[Mask | None] = [None] * len(shape)
+        cells: Mask | None = None
+        for each in self.scan.where:
+            column = by_name.get(each.column) or self.scan.grid.column(each.column)
+            if column.name not in values:
+                values[column.name] = self._read(column, region)
+            holds = each.holds(values[column.name])
+            if len(column.axes) == 1:
+                axis = column.axes[0]
+                before = along[axis]
+                along[axis] = holds if before is None else before & holds
+            else:
+                wide = _broadcast(holds, column.axes, shape)
+                cells = wide if cells is None else cells & wide
+        if all(mask is None or mask.all() for mask in along):
+            return None, cells
+        return [
+            np.arange(size) if mask is None else np.flatnonzero(mask)
+            for mask, size in zip(along, shape, strict=True)
+        ], cells
+
+    def _read(self, column: Column, region: _Region) -> Values:
+        """Values of a column in its own dimensions."""
+        mine = tuple(region[axis] for axis in column.axes)
+        if column.path is None:
+            return index_values(mine[0].start, mine[0].stop)
+        if column.name in self.part.known:
+            first, values = self.part.known[column.name]
+            return values.take(
+                tuple(slice(s.start - at, s.stop - at) for s, at in zip(mine, first, strict=True))
+            )
+        values = column.decoder.decode(np.asarray(self._arrays[column.path][mine]))
+        # A coordinate whose chunk is not there is one of zeros, or what its fill value is: zarr writes none.
+        if self.scan.missing == "fill" or column.is_key:
+            return values
+        return values.or_null(_missing(self.part.tables[column.path], column.chunks, mine))
+
+
+def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:
+    """Elements of a region whose chunk is not there; None if all are."""
+    first = [s.start // step for s, step in zip(region, chunks, strict=True)]
+    last = [-(-s.stop // step) for s, step in zip(region, chunks, strict=True)]
+    low, high = np.array(first, np.int64), np.array(last, np.int64)
+    index = table.index.astype(np.int64)
+    inside = ((index >= low) & (index < high)).all(axis=1)
+    there = np.zeros(tuple((high - low).tolist()), np.bool_)
+    there[tuple((index[inside] - low).T)] = True
+    if there.all():
+        return None
+    absent = ~there
+    for axis, (s, step) in enumerate(zip(region, chunks, strict=True)):
+        numbers = np.arange(s.start, s.stop) // step - first[axis]
+        absent = absent.take(numbers, axis=axis)
+    return absent
+
+
+def _spread(values: Values, axes: tuple[int, ...], shape: tuple[int, ...]) -> Values:
+    """The values of some dimensions for all cells of a shape, as one dimension."""
+    data = _broadcast(values.data, axes, shape).reshape(-1)
+    return Values(data, None if values.null is None else _broadcast(values.null, axes, shape).reshape(-1))
+
+
+def _broadcast(data: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    order = np.argsort(axes)
+    wide = [1] * len(shape)
+    for at, axis in enumerate(axes):
+        wide[axis] = data.shape[at]
+    return np.broadcast_to(data.transpose(order).reshape(wide), shape)
+
+
+def _cut(columns: tuple[list[Values], int], scan: Scan) -> Iterator[pa.RecordBatch]:
+    values, rows = columns
+    schema = scan.schema
+    for start in range(0, rows, scan.batch_rows):
+        stop = min(start + scan.batch_rows, rows)
+        arrays = [
+            _cast(to_arrow(each.take((slice(start, stop),)), column.type), field)
+            for each, column, field in zip(values, scan.grid.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema) if arrays else _empty(stop - start)
+
+
+def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    if array.type == field.type:
+        return array
+    try:
+        return array.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"expected values of {field.type} in the column {field.name}, found {array.type}: {error}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
+
+
+def _empty(rows: int) -> pa.RecordBatch:
+    """Rows without columns."""
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def _ahead(reader: _Reader, blocks: NDArray[np.int64]) -> Iterator[tuple[list[Values], int]]:
+    """The blocks in order; those of a remote storage are read while others are used."""
+    if reader.is_local or len(blocks) < 2:
+        yield from map(reader.block, blocks)
+        return
+    with ThreadPoolExecutor(_AHEAD, "frazil-scan") as pool:
+        waiting: deque[Future[tuple[list[Values], int]]] = deque()
+        for number in blocks:
+            waiting.append(pool.submit(reader.block, number))
+            if len(waiting) > _AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def blocks_of(scan: Scan, part: Part) -> Iterator[Mapping[str, Any]]:
+    """The values of each block of a task by column: masked arrays of shape (rows,)."""
+    reader = _Reader(scan, part, scan.shared.session(part.tables))
+    for values, rows in _ahead(reader, part.blocks):
+        if rows:
+            yield {
+                name: np.ma.MaskedArray(each.data, np.ma.nomask if each.null is None else each.null)
+                for name, each in zip(scan.schema.names, values, strict=True)
+            }
+
+
+def table(scan: Scan, parts: Sequence[Part]) -> pa.Table:
+    """All rows here, without Spark."""
+    every = [batch for each in parts for batch in batches(scan, each)]
+    return pa.Table.from_batches(every, scan.schema)

@@ -1,0 +1,198 @@
+"""Conditions as one writes them: in Python as tuples, in options as words of SQL.
+
+    [("lat", ">=", 80.0), ("name", "in", ("a", "b")), ("tas", "is not", None)]
+    lat >= 80 AND name IN ('a', 'b') AND tas IS NOT NULL
+
+    condition   name  = == <=> != <> < <= > >=  literal
+                name  [NOT] IN (literal, ...)         name  IS [NOT] NULL
+                name  [NOT] BETWEEN literal AND literal
+                name  [NOT] LIKE 'x%' | '%x' | '%x%'
+    literal     12  -0.5e3  'text'  true  false  null  nan  TIMESTAMP '2024-05-01 12:00'
+
+All conditions must hold. There is no OR and no arithmetic: those are for Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark.tables.grid import Grid
+from frazil.spark.tables.places import timestamp
+from frazil.spark.tables.predicates import COMPARISONS, TEXTS, Predicate
+
+#: ("lat", ">=", 80.0): column, one of the words above (or starts, ends, contains), value.
+type Condition = tuple[str, str, Any]
+type Conditions = str | Iterable[Condition]
+
+_SPELLED: Final = {"==": "=", "!=": "=", "<>": "=", "not in": "in", "is": "null", "is not": "null"}
+_NEGATED: Final = frozenset({"!=", "<>", "not in", "is not"})
+_WORDS: Final = (*COMPARISONS, *TEXTS, "in", *_SPELLED)
+
+_TOKEN: Final = re.compile(
+    r"""\s*(?:
+        (?P<text>'(?:[^']|'')*')
+      | `(?P<quoted>[^`]+)`
+      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
+      | (?P<op><=>|==|!=|<>|<=|>=|[=<>(),])
+      | (?P<word>[A-Za-z_][\w./]*)
+    )""",
+    re.VERBOSE,
+)
+_CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None, "nan": float("nan")}
+
+
+def predicates(grid: Grid, given: Conditions) -> list[Predicate]:
+    """The conditions on columns of a grid.
+
+    Raises ``InvalidInputError`` (``not-allowed``) for what is no condition, and where a value cannot be
+    compared exactly with a column; (``node-not-found``) for a column that is not there.
+    """
+    if isinstance(given, str):
+        return [_checked(grid, each) for each in parse(given)]
+    return [_checked(grid, _of_tuple(*each)) for each in given]
+
+
+def _of_tuple(name: str, op: str, value: Any) -> Predicate:
+    op = op.lower()
+    if op not in _WORDS:
+        raise _refused(f"a condition with one of {', '.join(_WORDS)}", repr(op))
+    several = op in ("in", "not in")
+    return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
+
+
+def _checked(grid: Grid, told: Predicate) -> Predicate:
+    column = grid.column(told.column)
+    value = told.value
+    if pa.types.is_timestamp(column.type) and told.op != "null":
+        value = tuple(map(_time, value)) if told.op == "in" else _time(value)
+    made = Predicate(column.name, told.op, value, told.negated)
+    if not made.comparable(column.type):
+        raise _refused(f"a value to compare with {column.name}, which is {column.type},", repr(told.value))
+    return made
+
+
+def _time(value: Any) -> Any:
+    return timestamp(value, "where") if isinstance(value, str) else value
+
+
+def parse(text: str) -> list[Predicate]:
+    """Conditions in words of SQL.
+
+    >>> [(each.column, each.op, each.value, each.negated) for each in parse("lat >= -5 AND x NOT IN ('a')")]
+    [('lat', '>=', -5, False), ('x', 'in', ('a',), True)]
+    """
+    words = _Words(text)
+    found: list[Predicate] = []
+    while not (words.done and not found):
+        found += words.condition()
+        if words.done:
+            break
+        words.expect("and")
+    return found
+
+
+class _Words:
+    """The tokens of a text, taken one by one: (kind, what it says)."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(self._split(text))
+        self._at = 0
+
+    def _split(self, text: str) -> Iterator[tuple[str, str]]:
+        at = 0
+        while text[at:].strip():
+            found = _TOKEN.match(text, at)
+            if found is None or found.lastgroup is None:
+                raise _refused("conditions", repr(text[at:]))
+            yield found.lastgroup, found[found.lastgroup]
+            at = found.end()
+
+    @property
+    def done(self) -> bool:
+        return self._at >= len(self._tokens)
+
+    def _next(self) -> tuple[str, str]:
+        if self.done:
+            raise _refused("more of a condition", f"the end of {self._text!r}")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def expect(self, word: str) -> None:
+        kind, said = self._next()
+        if kind in ("text", "quoted", "number") or said.lower() != word:
+            raise _refused(word.upper(), f"{said!r} in {self._text!r}")
+
+    def _is(self, word: str) -> bool:
+        kind, said = ("", "") if self.done else self._tokens[self._at]
+        here = kind == "word" and said.lower() == word
+        self._at += here
+        return here
+
+    def condition(self) -> list[Predicate]:
+        kind, name = self._next()
+        if kind not in ("word", "quoted"):
+            raise _refused("the name of a column", f"{name!r} in {self._text!r}")
+        if self._is("is"):
+            negated = self._is("not")
+            self.expect("null")
+            return [Predicate(name, "null", None, negated)]
+        negated = self._is("not")
+        if self._is("in"):
+            return [Predicate(name, "in", tuple(self._list()), negated)]
+        if self._is("like"):
+            return [self._like(name, negated)]
+        if self._is("between"):
+            return self._between(name, negated)
+        kind, op = self._next()
+        if kind != "op" or negated or op not in (*COMPARISONS, *_SPELLED):
+            raise _refused("a comparison", f"{op!r} in {self._text!r}")
+        return [Predicate(name, _SPELLED.get(op, op), self._literal(), op in _NEGATED)]
+
+    def _between(self, name: str, negated: bool) -> list[Predicate]:
+        low = self._literal()
+        self.expect("and")
+        high = self._literal()
+        if negated:
+            raise _refused("BETWEEN without NOT, which would be an OR,", repr(self._text))
+        return [Predicate(name, ">=", low), Predicate(name, "<=", high)]
+
+    def _like(self, name: str, negated: bool) -> Predicate:
+        pattern = self._literal()
+        inner = pattern.strip("%") if isinstance(pattern, str) else ""
+        ends = (str(pattern).startswith("%"), str(pattern).endswith("%"))
+        op = {(False, True): "starts", (True, False): "ends", (True, True): "contains", (False, False): "="}
+        if not inner or "%" in inner or "_" in inner or "\\" in inner:
+            raise _refused("LIKE with 'x%', '%x' or '%x%'", repr(pattern))
+        return Predicate(name, op[ends], inner, negated)
+
+    def _list(self) -> Iterator[Any]:
+        self.expect("(")
+        while True:
+            yield self._literal()
+            kind, said = self._next()
+            if kind == "op" and said == ")":
+                return
+            if said != ",":
+                raise _refused("a list of values", repr(self._text))
+
+    def _literal(self) -> Any:
+        kind, said = self._next()
+        if kind == "text":
+            return said[1:-1].replace("''", "'")
+        if kind == "number":
+            return int(said) if re.fullmatch(r"[-+]?\d+", said) else float(said)
+        if kind == "word" and said.lower() in ("timestamp", "date"):
+            return timestamp(str(self._literal()), "where")
+        if kind == "word" and said.lower() in _CONSTANTS:
+            return _CONSTANTS[said.lower()]
+        raise _refused("a value", f"{said!r} in {self._text!r}")
+
+
+def _refused(expected: str, found: str) -> InvalidInputError:
+    return InvalidInputError(f"expected {expected}, found {found}", ErrorKind.NOT_ALLOWED)

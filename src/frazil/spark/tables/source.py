@@ -1,0 +1,289 @@
+"""The data source ``frazil`` of Spark: ``spark.read.format("frazil")`` and its writers.
+
+Spark calls these classes in processes of its own on the driver's machine, one after the other, each with a
+pickle of what the one before had:
+
+    schema()        which version is read, and its columns
+    reader()        conditions that Spark hands over: which blocks are left
+    partitions()    the tasks, with the references of their chunks
+    read()          on the executors
+
+The version is looked up once, in ``schema``, and goes along. A table of the catalog, and a reader with a
+schema that the user gave, have no such call: they look it up when they are planned.
+
+``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, but for secrets,
+into the metadata of the first column, where ``reader`` and ``writer`` find them again.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from typing import Any, ClassVar, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark.sql import datasource as spark
+from pyspark.sql.types import StructType
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.repository import Repository
+from frazil.repository.session import Session
+from frazil.spark.tables import metadata, places
+from frazil.spark.tables.batches import batches
+from frazil.spark.tables.conditions import predicates
+from frazil.spark.tables.decoding import CALENDARS
+from frazil.spark.tables.grid import Grid, Selection, grid_of
+from frazil.spark.tables.places import SECRET, Options
+from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
+from frazil.spark.tables.predicates import Predicate
+from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+
+#: Under this name the options of a table are in the metadata of its first column.
+KEPT: Final = "frazil"
+
+_READING: Final = frozenset(
+    {
+        "group",
+        "variables",
+        "arrays",
+        "columns",
+        "where",
+        "pushdown",
+        "cf",
+        "calendar",
+        "include-missing",
+        "partitions",
+        "rows-per-partition",
+        "batch-rows",
+        "block-rows",
+    }
+)
+_OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
+_WRITING: Final = frozenset({"write", "dims", "message", "job-id", "txnappid", "query-name"})
+_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING
+
+
+def options_of(given: Options, schema: StructType | None = None) -> dict[str, str]:
+    """The options of a reader or writer: those that were given, or were kept with the schema of a table.
+
+    Raises ``InvalidInputError`` (``not-allowed``) for one that is not known.
+    """
+    # A catalog says each option of a table twice, and more of its own.
+    options = {name.lower().removeprefix("option."): value for name, value in given.items()}
+    if "provider" in options:
+        options = {name: value for name, value in options.items() if name in _KNOWN}
+    if "path" not in options and schema is not None:
+        kept = next((field.metadata[KEPT] for field in schema.fields if KEPT in (field.metadata or {})), None)
+        if kept is not None:
+            options = {**json.loads(kept), **options}
+    unknown = {name for name in options if name not in _KNOWN and not name.startswith("stream-")}
+    if unknown:
+        raise InvalidInputError(
+            f"expected options of {', '.join(sorted(_KNOWN))}; found {', '.join(sorted(unknown))}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return options
+
+
+def selection_of(options: Options) -> Selection:
+    """Which arrays, and how they are read."""
+    variables = places.listed(options, "variables") or places.listed(options, "arrays")
+    return Selection(
+        options.get("group", "/"),
+        tuple(variables),
+        places.flag(options, "cf", True),
+        places.choice(options, "calendar", CALENDARS),
+        places.count(options, "block-rows") or Selection().block_rows,
+    )
+
+
+class FrazilDataSource(spark.DataSource):
+    """See the module, and docs/sql.md for its options.
+
+    A subclass with a ``handle``, a pickled repository, needs no path.
+    """
+
+    handle: ClassVar[bytes | None] = None
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._session: Session | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "frazil"
+
+    def schema(self) -> StructType:
+        options = options_of(self.options)
+        kept = {name: value for name, value in options.items() if name not in SECRET}
+        said = {KEPT: json.dumps(kept)} if "path" in options else None
+        if "table" in options:
+            return to_spark(metadata.schema_of(options["table"]), said)
+        self._session = places.session_at(self._repository(options), options)
+        grid = grid_of(self._session, selection_of(options))
+        names = places.listed(options, "columns")
+        chosen = (
+            pa.schema([grid.schema.field(grid.column(name).name) for name in names]) if names else grid.schema
+        )
+        return to_spark(chosen, said)
+
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
+        options = options_of(self.options, schema)
+        repo = self._repository(options)
+        if "table" in options:
+            return MetadataReader(repo, options, to_arrow_schema(schema))
+        session = self._session or places.session_at(repo, options)
+        made = PushingReader if places.flag(options, "pushdown", False) else GridReader
+        return made(session, options, to_arrow_schema(schema))
+
+    def _repository(self, options: Options) -> Repository:
+        if self.handle is not None:
+            repo: Repository = pickle.loads(self.handle)
+            return repo
+        return places.repository_at(options)
+
+
+class GridReader(spark.DataSourceReader):
+    """Reads rows that meet the conditions of the option ``where``."""
+
+    def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
+        self._session = session
+        self._options = dict(options)
+        self._schema = schema
+        self._grid: Grid = grid_of(session, selection_of(options))
+        self._where = predicates(self._grid, options.get("where", ()))
+        self._plan: tuple[Scan, list[Part]] | None = None
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        # Spark wants one at least.
+        parts: list[Any] = [*self._planned()[1]] or [None]
+        return list(map(spark.InputPartition, parts))
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        part: Part | None = partition.value
+        if part is not None:
+            yield from batches(self._planned()[0], part)
+
+    def _planned(self) -> tuple[Scan, list[Part]]:
+        if self._plan is None:
+            options = self._options
+            self._plan = plan(
+                self._session,
+                self._grid,
+                self._where,
+                schema=self._schema,
+                missing=places.choice(options, "include-missing", MISSING),
+                split=Split(places.count(options, "partitions"), places.count(options, "rows-per-partition")),
+                batch_rows=places.count(options, "batch-rows") or 1 << 17,
+            )
+        return self._plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For the tasks, after conditions were pushed: nodes and tables of the session stay behind.
+        return (_of_tasks, (self._planned()[0],))
+
+
+def _of_tasks(scan: Scan) -> GridReader:
+    reader = GridReader.__new__(GridReader)
+    reader._plan = (scan, [])
+    return reader
+
+
+class PushingReader(GridReader):
+    """Takes conditions of the query too: those that are exact here are not given back to Spark.
+
+    Only where it is asked for. Spark (4.1 to 4.3) keeps what was planned with the conditions of one query in
+    the relation, and uses it again for other queries on the same DataFrame or view, and for another branch
+    of a union: with other conditions, or none, these get the rows of the first. Nothing here can notice that.
+    """
+
+    @property
+    def pushFilters(self) -> Any:  # noqa: N802  # see _Push
+        return _Push(self)
+
+    def push(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
+        """Take what can be evaluated; yield what Spark has to do itself.
+
+        Conditions on variables are evaluated in the tasks, so that fewer rows reach Spark, and given back
+        too.
+        """
+        for each in filters:
+            found = predicate(each)
+            column = None if found is None else self._exact(found)
+            if found is not None and column is not None:
+                self._where.append(found)
+            if column is None or not column.is_key:
+                yield each
+
+    def _exact(self, found: Predicate) -> Any:
+        """The column of a condition, if it can be evaluated on what is stored."""
+        if found.column not in self._schema.names:
+            return None
+        column = self._grid.column(found.column)
+        told = self._schema.field(found.column).type
+        wider = pa.types.is_float64(told) and pa.types.is_float32(column.type)
+        whole = pa.types.is_integer(told) and pa.types.is_integer(column.type)
+        same = told == column.type or wider or whole
+        return column if same and found.comparable(column.type) else None
+
+
+class _Push:
+    """``pushFilters`` of a reader.
+
+    Spark refuses a reader that implements it while ``spark.sql.python.filterPushdown.enabled`` is off, by
+    looking at its ``__func__``. What is called here looks like the one that does nothing: then all conditions
+    are Spark's, and where the setting is on they come here.
+    """
+
+    __func__ = staticmethod(spark.DataSourceReader.pushFilters)
+
+    def __init__(self, reader: PushingReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
+        return self._reader.push(filters)
+
+
+_BINARY: Final[dict[type[spark.Filter], str]] = {
+    spark.EqualTo: "=",
+    spark.EqualNullSafe: "<=>",
+    spark.LessThan: "<",
+    spark.LessThanOrEqual: "<=",
+    spark.GreaterThan: ">",
+    spark.GreaterThanOrEqual: ">=",
+    spark.StringStartsWith: "starts",
+    spark.StringEndsWith: "ends",
+    spark.StringContains: "contains",
+}
+
+
+def predicate(given: spark.Filter) -> Predicate | None:
+    """A condition of Spark's; None for one that is not known here."""
+    negated = isinstance(given, spark.Not)
+    inner: Any = given.child if isinstance(given, spark.Not) else given
+    path: tuple[str, ...] = getattr(inner, "attribute", ())
+    if len(path) != 1:
+        return None
+    if isinstance(inner, spark.IsNull | spark.IsNotNull):
+        return Predicate(path[0], "null", None, negated != isinstance(inner, spark.IsNotNull))
+    if isinstance(inner, spark.In):
+        return Predicate(path[0], "in", tuple(inner.value), negated)
+    op = _BINARY.get(type(inner))
+    return None if op is None else Predicate(path[0], op, inner.value, negated)
+
+
+class MetadataReader(spark.DataSourceReader):
+    """Reads a table about the repository, in one task."""
+
+    def __init__(self, repo: Repository, options: Options, schema: pa.Schema) -> None:
+        self._repo = repo
+        self._options = dict(options)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        return [spark.InputPartition(None)]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        found = metadata.table(self._repo, self._options).select(self._schema.names).cast(self._schema)
+        yield from found.to_batches(max_chunksize=1 << 17)

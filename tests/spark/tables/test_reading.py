@@ -1,0 +1,353 @@
+"""Arrays as rows: planning, conditions and batches, without Spark. What is right is what pandas says."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.spark.tables.batches import table
+from frazil.spark.tables.conditions import parse
+from frazil.spark.tables.decoding import Values
+from frazil.spark.tables.grid import Selection, grid_of
+from frazil.spark.tables.planning import Split, plan
+from frazil.spark.tables.predicates import Predicate
+from frazil.spark.tables.scan import planned
+
+NAN = float("nan")
+
+
+def written(repo: frazil.Repository, data: xr.Dataset, chunks: dict[str, int], **more: Any) -> frazil.Session:
+    session = repo.writable_session("main")
+    encoding = {
+        name: {
+            "chunks": tuple(chunks.get(dim, size) for dim, size in zip(each.dims, each.shape, strict=True))
+        }
+        for name, each in data.variables.items()
+        if each.ndim
+    }
+    data.to_zarr(session.store, consolidated=False, zarr_format=3, encoding=encoding, **more)
+    return repo.readonly_session(snapshot_id=session.commit("data"))
+
+
+def memory() -> frazil.Repository:
+    return frazil.Repository.create(frazil.in_memory_storage())
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+
+
+def rows(session: frazil.Session, selection: Selection = Selection(), **more: Any) -> pd.DataFrame:  # noqa: B008
+    """What a scan gives, by way of what tasks get: pickles."""
+    scan, parts = pickle.loads(pickle.dumps(planned(session, selection, **more)))
+    return table(scan, parts).to_pandas()
+
+
+def climate() -> xr.Dataset:
+    shape = (6, 5, 7)
+    values = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    values[2, 3, :] = np.nan
+    return xr.Dataset(
+        {
+            "tas": (("time", "lat", "lon"), values),
+            "height": (("lat", "lon"), np.arange(35.0).reshape(5, 7)),
+            "count": (("time",), np.arange(6, dtype="i8")),
+        },
+        coords={
+            "time": pd.date_range("2020-01-01", periods=6),
+            "lat": np.array([10.0, -3.0, 50.0, 7.5, np.nan]),  # in no order
+            "lon": np.arange(7.0)[::-1],
+            "name": (("lat",), np.array(["a", "b", "", "d", "é"])),
+            "area": (("lat", "lon"), np.cos(np.arange(35.0)).reshape(5, 7)),
+        },
+    )
+
+
+def frame(data: xr.Dataset) -> pd.DataFrame:
+    every = data.to_dataframe().reset_index()
+    return every.assign(time=every["time"].astype("datetime64[us]").dt.tz_localize("UTC"))
+
+
+def same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    keys = [name for name in ("time", "lat", "lon") if name in found]
+    both = [each[list(found.columns)].sort_values(keys).reset_index(drop=True) for each in (found, expected)]
+    pd.testing.assert_frame_equal(*both, check_dtype=False)
+
+
+@pytest.mark.parametrize("chunks", [{}, {"time": 2, "lat": 3, "lon": 4}, {"time": 1, "lat": 1, "lon": 1}])
+@pytest.mark.parametrize("split", [Split(), Split(1), Split(7), Split(rows=30)])
+def test_rows_are_those_of_xarray(repo: frazil.Repository, chunks: dict[str, int], split: Split) -> None:
+    session = written(repo, climate(), chunks)
+    found = rows(session, Selection(block_rows=1), split=split, batch_rows=11)
+    assert set(found.columns) == set(climate().variables)
+    same(found, frame(climate()))
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "time": st.sampled_from([datetime(2020, 1, day, tzinfo=UTC) for day in range(1, 8)]),
+    "lat": st.sampled_from([10.0, -3.0, 50.0, 7.5, 8, NAN, 99.0]),
+    "lon": st.floats(-1, 8) | st.integers(-1, 8),
+    "name": st.sampled_from(["a", "b", "", "d", "é", "z"]),
+    "area": st.floats(-1.1, 1.1),
+    "tas": st.floats(0, 210) | st.just(NAN),
+    "count": st.integers(-1, 7) | st.just(2**70),
+    "height": st.floats(0, 36),
+}
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> tuple[str, str, Any]:
+    name = draw(st.sampled_from(sorted(VALUES)))
+    op = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">=", "<=>", "in", "not in", "is", "is not"]))
+    if op in ("is", "is not"):
+        return name, op, None
+    if op in ("in", "not in"):
+        return name, op, tuple(draw(st.lists(VALUES[name] | st.none(), max_size=3)))
+    return name, op, draw(VALUES[name] | st.none())
+
+
+def meets(value: Any, op: str, wanted: Any) -> bool:
+    """One value, as Spark sees it: NaN is equal to NaN and larger than all else; null is unknown."""
+
+    def key(each: Any) -> tuple[bool, Any]:
+        return (each != each, 0 if each != each else each)
+
+    null = value is None
+    if op in ("is", "is not"):
+        return null == (op == "is")
+    if op == "<=>":
+        return (null and wanted is None) or (not null and wanted is not None and key(value) == key(wanted))
+    if op in ("in", "not in"):
+        hit = any(each is not None and key(each) == key(value) for each in wanted) if not null else False
+        if null or (not hit and None in wanted):
+            return False
+        return hit == (op == "in")
+    if null or wanted is None:
+        return False
+    a, b = key(value), key(wanted)
+    return {"=": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[op]
+
+
+@pytest.fixture(scope="module")
+def unordered() -> frazil.Session:
+    # Without CF decoding NaN stays NaN: in columns of floats nothing is null then.
+    return written(memory(), climate(), {"time": 2, "lat": 2, "lon": 3})
+
+
+@settings(max_examples=50)
+@given(where=st.lists(conditions(), max_size=3), cf=st.booleans())
+def test_conditions_select_what_spark_would(
+    unordered: frazil.Session, where: list[tuple[str, str, Any]], cf: bool
+) -> None:
+    session = unordered
+    if not cf:  # times are numbers then
+        where = [each for each in where if each[0] != "time"]
+    selection = Selection(cf=cf, block_rows=1)
+    scan, parts = planned(session, selection, where=where)
+    found = table(scan, parts)
+    whole = table(*planned(session, selection))
+    keep = [all(meets(row[name], op, value) for name, op, value in where) for row in whole.to_pylist()]
+    expected = whole.filter(pa.array(keep, pa.bool_()))
+    order = [("time", "ascending"), ("tas", "ascending"), ("height", "ascending")]
+    got = found.sort_by(order).to_pandas()
+    pd.testing.assert_frame_equal(got, expected.sort_by(order).to_pandas())
+
+
+def test_conditions_leave_out_chunks(repo: frazil.Repository) -> None:
+    session = written(repo, climate(), {"time": 2, "lat": 1, "lon": 7})
+    chosen = Selection(variables=("tas",), block_rows=1)
+
+    def blocks(where: str) -> int:
+        return sum(len(each.blocks) for each in planned(session, chosen, where=where)[1])
+
+    assert blocks("") == 3 * 5
+    assert blocks("lat > 20") == 3  # 50, and nothing of the others; a fill value is null
+    assert blocks("lat IN (10, 7.5) AND time < '2020-01-03'") == 2
+    assert blocks("name = 'b'") == 3
+    assert blocks("area > 2") == 0
+    assert blocks("tas > 1e9") == 15  # nobody knows but who reads them
+
+
+def test_a_task_asks_for_chunks_only(tmp_path: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
+    session = written(frazil.Repository.create(storage), climate(), {"time": 2, "lat": 1, "lon": 7})
+    scan, parts = planned(session, Selection(variables=("tas",), block_rows=1), split=Split(3))
+    message = pickle.dumps(parts[0])
+    for folder in ("snapshots", "manifests", "transactions"):
+        for file in (tmp_path / "repo" / folder).iterdir():
+            file.unlink()
+    (tmp_path / "repo" / "repo").unlink()
+    found = table(pickle.loads(pickle.dumps(scan)), [pickle.loads(message)])
+    assert found.num_rows == 6 * 5 * 7 // 3
+    assert len(message) < 5_000
+    assert len(pickle.dumps(scan)) < 10_000
+
+
+def test_missing_chunks(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    for name, fill in (("a", -1), ("b", 7)):
+        zarr.create_array(
+            session.store,
+            name=name,
+            shape=(6, 4),
+            chunks=(2, 2),
+            dtype="i2",
+            fill_value=fill,
+            dimension_names=["y", "x"],
+        )
+    zarr.open_array(session.store, path="a")[2:4, :2] = 5
+    zarr.open_array(session.store, path="b")[2:4, 2:] = 9
+    session = repo.readonly_session(snapshot_id=session.commit("two chunks"))
+    small = Selection(block_rows=1)
+    filled = rows(session, small, missing="fill")
+    assert len(filled) == 24
+    assert filled["a"].value_counts().to_dict() == {-1: 20, 5: 4}
+    nulls = rows(session, small, missing="null")
+    assert (len(nulls), nulls["a"].count(), nulls["b"].count()) == (24, 4, 4)
+    some = rows(session, small, missing="skip")
+    assert some[["y", "x", "a", "b"]].fillna(-9).astype(int).values.tolist() == [
+        [2, 0, 5, -9], [2, 1, 5, -9], [3, 0, 5, -9], [3, 1, 5, -9],
+        [2, 2, -9, 9], [2, 3, -9, 9], [3, 2, -9, 9], [3, 3, -9, 9],
+    ]  # fmt: skip
+    assert len(rows(session, Selection(variables=("a",), block_rows=1), missing="skip")) == 4
+
+
+def test_arrays_of_no_elements_and_no_dimensions(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store)
+    group.create_array("empty", shape=(0, 3), chunks=(1, 3), dtype="f8", dimension_names=["t", "x"])
+    group.create_array("scalar", shape=(), dtype="i4")[...] = 42
+    session = repo.readonly_session(snapshot_id=session.commit("edge cases"))
+    assert rows(session, Selection(variables=("empty",))).shape == (0, 3)
+    assert rows(session, Selection(variables=("scalar",)))["scalar"].tolist() == [42]
+
+
+@pytest.mark.parametrize("by_size", [True, False])
+def test_ragged_data_is_a_row_for_each_observation(repo: frazil.Repository, by_size: bool) -> None:
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store)
+
+    def array(name: str, values: Any, dim: str, **attributes: str) -> None:
+        made = group.create_array(
+            name, data=np.asarray(values), chunks=(2,), dimension_names=[dim], attributes=attributes
+        )
+        assert made.shape
+
+    array("depth", [1.0, 2.0, 1.0, 4.0, 5.0, 6.0], "obs")
+    array("temperature", np.arange(6.0), "obs", coordinates="depth")
+    array("lon", [100.0, 200.0, 300.0], "profile")
+    group.create_array("station", shape=(3,), dtype=str, dimension_names=["profile"])[:] = np.array(
+        ["a", "b", "c"], object
+    )
+    if by_size:
+        array("row_size", [2, 0, 4], "profile", sample_dimension="obs")
+    else:
+        array("which", [0, 0, 2, 2, 2, 2], "obs", instance_dimension="profile")
+    session = repo.readonly_session(snapshot_id=session.commit("profiles"))
+    found = rows(session)
+    assert found["station"].tolist() == ["a", "a", "c", "c", "c", "c"]
+    assert found["lon"].tolist() == [100, 100, 300, 300, 300, 300]
+    assert found["depth"].tolist() == [1, 2, 1, 4, 5, 6]
+    assert found["obs"].tolist() == list(range(6))
+    kept = rows(session, where="station = 'c' AND depth >= 4", columns=["temperature"])
+    assert kept["temperature"].tolist() == [3, 4, 5]
+    assert (
+        sum(len(each.blocks) for each in planned(session, Selection(block_rows=1), where="lon < 150")[1]) == 1
+    )
+
+
+def test_cf_conventions(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store)
+
+    def array(name: str, values: Any, **attributes: Any) -> None:
+        group.create_array(name, data=np.asarray(values), dimension_names=["n"], attributes=attributes)
+
+    array("packed", np.array([0, 10, -99], "i2"), scale_factor=0.5, add_offset=1, _FillValue=-99)
+    array("whole", np.array([1, -99, 3], "i4"), _FillValue=-99)
+    array("missing", np.array([1, 2, 3], "f4"), missing_value=[2.0])
+    array("byte", np.array([-1, 0, 1], "i1"), _Unsigned="true")
+    array("days", np.array([0.0, 1.5, np.nan]), units="days since 2000-01-01")
+    array("late", np.array([0, 59, 60]), units="days since 2000-01-01", calendar="360_day")
+    array("plain", np.array([1.0, np.nan, np.inf]))
+    session = repo.readonly_session(snapshot_id=session.commit("conventions"))
+    found = table(*planned(session, Selection(), split=Split(1))).to_pydict()
+    assert found["packed"] == [1.0, 6.0, None]
+    assert found["whole"] == [1, None, 3]
+    assert found["missing"] == [1, None, 3]
+    assert found["byte"] == [255, 0, 1]
+    assert found["days"][:2] == [datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 2, 12, tzinfo=UTC)]
+    assert found["days"][2] is None
+    assert found["late"] == ["2000-01-01 00:00:00", "2000-02-30 00:00:00", "2000-03-01 00:00:00"]
+    assert found["plain"][1] != found["plain"][1]
+    raw = table(*planned(session, Selection(calendars="raw"), split=Split(1))).to_pydict()
+    assert raw["late"] == [0, 59, 60]
+    with pytest.raises(InvalidInputError, match="360_day"):
+        planned(session, Selection(calendars="error"))
+    stored = table(*planned(session, Selection(cf=False), split=Split(1))).to_pydict()
+    assert (stored["packed"], stored["byte"], stored["days"][1]) == ([0, 10, -99], [-1, 0, 1], 1.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = 1", [("a", "=", 1, False)]),
+        ("`a b` != -1.5e3 and c <=> null", [("a b", "=", -1500.0, True), ("c", "<=>", None, False)]),
+        (
+            "a BETWEEN 1 AND 2 AND b IS NOT NULL",
+            [("a", ">=", 1, False), ("a", "<=", 2, False), ("b", "null", None, True)],
+        ),
+        ("n NOT LIKE 'it''s%'", [("n", "starts", "it's", True)]),
+        ("t > TIMESTAMP '2020-01-01'", [("t", ">", datetime(2020, 1, 1, tzinfo=UTC), False)]),
+    ],
+)
+def test_conditions_in_words(text: str, expected: list[tuple[Any, ...]]) -> None:
+    assert [(each.column, each.op, each.value, each.negated) for each in parse(text)] == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a >", "a = 1 OR b = 2", "a = b", "a LIKE 'x_'", "a NOT BETWEEN 1 AND 2", "a = 'x", "1 = 1"]
+)
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="expected"):
+        parse(text)
+
+
+def test_what_cannot_be_compared_exactly_is_refused(repo: frazil.Repository) -> None:
+    session = written(repo, climate(), {})
+    for where in ("count = 1.5", "name = 1", "tas = 'x'", "lat = true"):
+        with pytest.raises(InvalidInputError, match="compare"):
+            planned(session, Selection(), where=where)
+    with pytest.raises(InvalidInputError, match="expected a column of"):
+        planned(session, Selection(), where="nothing = 1")
+
+
+def test_texts_with_nulls() -> None:
+    values = Values(np.array(["ab", "b", None], object), np.array([False, False, True]))
+    assert Predicate("n", "starts", "a").holds(values).tolist() == [True, False, False]
+    assert Predicate("n", "starts", "a", negated=True).holds(values).tolist() == [False, True, False]
+    assert Predicate("n", "contains", "b").holds(values).tolist() == [True, True, False]
+
+
+def test_variables_of_several_grids_are_named(repo: frazil.Repository) -> None:
+    data = xr.Dataset({"a": (("x", "y"), np.zeros((2, 3))), "b": (("u", "v"), np.zeros((2, 3)))})
+    session = written(repo, data, {})
+    with pytest.raises(InvalidInputError, match=r"\(x, y\): a; \(u, v\): b"):
+        grid_of(session, Selection())
+    assert grid_of(session, Selection(variables=("b",))).dims == ("u", "v")
+    scan, parts = plan(session, grid_of(session, Selection(variables=("a",))))
+    assert table(scan, parts).num_rows == 6
