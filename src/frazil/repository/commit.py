@@ -324,7 +324,9 @@ def write_manifests(
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written, all of them if asked to."""
     nodes = changes.moved(parent.nodes)
-    arrays = _all_arrays(nodes) if rewrites else _arrays_to_write(nodes, changes)
+    arrays = _arrays_to_write(nodes, changes)
+    if rewrites:
+        arrays = [node for node in _all_arrays(nodes) if node.id not in changes.ready]
     files = _with_ready(parent.manifests, changes)
     updates = [_update(context, files, node, changes, everything=rewrites) for node in arrays]
     stored = [attempts.find(update) for update in updates]

@@ -32,14 +32,14 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, distribute, in_boxes, plan
+from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, Rewrite, distribute, in_boxes, plan
 from frazil.changes.merge import differing
 from frazil.changes.ready import Ready
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U32
 from frazil.format.ids import id_keys, id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable
-from frazil.format.snapshot import ManifestFiles, ManifestRef, Node
+from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
 from frazil.repository.clock import new_object_id
 from frazil.repository.commit import num_refs, put_manifests, split_of
 from frazil.repository.context import Context
@@ -312,6 +312,25 @@ def _second_stage(
     return {id_: _ready(arrays[id_], kept[id_], stored, files, own) for id_ in by_array}
 
 
+def rewritten(context: Context, parent: Snapshot, above: int, engine: Engine) -> dict[bytes, Ready]:
+    """All manifests of arrays with more than ``above`` references written anew, as they are split now."""
+    nodes, files = parent.nodes.exact(), parent.manifests
+    arrays = map(nodes.node, np.flatnonzero(nodes.is_array).tolist())
+    many: dict[bytes, Node] = {}
+    boxes: list[Box] = []
+    for node in arrays:
+        refs = num_refs(files, node.array) if node.array else 0
+        if refs > above:
+            many[node.id] = node
+            boxes += _boxes(node, split_of(context, node, refs), (), False, everything=True)[1]
+    stored = _run(context, boxes, engine)
+    own = ChangeSet(created=set(many))  # nothing for the log
+    return {
+        id_: replace(_ready(node, (), stored, files, own), index=np.zeros((0, 0), np.uint32))
+        for id_, node in many.items()
+    }
+
+
 def _files(workspace: Workspace, own: ChangeSet) -> ManifestFiles:
     """Sizes of all manifests that the arrays have now."""
     return _joined([workspace.snapshot.manifests, *map(attrgetter("files"), own.ready.values())])
@@ -326,7 +345,12 @@ def _joined(parts: Sequence[ManifestFiles]) -> ManifestFiles:
 
 
 def _boxes(
-    node: Node, split: Corner, segments: Sequence[Segment], is_logged: bool
+    node: Node,
+    split: Corner,
+    segments: Sequence[Segment],
+    is_logged: bool,
+    *,
+    everything: bool = False,
 ) -> tuple[tuple[ManifestRef, ...], list[Box]]:
     """Manifests of the array that stay, and the boxes that are written anew with all that goes into them."""
     assert node.array is not None
@@ -336,7 +360,9 @@ def _boxes(
         for at in _numbers(segment.low, segment.high, split):
             content.setdefault(at, ([], []))[0].append(segment)
     touched = np.array(list(content), np.int64).reshape(len(content), len(split)) * np.array(split)
-    rewrite = plan(node.array, ChunkTable.from_absent(touched), split)
+    rewrite = Rewrite((), node.array.manifests)
+    if not everything:
+        rewrite = plan(node.array, ChunkTable.from_absent(touched), split)
     for ref in rewrite.read:
         low, high = ref.extents.astype(np.int64).T
         last = np.minimum(high, num_chunks) - 1
