@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import icechunk
 import pytest
@@ -264,6 +264,37 @@ def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     zarr.open_array(session.store, path="x", mode="r+")[0, 0] = 9
     session.commit("theirs goes on")
     same_by_reference(tmp_path)
+
+
+def test_a_second_driver_goes_on_with_what_the_first_has_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "SPLIT_REFS", 10)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
+    dealt = [filled("x", range(6), 2), filled("x", range(6, 12), 3)]
+    parameters = {"n": 1}
+
+    def again() -> Job:
+        return replace(job(repo, dealt, lambda session: create(session, "x")), parameters=parameters)
+
+    class Resumable(Dies):
+        resumable = True
+
+    class Counts:
+        resumable = True
+        tasks: ClassVar[list[str]] = []
+
+        def run(self, task: Any, tasks: Any, shared: bytes) -> Any:
+            self.tasks.extend([task.__name__] * len(tasks))
+            yield from Inline().run(task, tasks, shared)
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run_job(again(), Resumable())
+    done = run_job(again(), Counts())
+    assert set(Counts.tasks) == {"write_manifests"}
+    assert done.metrics.resumed == 2
+    assert content(repo, "x") == {at: value for _, chunks in dealt for at, value in chunks.items()}
+    assert not list(repo.storage.list("staging"))
 
 
 @pytest.mark.spark

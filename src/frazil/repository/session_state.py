@@ -31,6 +31,8 @@ class State:
     seen: int = 0
     #: What keeps garbage collections away while there are forks.
     lease: Lease | None = None
+    #: When what it relies on was begun, if that is not its lifetime before its end.
+    since: int | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -42,7 +44,8 @@ class State:
     def relied(self) -> Relied:
         """What garbage collections must not have taken."""
         lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
-        return Relied(self.seen, self.ends() - lifetime)
+        start = self.ends() - lifetime
+        return Relied(self.seen, start if self.since is None else min(start, self.since))
 
 
 class Permissions:

@@ -2,15 +2,18 @@
 
     session    a Spark session: the active one, the one that the environment names, or a local one
     places     local, cluster, Connect: the settings for each
-    engine     run a function over many small messages, on Spark or right here
+    engine     run a function over many small messages: on Spark, on this machine, or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    staging    what a job has done so far, for a run that goes on from there
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
     ingest     many files become one dataset
     transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
     validation rules about data, and what breaks them
+    publishing write, audit, publish; roll back
+    provenance what was made from what
     tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
@@ -18,12 +21,16 @@ Only Spark's DataFrame API is used, so that the same code runs in local mode, on
 Spark Connect.
 """
 
-from frazil.spark.engine import Engine, Inline, OnSpark
+from frazil.spark.engine import Engine, Inline
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
-from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
+from frazil.spark.local import Local
+from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
+from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
 from frazil.spark.reductions import (
     Limits,
     climatology,
@@ -39,11 +46,13 @@ from frazil.spark.reductions import (
     sum,  # noqa: A004
     zonal_stats,
 )
+from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
+from frazil.spark.staging import StagedJob, discard_job, staged_jobs
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
-from frazil.spark.transform import map_blocks, rechunk, recompress
+from frazil.spark.transform import coarsen, map_blocks, rechunk, recompress
 from frazil.spark.validation import (
     Attributes,
     Dims,
@@ -79,12 +88,14 @@ __all__ = [
     "FilePattern",
     "Filled",
     "Finite",
+    "Graph",
     "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
     "Limits",
+    "Local",
     "MergeDim",
     "Metrics",
     "Monotonic",
@@ -95,6 +106,7 @@ __all__ = [
     "Phase",
     "Plan",
     "Progress",
+    "Published",
     "Range",
     "Regular",
     "Report",
@@ -104,24 +116,31 @@ __all__ = [
     "Shape",
     "Source",
     "Split",
+    "StagedJob",
     "StatisticsAgainst",
+    "Step",
     "Target",
     "Tasks",
     "Units",
     "Version",
     "Written",
     "climatology",
+    "coarsen",
     "count",
+    "discard_job",
     "get_spark",
     "groupby",
     "ingest",
     "inspect_files",
+    "lineage",
+    "lineage_graph",
     "map_blocks",
     "map_chunks",
     "max",
     "mean",
     "min",
     "plan",
+    "publish",
     "quantile",
     "read",
     "ready",
@@ -130,13 +149,16 @@ __all__ = [
     "reduce",
     "register",
     "resample",
+    "rollback_to",
     "rules_from",
     "run_job",
     "scan",
     "settings",
+    "staged_jobs",
     "std",
     "sum",
     "validate",
+    "write_audit_publish",
     "write_blocks",
     "zonal_stats",
 ]

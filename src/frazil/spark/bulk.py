@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import math
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -32,12 +32,13 @@ from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.edits import rows_of
 from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, Rewrite, distribute, in_boxes, plan
 from frazil.changes.merge import differing
 from frazil.changes.ready import Ready
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U32
-from frazil.format.ids import id_keys, id_matrix, id_to_text
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, Snapshot
 from frazil.repository.clock import new_object_id
@@ -48,6 +49,8 @@ from frazil.repository.session import ForkSession, Session
 from frazil.repository.workspace import Workspace
 from frazil.spark import wire
 from frazil.spark.engine import Engine
+from frazil.spark.results import Result
+from frazil.spark.segments import Corner, Segment
 from frazil.storage.base import Storage
 
 #: Beyond so many references the executors write the manifests: where an array gets several, and there is
@@ -64,52 +67,29 @@ _BOXES: Final = 256
 _LOG_BYTES: Final = (1 << 31) - (1 << 24)
 _LOG_ENTRY: Final = 16
 
-type Corner = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Staged references of one array: where they are, how many, and a box around them, high corner inside.
-
-    ``under`` says that others go before them: what the session itself had changed before.
-    """
-
-    key: str
-    start: int
-    stop: int
-    node_id: bytes
-    count: int
-    low: Corner
-    high: Corner
-    under: bool = False
-
-
 # On executors, first stage
 
 
-def pack(fork: ForkSession, place: str) -> bytes:
-    """What a task sends of its changes: all of them, or of arrays with many references where these are.
+def unloaded(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Segment, ...]]:
+    """The changes of a fork without the references of arrays with many, and where these are.
 
     ``place`` is a folder of the storage.
     """
     workspace = fork.workspace
-    workspace.writer.flush()  # nothing may refer to chunks that are not durable
     changes = workspace.changes
     many = [id_ for id_, edits in changes.chunks.items() if len(edits.table()) >= _SENT]
     if not many:
-        return pickle.dumps((wire.encode(changes), ()))
+        return changes, ()
     rest = changes.copy()
     parts: list[tuple[Node, ChunkTable]] = []
     for id_ in many:
         edits = changes.chunks[id_]
         parts.append((workspace.require_array(edits.path), edits.table()))
         rest.chunks[id_] = ChunkEdits(edits.path, edits.ndim)  # the array was written to
-    return pickle.dumps((wire.encode(rest), stage(workspace.context, place, parts)))
+    return rest, tuple(stage(workspace.context, place, parts))
 
 
-def stage(
-    context: Context, place: str, parts: Iterable[tuple[Node, ChunkTable]], *, under: bool = False
-) -> list[Segment]:
+def stage(context: Context, place: str, parts: Iterable[tuple[Node, ChunkTable]]) -> list[Segment]:
     """Put references into one file, cut into boxes."""
     key = f"{place}/{id_to_text(new_object_id())}.chunks"
     blobs: list[bytes] = []
@@ -122,7 +102,7 @@ def stage(
             box = part.bounds().astype(np.int64)
             low, high = tuple(box[:, 0].tolist()), tuple((box[:, 1] - 1).tolist())
             stop = at + len(blobs[-1])
-            segments.append(Segment(key, at, stop, node.id, len(part), low, high, under))
+            segments.append(Segment(key, at, stop, len(part), low, high, node.id))
             at = stop
     context.storage.put(key, b"".join(blobs))
     return segments
@@ -142,32 +122,39 @@ def _cut(context: Context, node: Node, table: ChunkTable) -> list[ChunkTable]:
 
 @dataclass(slots=True)
 class Gathered:
-    """What tasks have sent, ``forks`` of ``base``, on its way into ``session``."""
+    """What tasks have done, each in a fork of ``base``, on its way into ``session``.
+
+    ``place`` is a folder of the storage; with ``keeps`` what is in there stays.
+    """
 
     session: Session
     base: ForkSession
     place: str
     above: int = MANIFESTS_ON_EXECUTORS_ABOVE
+    keeps: bool = False
     changes: list[ChangeSet] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     refs: int = 0
+    _ends: int | None = None
     _waiting: int = 0
 
     @property
     def is_big(self) -> bool:
         return self.refs > self.above
 
-    def add(self, message: bytes) -> None:
-        """What ``pack`` made. Raises ``SessionStateError`` (``merge-failed``) as ``Session.merge`` does."""
-        rest, segments = pickle.loads(message)
-        changes = wire.decode(rest)
-        self.changes.append(changes)
-        self.segments += segments
-        waiting = sum(len(edits.table()) for edits in changes.chunks.values() if edits)
+    def add(self, result: Result) -> Result:
+        """Take what a task did; the rest of its result. Raises ``SessionStateError`` (``merge-failed``) as
+        ``Session.merge`` does.
+        """
+        self.changes.append(result.changes)
+        self.segments += result.segments
+        self._ends = result.ends if self._ends is None else min(self._ends, result.ends)
+        waiting = sum(len(edits.table()) for edits in result.changes.chunks.values() if edits)
         self._waiting += waiting
-        self.refs += waiting + sum(map(attrgetter("count"), segments))
+        self.refs += waiting + sum(map(attrgetter("count"), result.segments))
         if self.is_big and self._waiting > _GATHERED:
             self._stage_waiting(_SENT)
+        return replace(result, changes=ChangeSet(), segments=())
 
     def finish(self, engine: Engine) -> None:
         """Merge all of it into the session.
@@ -176,25 +163,25 @@ class Gathered:
         ``InvalidInputError`` (``not-allowed``) for more chunks of arrays that were there before than a
         transaction log can have.
         """
+        workspace = self.session.workspace
+        storage = workspace.context.storage
         try:
             if not self.is_big:
-                self.session.merge(*map(self._fork, chain(self.changes, self._read_back())))
+                self.session.merge(*map(self._fork, chain(self.changes, _read(storage, self.segments))))
                 return
             self._stage_waiting(_SENT)
             self.session.merge(*map(self._fork, self.changes))
-            workspace = self.session.workspace
             workspace.adopt(_second_stage(workspace, self.segments, self.place, engine))
         finally:
-            clear(self.session.workspace.context.storage, self.segments)
+            if not self.keeps:
+                clear(storage, self.segments)
 
     def _fork(self, changes: ChangeSet) -> ForkSession:
         fork = self.base.fork()
         fork.workspace.changes = changes
+        if self._ends is not None:
+            fork._state.expires_at = min(fork._state.expires_at, self._ends)
         return fork
-
-    def _read_back(self) -> Iterator[ChangeSet]:
-        storage = self.session.workspace.context.storage
-        return (decoded for _, decoded in _read(storage, self.segments))
 
     def _stage_waiting(self, least: int) -> None:
         """Take references out of what waits: of arrays with many, and of those that are staged already."""
@@ -255,19 +242,22 @@ def _written_twice(path: str, count: int, first: Corner) -> SessionStateError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """A manifest to be written: of the array's chunks from ``low`` up to and without ``high``."""
+    """A manifest to be written: of the array's chunks from ``low`` up to and without ``high``. References in
+    ``segments`` count before those ``under`` them, which count before those in ``old`` manifests.
+    """
 
     node: Node
     split: Corner
     low: Corner
     high: Corner
     segments: tuple[Segment, ...]
+    under: tuple[Segment, ...]
     old: tuple[ManifestRef, ...]
     is_logged: bool
 
     @property
     def count(self) -> int:
-        return sum(map(attrgetter("count"), self.segments))
+        return sum(map(attrgetter("count"), (*self.segments, *self.under)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,25 +280,26 @@ def _second_stage(
         by_array.setdefault(segment.node_id, []).append(segment)
     own = workspace.own()
     nodes = workspace.nodes_table()
-    arrays = {node.id: node for row in range(len(nodes)) if (node := nodes.node(row)).id in by_array}
+    rows = rows_of(nodes, id_matrix(list(by_array), NODE_ID_BYTES))
+    arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
     files = _files(workspace, own)
     kept: dict[bytes, tuple[ManifestRef, ...]] = {}
     boxes: list[Box] = []
-    under: list[Segment] = []
+    before: list[Segment] = []
     for id_, mine in by_array.items():
         node = arrays[id_]
-        if edits := own.chunks.get(id_):
-            below = stage(context, place, [(node, edits.table())], under=True)
-            under += below
-            mine = [*below, *mine]
-        refs = num_refs(files, node.array) + sum(map(attrgetter("count"), mine)) if node.array else 0
-        kept[id_], more = _boxes(node, split_of(context, node, refs), mine, id_ not in own.created)
+        edits = own.chunks.get(id_)
+        under = stage(context, place, [(node, edits.table())]) if edits else []
+        before += under
+        refs = _count(files, node) + sum(map(attrgetter("count"), [*mine, *under]))
+        split = split_of(context, node, refs)
+        kept[id_], more = _boxes(node, split, mine, under, is_logged=id_ not in own.created)
         boxes += more
     _require_log(boxes)
     try:
         stored = _run(context, boxes, engine)
     finally:
-        clear(context.storage, under)
+        clear(context.storage, before)
     return {id_: _ready(arrays[id_], kept[id_], stored, files, own) for id_ in by_array}
 
 
@@ -319,16 +310,22 @@ def rewritten(context: Context, parent: Snapshot, above: int, engine: Engine) ->
     many: dict[bytes, Node] = {}
     boxes: list[Box] = []
     for node in arrays:
-        refs = num_refs(files, node.array) if node.array else 0
+        refs = _count(files, node)
         if refs > above:
             many[node.id] = node
-            boxes += _boxes(node, split_of(context, node, refs), (), False, everything=True)[1]
+            split = split_of(context, node, refs)
+            boxes += _boxes(node, split, (), (), is_logged=False, everything=True)[1]
     stored = _run(context, boxes, engine)
     own = ChangeSet(created=set(many))  # nothing for the log
     return {
         id_: replace(_ready(node, (), stored, files, own), index=np.zeros((0, 0), np.uint32))
         for id_, node in many.items()
     }
+
+
+def _count(files: ManifestFiles, node: Node) -> int:
+    assert node.array is not None
+    return num_refs(files, node.array)
 
 
 def _files(workspace: Workspace, own: ChangeSet) -> ManifestFiles:
@@ -348,17 +345,20 @@ def _boxes(
     node: Node,
     split: Corner,
     segments: Sequence[Segment],
-    is_logged: bool,
+    under: Collection[Segment],
     *,
+    is_logged: bool,
     everything: bool = False,
 ) -> tuple[tuple[ManifestRef, ...], list[Box]]:
     """Manifests of the array that stay, and the boxes that are written anew with all that goes into them."""
     assert node.array is not None
     num_chunks = node.array.num_chunks
-    content: dict[Corner, tuple[list[Segment], list[ManifestRef]]] = {}
-    for segment in segments:
+    content: dict[Corner, tuple[list[Segment], list[Segment], list[ManifestRef]]] = {}
+    under = frozenset(under)
+    for segment in (*segments, *under):
         for at in _numbers(segment.low, segment.high, split):
-            content.setdefault(at, ([], []))[0].append(segment)
+            mine, below, _ = content.setdefault(at, ([], [], []))
+            (below if segment in under else mine).append(segment)
     touched = np.array(list(content), np.int64).reshape(len(content), len(split)) * np.array(split)
     rewrite = Rewrite((), node.array.manifests)
     if not everything:
@@ -367,13 +367,13 @@ def _boxes(
         low, high = ref.extents.astype(np.int64).T
         last = np.minimum(high, num_chunks) - 1
         for at in _numbers(tuple(low.tolist()), tuple(last.tolist()), split):
-            content.setdefault(at, ([], []))[1].append(ref)
+            content.setdefault(at, ([], [], []))[2].append(ref)
     node = replace(node, array=replace(node.array, manifests=()))
     boxes = []
-    for at, (mine, old) in sorted(content.items()):
+    for at, (mine, below, old) in sorted(content.items()):
         low = tuple(number * size for number, size in zip(at, split, strict=True))
         high = tuple(min(a + size, n) for a, size, n in zip(low, split, num_chunks, strict=True))
-        boxes.append(Box(node, split, low, high, tuple(mine), tuple(old), is_logged))
+        boxes.append(Box(node, split, low, high, tuple(mine), tuple(below), tuple(old), is_logged))
     return rewrite.kept, boxes
 
 
@@ -458,15 +458,14 @@ def _write(context: Context, box: Box) -> Stored:
     node, array = box.node, box.node.array
     assert array is not None
     nothing = ChunkTable.empty(len(box.split))
-    read = list(_read(context.storage, box.segments))
-    tables = [
-        [_within(changes.chunks[node.id].table(), box) for segment, changes in read if segment.under == under]
-        for under in (True, False)
-    ]
-    twice = differing([*tables[1], nothing])
+    under, tables = (
+        [_within(changes.chunks[node.id].table(), box) for changes in _read(context.storage, segments)]
+        for segments in (box.under, box.segments)
+    )
+    twice = differing([*tables, nothing])
     if len(twice):
         return Stored(node.id, (), ManifestFiles.empty(), None, (len(twice), _first(twice)))
-    edits = ChunkTable.merge([*tables[0], *tables[1], nothing])
+    edits = ChunkTable.merge([*under, *tables, nothing])
     manifests = context.assets.manifests([ref.id for ref in box.old], 4)
     old = [_within(each.arrays[node.id], box) for each in manifests if node.id in each.arrays]
     with putting(context.storage) as puts:
@@ -489,7 +488,6 @@ def _within(table: ChunkTable, box: Box) -> ChunkTable:
     return table if inside.all() else table.take(inside)
 
 
-def _read(storage: Storage, segments: Iterable[Segment]) -> Iterator[tuple[Segment, ChangeSet]]:
+def _read(storage: Storage, segments: Iterable[Segment]) -> Iterator[ChangeSet]:
     for segment in segments:
-        data = storage.get(segment.key, segment.start, segment.stop)
-        yield segment, wire.decode(bytes(data))
+        yield wire.decode(bytes(storage.get(segment.key, segment.start, segment.stop)))

@@ -145,9 +145,14 @@ def target_array(
         )
     shards = given.pop("shards", None)
     return TargetArray(
-        path, variable.name, variable.dims, shape, variable.dtype, tuple(map(int, own)), axis,
+        path, variable.name, variable.dims, shape, native(variable.dtype), tuple(map(int, own)), axis,
         fill_of(variable), attrs, None if shards is None else tuple(shards), given,
     )  # fmt: skip
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in this machine's byte order; the order in a file is nobody's business."""
+    return dtype if dtype.kind == "T" else dtype.newbyteorder("=")
 
 
 def fill_of(variable: VariableSchema) -> Any:

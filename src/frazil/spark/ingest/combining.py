@@ -203,8 +203,8 @@ def _usual(
             good[where] = False
             problems += [Problem(kind, text, looked.urls[file]) for file in where.tolist()]
         elif names := other_attributes(other, layout):
-            said = ", ".join(names[:10])
-            text = f"{len(where)} file(s) have other values of {said}; the first file's are kept"
+            listed = ", ".join(names[:10])
+            text = f"{len(where)} file(s) have other values of {listed}; the first file's are kept"
             problems.append(Problem("attributes", text, looked.urls[int(where[0])], fatal=False))
     left = members[good[members]]
     for name, each in (layout.virtual or {}).items():

@@ -113,7 +113,6 @@ class Looked:
     labels: NDArray[Any]
     layouts: tuple[Layout, ...]
     owns: tuple[Own, ...]
-    attrs: Mapping[str, Any]
     problems: tuple[Problem, ...] = ()
 
     def labels_of(self, file: int) -> NDArray[Any]:
@@ -133,14 +132,12 @@ class _File:
     length: int = 0
     labels: NDArray[Any] | None = None
     problem: tuple[str, str] | None = None
-    attrs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
     options: Options
     dim: str | None
-    compare: bool
     virtual: bool
     variables: frozenset[str] | None
 
@@ -195,9 +192,7 @@ def look(
     """Open all files, in tasks of the engine. ``variables`` are the data that count, all if not given."""
     count = len(files.urls)
     tasks = [files.urls[start : start + PER_TASK] for start in range(0, count, PER_TASK)]
-    shared = pickle.dumps(
-        _Shared(options, dim, count > 1, virtual, None if variables is None else frozenset(variables))
-    )
+    shared = pickle.dumps(_Shared(options, dim, virtual, None if variables is None else frozenset(variables)))
     collected: list[_File] = []
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}
@@ -217,7 +212,6 @@ def look(
 def _columns(
     urls: tuple[str, ...], told: list[_File], layouts: Sequence[Layout], owns: Sequence[Own]
 ) -> Looked:
-    good = [file for file in told if file.layout >= 0]
     labels = [file.labels for file in told if file.labels is not None]
     lengths = np.array([0 if file.labels is None else len(file.labels) for file in told], np.int64)
     digests = bytes.fromhex("".join(file.fingerprint for file in told))
@@ -234,7 +228,6 @@ def _columns(
         labels=np.concatenate(labels) if labels else np.empty(0),
         layouts=tuple(layouts),
         owns=tuple(owns),
-        attrs=good[0].attrs if good else {},
         problems=tuple(
             Problem(*file.problem, url)
             for url, file in zip(urls, told, strict=True)
@@ -254,8 +247,6 @@ def look_task(shared: bytes, task: bytes) -> bytes:
         if layout is not None:
             file.layout = layouts.setdefault(layout.digest, (len(layouts), layout))[0]
             file.own = owns.setdefault(own, len(owns))
-            if len(told) > 0 and any(each.layout >= 0 for each in told):
-                file.attrs = {}  # those of the first file are kept
         told.append(file)
     return pickle.dumps((told, [each for _, each in layouts.values()], list(owns)))
 
@@ -274,7 +265,7 @@ def _one(url: str, common: _Shared) -> tuple[_File, Layout | None, Own]:
     try:
         with common.options.open(url) as reader:
             schema = _chosen(reader.schema(), common.variables)
-            values = _compared(reader, schema, common.dim) if common.compare else {}
+            values = _compared(reader, schema, common.dim)
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
             labels = _labels(reader, schema, common.dim)
     except (FormatError, IcechunkError) as error:
@@ -291,7 +282,6 @@ def _one(url: str, common: _Shared) -> tuple[_File, Layout | None, Own]:
         schema.etag,
         length=length,
         labels=labels,
-        attrs=schema.attrs,
     )
     return file, layout, own
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -453,7 +454,11 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
     store = session.store
     if not there.arrays:
         root = zarr.open_group(store, path=there.path, mode="a", zarr_format=3)
-        root.attrs.update({name: value for name, value in looked.attrs.items() if name not in root.attrs})
+        with request.options.open(
+            looked.urls[min(int(each.files[0]) for each in combined.families)]
+        ) as first:
+            attrs = first.schema().attrs
+        root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
     arrays = _Arrays()
     groups: list[tuple[Group, bool]] = []
     fixed: list[tuple[int, list[int], bool]] = []
@@ -488,7 +493,7 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
     work_items: list[Either] = []
     table = _table(looked, combined)
     if axis is not None and dim is not None:
-        bystanders = _grown(session, there, arrays, axis, dim, request.virtual)
+        bystanders = _grown(session, there, arrays, axis, dim)
         _write_labels(store, there, combined, axis, dim)
         for group, virtual in groups:
             if virtual:
@@ -510,8 +515,13 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
 
 
 def _table(looked: Looked, combined: Combined) -> FileTable:
-    checks = [etag or modified for etag, modified in zip(looked.etag, looked.modified, strict=True)]
+    checks = [etag or _whole(time) for etag, time in zip(looked.etag, looked.modified, strict=True)]
     return FileTable(looked.urls, looked.own, combined.moves, checks)
+
+
+def _whole(time: datetime | None) -> datetime | None:
+    """References remember whole seconds, and the file is not newer than they say."""
+    return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
 
 
 def _pieces(looked: Looked, combined: Combined, family: Family, axis: Axis) -> Pieces:
@@ -613,7 +623,7 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
             ("codecs", codecs, tuple(map(_decoded, target.codecs))),
         ]
     for what, here, new in said:
-        if repr(here) != repr(new):
+        if here != new if isinstance(here, np.dtype) else repr(here) != repr(new):
             raise InvalidInputError(
                 f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files",
                 ErrorKind.INVALID_ARRAY_METADATA,
@@ -657,9 +667,7 @@ def _require_containers(
         raise without_container(locations[int(np.argmin(found))])
 
 
-def _grown(
-    session: Session, there: _Group, arrays: _Arrays, axis: Axis, dim: str, virtual: bool
-) -> list[int]:
+def _grown(session: Session, there: _Group, arrays: _Arrays, axis: Axis, dim: str) -> list[int]:
     """Resize what is there, and move the chunks that can be moved as a whole. Gives the numbers of arrays
     whose steps move and of which no file has anything.
     """
@@ -682,7 +690,7 @@ def _grown(
         if can_shift(target, axis):
             _shift(session, target, axis)
             arrays.shifted[number] = True
-        elif virtual:
+        elif target.codecs:
             raise InvalidInputError(
                 f"virtual, mode 'backfill': expected to move whole chunks of `{target.path}` "
                 f"({target.grid[at]} steps), found labels within chunks: copy this variable",

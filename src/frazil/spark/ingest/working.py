@@ -21,12 +21,12 @@ from frazil.spark.ingest.inspection import Options
 from frazil.spark.ingest.planning import Box, Item
 from frazil.spark.ingest.sources import NotVirtual, Reader
 from frazil.spark.ingest.units import Linear, moved
-from frazil.spark.job import Outcome
+from frazil.spark.results import Outcome
 
 #: Values that a task holds at once, in bytes, if chunks are not larger.
 HELD: Final = 128 << 20
 #: Files that a task keeps open.
-OPEN: Final = 32
+OPEN: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ def _read(
     there = moved(values, line, target.dtype)
     if there is None:
         raise InvalidInputError(
-            f"{item.urls[file]}: expected times of {target.name} that are whole numbers of "
-            f"{target.attrs.get('units')!r}, found others",
+            f"{item.urls[file]}: expected times of {target.name} that are whole numbers in the "
+            "units of the repository, found others",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return there

@@ -152,7 +152,7 @@ def run(source: Source, asked: Asked) -> JobResult:
         reduce_item,
         functools.partial(_finish, reductions, plans, shared),
         _parameters(asked),
-        (version.input((*asked.paths, *coordinates)),),
+        (version.input((*sorted({field.path for field in fields}), *coordinates)),),
         writes,
         settings.get("message"),
         id=settings.get("job_id"),
@@ -344,7 +344,10 @@ def _coordinate_paths(session: Session, fields: Sequence[Field]) -> tuple[str, .
         among = arrays_of(session, parent)
         for field in fields:
             if field.parent == parent:
-                out |= {f"{parent}/{name}" for name in coordinates_of(field, among, field.dims)}
+                out |= {
+                    f"/{parent}/{name}".replace("//", "/")
+                    for name in coordinates_of(field, among, field.dims)
+                }
     return tuple(sorted(out))
 
 

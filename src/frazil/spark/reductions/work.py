@@ -10,7 +10,6 @@ import numpy as np
 
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import block_shape, split
-from frazil.spark.job import Outcome
 from frazil.spark.reductions.fields import open_array
 from frazil.spark.reductions.partials import (
     Cells,
@@ -27,6 +26,7 @@ from frazil.spark.reductions.partials import (
 )
 from frazil.spark.reductions.plan import Item, Meeting, Planned, Reduction
 from frazil.spark.reductions.quantiles import Exact, Sketch
+from frazil.spark.results import Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@
 Each operation takes a version and returns one, and makes one commit.
 """
 
+from frazil.spark.transform.coarsen import coarsen
 from frazil.spark.transform.map_blocks import map_blocks
 from frazil.spark.transform.rechunk import rechunk, recompress
 
-__all__ = ["map_blocks", "rechunk", "recompress"]
+__all__ = ["coarsen", "map_blocks", "rechunk", "recompress"]

@@ -74,8 +74,8 @@ def map_blocks(
     """Call ``function(block, ...)`` for all blocks of some arrays on one grid; its results are new arrays.
 
     It gets a numpy array for each of ``paths``, and ``block=`` (a `Block`: path, start and stop of what it
-    makes) if it has such a parameter after those. It returns one array, or as many as there are ``names``. These are the
-    paths of the results below ``to``; without them the path of the first input is taken.
+    makes) if it has such a parameter after those. It returns one array, or as many as there are ``names``.
+    These are the paths of the results below ``to``; without them the path of the first input is taken.
 
     All inputs have the shape of the first, or have names for all dimensions, which are among those of the
     first: their blocks then have length 1 along the others.

@@ -25,8 +25,9 @@ from zarr.abc.codec import Codec
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, cells, groups, parse_bytes, sizes
 from frazil.spark.engine import Engine
-from frazil.spark.job import Job, JobResult, Outcome, Phase, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
+from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import (
     ArrayInfo,
     Json,

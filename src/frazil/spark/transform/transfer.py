@@ -19,7 +19,7 @@ from frazil.changes.chunk_edits import table_of
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import groups
-from frazil.spark.job import Outcome
+from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import ArrayInfo
 
 #: Bytes of a task, and of what it holds at any time.

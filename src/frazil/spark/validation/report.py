@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any
@@ -53,6 +53,11 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """For the metadata of a commit."""
         return {"ok": self.ok, "snapshot": self.snapshot_id, "rows": [asdict(row) for row in self.rows]}
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> Report:
+        """The report that ``as_json`` made."""
+        return Report(told["snapshot"], tuple(Row(**row) for row in told["rows"]))
 
     def _title(self) -> str:
         return f"{len(self.failed)} of {len(self.rows)} rules failed in {self.snapshot_id}"
