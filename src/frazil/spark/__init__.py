@@ -22,6 +22,7 @@ from frazil.spark.session import get_spark
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.tables.writing import write_table
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
@@ -55,4 +56,5 @@ __all__ = [
     "scan",
     "settings",
     "write_blocks",
+    "write_table",
 ]

@@ -38,6 +38,7 @@ from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
 from frazil.spark.tables.predicates import Predicate
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.writer import RowsWriter
 
 #: Under this name the options of a table are in the metadata of its first column.
 KEPT: Final = "frazil"
@@ -60,7 +61,9 @@ _READING: Final = frozenset(
     }
 )
 _OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
-_WRITING: Final = frozenset({"write", "dims", "message", "job-id", "txnappid", "query-name"})
+_WRITING: Final = frozenset(
+    {"write", "dims", "append-dim", "chunks", "message", "job-id", "txnappid", "query-name"}
+)
 _KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING
 
 
@@ -136,6 +139,10 @@ class FrazilDataSource(spark.DataSource):
         session = self._session or places.session_at(repo, options)
         made = PushingReader if places.flag(options, "pushdown", False) else GridReader
         return made(session, options, to_arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        options = options_of(self.options, schema)
+        return RowsWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
     def _repository(self, options: Options) -> Repository:
         if self.handle is not None:
