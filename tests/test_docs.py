@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import WARNINGS
 
 import frazil
 
@@ -29,7 +30,7 @@ def test_the_code_runs(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(code)
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
+        [sys.executable, *WARNINGS, str(program)],
         cwd=tmp_path,
         env={key: value for key, value in os.environ.items() if not key.startswith("ICECHUNK")},
         capture_output=True,

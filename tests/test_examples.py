@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import WARNINGS
 
 HOW_TO = Path(__file__).parents[1] / "examples" / "how_to"
 
@@ -96,7 +97,7 @@ NEEDS = {"virtual_datasets": "virtualizarr"}
 
 def run(name: str, *arguments: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(HOW_TO / f"{name}.py"), *arguments],
+        [sys.executable, *WARNINGS, str(HOW_TO / f"{name}.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=110,

@@ -65,7 +65,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
-    "yaml": {"repository"},
+    "yaml": {"repository", "spark"},
     "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
@@ -100,6 +100,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.constructors",
     ): "class methods of `Storage` make its subclasses: an edge downwards",
     ("frazil.storage.named", "frazil.storage.from_options"): "the same",
+    **{
+        ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
+        for target in ("frazil.spark", "frazil.spark.ingest.operation")
+    },
     (
         "pyspark_frazil",
         "frazil.spark.tables.source",

@@ -85,6 +85,7 @@ from frazil.errors import (
     SessionStateError,
     SnapshotNotFoundError,
     StorageError,
+    ValidationFailedError,
 )
 from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
@@ -208,6 +209,7 @@ __all__ = [
     "StorageTimeoutSettings",
     "Update",
     "UpdateType",
+    "ValidationFailedError",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

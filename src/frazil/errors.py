@@ -13,6 +13,7 @@
     ├── InvalidInputError         (also ValueError): the caller's arguments
     ├── SessionStateError         right call, wrong moment
     ├── StorageError              the storage answered with an error, or not at all
+    ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
     └── InternalError             a defect in Frazil
 
@@ -90,6 +91,7 @@ class ErrorKind(StrEnum):
     EMPTY_PREFIX_CREATION = "empty-prefix-creation"
     PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
     BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
+    BAD_SOURCE = "bad-source"  # Frazil only
 
     # session and repository state
     COMMIT_NOT_ALLOWED = "commit-not-allowed"
@@ -152,6 +154,9 @@ class ErrorKind(StrEnum):
     POISON_LOCK = "poison-lock"
     PICKLE = "pickle"
     UNKNOWN = "unknown"
+
+    # data
+    VALIDATION_FAILED = "validation-failed"  # Frazil only
 
 
 class IcechunkError(Exception):
@@ -292,6 +297,19 @@ class StorageError(IcechunkError):
     """The storage failed; whether the call took effect may be unknown."""
 
     default_kind = ErrorKind.OBJECT_STORE
+
+
+class ValidationFailedError(IcechunkError):
+    """Data break rules that they were checked against; ``report`` says which, and where."""
+
+    default_kind = ErrorKind.VALIDATION_FAILED
+
+    def __init__(self, message: str, report: Any = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.report = report
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.report, self.kind))
 
 
 class FormatError(IcechunkError):

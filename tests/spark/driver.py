@@ -38,6 +38,10 @@ class Losing:
     marks: Path
     victim: Victim
 
+    @property
+    def resumable(self) -> bool:
+        return self.engine.resumable
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         return self.engine.run(functools.partial(_lost, task, self.marks, self.victim), tasks, shared)
 

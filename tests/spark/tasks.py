@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import time
 import zlib
 from pathlib import Path
@@ -13,6 +14,7 @@ import zarr
 
 import frazil
 from frazil.spark import Block, Outcome
+from frazil.spark.engine import attempt
 from frazil.spark.write import write_block
 
 
@@ -70,6 +72,28 @@ def counts(fork: frazil.ForkSession, shared: str, start: int) -> Outcome:
     values = np.arange(start, start + 4, dtype="i4")
     zarr.open_array(fork.store, path=shared, mode="r+")[start : start + 4] = values
     return Outcome(int(values.sum()), rows=4, chunks=1, bytes_written=values.nbytes)
+
+
+def touches(shared: bytes, task: bytes) -> bytes:
+    """Leaves a mark that it has begun, and takes a while."""
+    Path(task.decode()).touch()
+    time.sleep(float(shared))
+    return task
+
+
+def fails_twice_on_the_third(shared: bytes, task: bytes) -> bytes:
+    """Gives the number of its try."""
+    how, path = task.decode().split("\n")
+    if path.endswith("2") and attempt() < 2:
+        if how == "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(f"try {attempt()}")
+    return b"%d" % attempt()
+
+
+def dies(shared: bytes, task: bytes) -> bytes:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return task
 
 
 def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: tuple[int, int]) -> Outcome:

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 import zarr
+from tests.programs import WARNINGS
 
 import frazil
 
@@ -25,7 +26,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     (directory / "repository").mkdir()
     (directory / "repository" / "left-over").touch()  # of the run before
     run = subprocess.run(
-        [sys.executable, "-W", "error", str(DEMO), str(directory)],
+        [sys.executable, *WARNINGS, str(DEMO), str(directory)],
         capture_output=True,
         text=True,
         timeout=110,

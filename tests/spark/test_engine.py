@@ -1,41 +1,110 @@
-"""Engines: order, what tasks get, what failures look like."""
+"""Engines: order, what tasks get, what failures look like, retries. All of them keep the same promises."""
 
 from __future__ import annotations
+
+import itertools
+import os
+import time
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark import tasks
 
-from frazil.errors import IcechunkError
-from frazil.spark import Engine, Inline, OnSpark
+from frazil.errors import IcechunkError, InvalidInputError
+from frazil.spark import Engine, Inline, Local, OnSpark
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_results_come_in_the_order_of_the_tasks(engine: Engine, count: int) -> None:
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int) -> None:
     messages = [f"{n}-task".encode() for n in range(count)]
-    results = list(engine.run(tasks.joined, messages, b"shared:\0"))
+    results = list(every_engine.run(tasks.joined, messages, b"shared:\0"))
     assert results == [b"shared:\0" + message[::-1] for message in messages]
 
 
-def test_a_failure_names_the_task_and_the_reason(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", [Inline(), Local(3), Local(2, processes=True)], ids=repr)
+def test_a_thousand_tasks(engine: Engine) -> None:
+    messages = [b"%d" % n for n in range(1000)]
+    assert list(engine.run(tasks.joined, messages, b"")) == [message[::-1] for message in messages]
+
+
+def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
     messages = [str(n).encode() for n in range(5)]
     with pytest.raises(IcechunkError) as caught:
-        list(engine.run(tasks.fails_on_two, messages, b""))
+        list(every_engine.run(tasks.fails_on_two, messages, b""))
     assert caught.value.message == "task 3 of 5 failed with FileNotFoundError: no file with the name `a}b.nc`"
     assert caught.value.kind == "concurrency"
+    assert caught.value.__cause__ is not None
 
 
-def test_the_caller_may_stop(engine: Engine) -> None:
-    results = engine.run(tasks.joined, [b"a", b"b", b"c", b"d", b"e", b"f"], b"")
-    assert next(results) == b"a"
+def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
+    messages = [str(tmp_path / str(n)).encode() for n in range(60)]
+    results = every_engine.run(tasks.touches, messages, b"0.1")
+    assert next(results) == messages[0]
     results.close()
-    assert list(engine.run(tasks.joined, [b"x"], b"")) == [b"x"]  # and go on with something else
+    time.sleep(0.3)
+    begun = len(list(tmp_path.iterdir()))
+    assert begun < 60  # nobody wants the rest,
+    time.sleep(0.3)
+    assert len(list(tmp_path.iterdir())) == begun  # and nobody is at it
+    assert list(every_engine.run(tasks.joined, [b"x"], b"")) == [b"x"]  # and on with something else
+
+
+def test_large_messages(every_engine: Engine) -> None:
+    large = os.urandom(5_000_000)
+    results = every_engine.run(tasks.joined, [large, b"", large[:3_000_000]], large)
+    assert [len(result) for result in results] == [10_000_000, 5_000_000, 8_000_000]
+
+
+@pytest.mark.parametrize("how", ["raises", "is killed"])
+def test_a_task_that_fails_is_tried_again(every_engine: Engine, how: str, tmp_path: Path) -> None:
+    retries = not isinstance(every_engine, Inline)
+    if how == "is killed" and every_engine in (Inline(), Local(2)):
+        pytest.skip("it would be this process")
+    messages = [f"{how}\n{tmp_path / str(n)}".encode() for n in range(4)]
+    results = every_engine.run(tasks.fails_twice_on_the_third, messages, b"")
+    if retries:
+        assert list(results) == [b"0", b"0", b"2", b"0"]  # the number of tries before this one
+    else:
+        with pytest.raises(IcechunkError, match="task 3 of 4 failed with OSError: try 0"):
+            list(results)
+
+
+def test_a_worker_that_always_dies_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
+    ):
+        list(Local(1, processes=True, attempts=2).run(tasks.dies, [b""], b""))
+
+
+def test_results_do_not_pile_up(tmp_path: Path) -> None:
+    """A caller that is slow holds the tasks back."""
+    messages = [str(tmp_path / str(n)).encode() for n in range(60)]
+    results = Local(2).run(tasks.touches, messages, b"0")
+    assert list(itertools.islice(results, 3)) == messages[:3]
+    time.sleep(0.05)
+    assert len(list(tmp_path.iterdir())) <= 3 + 8
+    results.close()
+
+
+def test_threads_and_processes_are_what_they_say() -> None:
+    own = {int(r.split()[0]) for r in Local(2).run(tasks.process, [b""] * 4, b"")}
+    assert own == {os.getpid()}
+    others = {int(r.split()[0]) for r in Local(2, processes=True).run(tasks.process, [b""] * 6, b"")}
+    assert len(others) == 2
+    assert os.getpid() not in others
 
 
 def test_inline_stays_in_this_thread() -> None:
     here = []
     assert list(Inline().run(lambda shared, task: here.append(task) or task, [b"1"], b"")) == [b"1"]
     assert here == [b"1"]
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
+def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInputError, match="expected at least 1, found 0"):
+        Local(**wrong)
 
 
 @pytest.mark.spark

@@ -32,9 +32,9 @@ def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
     return Job("count", Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more)
 
 
-def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
+def test_all_tasks_are_one_commit(repo: frazil.Repository, every_engine: Engine) -> None:
     before = repo.lookup_branch("main")
-    result = run_job(counting(repo), engine)
+    result = run_job(counting(repo), every_engine)
     array = zarr.open_array(result.version.session().store, path="x", mode="r")
     assert array[:].tolist() == list(range(12))
     assert array.attrs["sum"] == sum(range(12))
@@ -44,6 +44,12 @@ def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> No
     assert (said["id"], said["name"], said["parameters"]) == (result.id, "count", {"rows": 12})
     assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 12, 3)
     assert said["metrics"]["bytes_written"] == 48
+    assert left(repo) == []
+
+
+def left(repo: frazil.Repository) -> list[str]:
+    """What jobs have left in the storage."""
+    return [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)]
 
 
 def test_what_is_done_is_found_and_not_done_again(repo: frazil.Repository) -> None:

@@ -14,9 +14,10 @@ from typing import Final
 from frazil.about import __version__
 from frazil.cli.command import Command
 from frazil.cli.import_command import IMPORT
+from frazil.cli.ingest_command import INGEST
 from frazil.errors import IcechunkError
 
-COMMANDS: Final[tuple[Command, ...]] = (IMPORT,)
+COMMANDS: Final[tuple[Command, ...]] = (IMPORT, INGEST)
 
 
 def parser() -> argparse.ArgumentParser:

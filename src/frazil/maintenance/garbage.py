@@ -5,7 +5,7 @@
              3. read their manifests: the chunk files in there live
     finish   4. the one conditional write takes dead versions out of the repo info; it goes through only if
                 no version lives that the plan has not seen, else the plan is made complete first
-             5. delete snapshots, then transaction logs, manifests, chunks
+             5. delete snapshots, then transaction logs, manifests, chunks; and what jobs have staged and left
 
 Killed at any point it leaves a whole repository and some garbage, since nothing is deleted that the repo info
 still leads to, and each kind of file goes before those that it refers to. A file that cannot be read stops
@@ -38,6 +38,7 @@ from frazil.repository.clock import now_us
 from frazil.repository.context import Context
 from frazil.repository.in_use import announce, forget_old, newest_update, oldest_in_use
 from frazil.repository.mutations import require_online
+from frazil.repository.staged import delete_abandoned
 from frazil.repository.update import Changed
 from frazil.repository.values import GCSummary
 from frazil.storage.base import Storage
@@ -158,7 +159,9 @@ def collect(context: Context, what: Collection) -> GCSummary:
     record = record.put(storage, older_than=what.older_than, ran_at=ran_at)
     try:
         phases = garbage(after, old, live)
-        return _summary(phases, _swept(storage, phases, what.patience, now))
+        summary = _summary(phases, _swept(storage, phases, what.patience, now))
+        delete_abandoned(storage, what.older_than)
+        return summary
     finally:
         record.put(storage, done=True)
 

@@ -38,7 +38,9 @@ from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
 from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
+    Note,
     new_snapshot,
+    noted,
     require_flag,
     require_online,
     require_snapshot,
@@ -134,13 +136,15 @@ def end_session(
     flush: Callable[[], None],
     relied: Relied,
     attempts: Attempts | None = None,
+    note: Note | None = None,
 ) -> bytes:
     """Make ``changes``, made on ``parent``, a version as ``ending`` says; the new snapshot's id.
 
     ``flush`` makes the chunks of the changes durable; ``relied`` tells garbage collections that may have met
-    them from others; ``attempts`` are earlier ones. Raises ``ConflictError`` with both parents if the branch
-    has moved, and then wrote nothing that anybody sees; ``SessionStateError``
-    (``no-amend-for-initial-commit``, ``rearrange-session-only``, ``feature-flag-disabled``);
+    them from others; ``attempts`` are earlier ones; ``note`` changes the metadata of the repository in the
+    same update (spec version 2). Raises ``ConflictError`` with both parents if the branch has moved, and then
+    wrote nothing that anybody sees; ``SessionStateError`` (``no-amend-for-initial-commit``,
+    ``rearrange-session-only``, ``feature-flag-disabled``);
     ``InvalidInputError`` (``bad-metadata``) for a message or metadata that cannot be stored.
     """
     _require_text(message)
@@ -157,6 +161,7 @@ def end_session(
                 flush,
                 relied,
                 attempts or Attempts(),
+                note,
             )
         except CollectedMeanwhile:
             continue  # its files may have been taken
@@ -182,6 +187,7 @@ def _attempt(
     flush: Callable[[], None],
     relied: Relied,
     attempts: Attempts,
+    note: Note | None,
 ) -> bytes:
     begun = context.begin()
 
@@ -222,6 +228,8 @@ def _attempt(
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
     change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
+    if note is not None and context.spec_version > 1:
+        change = noted(change, note, entry.id)
     context.update(before_collections(change, begun.info), begun)
     context.assets.keep_snapshot(snapshot)
     for manifest in {each.manifest.id: each.manifest for each in written}.values():

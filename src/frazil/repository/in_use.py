@@ -6,7 +6,8 @@ keep the two apart, whatever limit is asked for:
 
 *Leases.* A session that makes a fork puts a small object under ``leases/``: how old the oldest chunk can be
 that it and its forks rely on, and when they end. A collection brings its limit forward to the oldest lease.
-The lease goes with the commit; one that was left behind ends with the session's lifetime.
+The lease goes with the commit; one that was left behind ends with the session's lifetime. A job that can be
+resumed takes one under a name of its own (``staged``).
 
 *Records.* A collection puts an object under ``collections/`` before it lists anything, writes in there its
 limit and the time of its entry in the ops log before it deletes anything, and when it is done says so. So:
@@ -71,12 +72,12 @@ class Lease:
     key: str
 
     @staticmethod
-    def take(storage: Storage, since: int, until: int) -> Lease:
+    def take(storage: Storage, since: int, until: int, key: str | None = None) -> Lease:
         """Files not older than ``since`` are in use until ``until``: microseconds since 1970, by this host's
-        clock. One request.
+        clock. One request. ``key`` is for who has to find it again.
         """
         now = now_us()
-        lease = Lease(_new_key(LEASES))
+        lease = Lease(key or _new_key(LEASES))
         storage.put(lease.key, _dump({"age": max(0, now - since), "left": max(0, until - now)}))
         return lease
 

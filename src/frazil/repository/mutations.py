@@ -250,6 +250,21 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
     return change
 
 
+#: Makes of the repository's metadata, and the id of a new snapshot, the metadata that go with it.
+Note = Callable[[dict[str, Any], bytes], dict[str, Any]]
+
+
+def noted(change: Change, note: Note, id_: bytes) -> Change:
+    """``change``, which lists the snapshot ``id_``, and what is noted of it, in one update."""
+
+    def both(info: RepoInfo, now: int) -> Changed:
+        changed = change(info, now)
+        metadata = note(dict(changed.info.metadata), id_)
+        return replace(changed, info=replace(changed.info, metadata=metadata))
+
+    return both
+
+
 def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     """``ConflictError`` unless ``parent`` is the branch's tip."""
     tip = info.branches.get(branch)

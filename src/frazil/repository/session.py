@@ -305,6 +305,7 @@ class Session(Rearranging):
                 workspace.writer.flush,
                 state.relied(),
                 workspace.attempts,
+                state.note,
             )
             if state.lease is not None:
                 state.lease.give_back(workspace.context.storage)

@@ -10,6 +10,7 @@ from frazil.changes.seen import Seen
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.in_use import Lease, Relied
+from frazil.repository.mutations import Note
 from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
 
@@ -31,6 +32,10 @@ class State:
     seen: int = 0
     #: What keeps garbage collections away while there are forks.
     lease: Lease | None = None
+    #: What its commit puts into the metadata of the repository, in the same update.
+    note: Note | None = None
+    #: When what it relies on was begun, if that is not its lifetime before its end.
+    since: int | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -42,7 +47,8 @@ class State:
     def relied(self) -> Relied:
         """What garbage collections must not have taken."""
         lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
-        return Relied(self.seen, self.ends() - lifetime)
+        start = self.ends() - lifetime
+        return Relied(self.seen, start if self.since is None else min(start, self.since))
 
 
 class Permissions:

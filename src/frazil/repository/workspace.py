@@ -171,6 +171,15 @@ class Workspace:
                 ErrorKind.READ_ONLY_STORE,
             )
 
+    def replace(self, changes: ChangeSet) -> None:
+        """Other changes than those that were made since forks have last seen them."""
+        with self._turn, self._lock:
+            self._require_uncommitted()
+            self.changes = changes
+            self._discards += 1
+            self._forget("here", "_tree")
+            self.writer.forget()
+
     def discard(self) -> None:
         """Forget own changes."""
         with self._turn, self._lock:

@@ -2,11 +2,18 @@
 
     session    a Spark session: the active one, the one that the environment names, or a local one
     places     local, cluster, Connect: the settings for each
-    engine     run a function over many small messages, on Spark or right here
+    engine     run a function over many small messages: on Spark, on this machine, or right here
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
+    staging    what a job has done so far, for a run that goes on from there
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
+    reductions statistics along dimensions, of groups, zones and periods
+    ingest     many files become one dataset
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
+    validation rules about data, and what breaks them
+    publishing write, audit, publish; roll back
+    provenance what was made from what
     tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
@@ -14,47 +21,161 @@ Only Spark's DataFrame API is used, so that the same code runs in local mode, on
 Spark Connect.
 """
 
-from frazil.spark.engine import Engine, Inline, OnSpark
-from frazil.spark.job import Job, JobResult, Metrics, Outcome, Phase, Tasks, run_job
+from frazil.spark.engine import Engine, Inline
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
+from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
+from frazil.spark.local import Local
+from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
+from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
+from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
+from frazil.spark.reductions import (
+    Limits,
+    anomaly,
+    climatology,
+    count,
+    groupby,
+    max,  # noqa: A004  # as numpy and xarray have it
+    mean,
+    min,  # noqa: A004
+    quantile,
+    reduce,
+    resample,
+    std,
+    sum,  # noqa: A004
+    zonal_stats,
+)
+from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
+from frazil.spark.staging import StagedJob, discard_job, staged_jobs
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.tables.writing import write_table
+from frazil.spark.transform import (
+    coarsen,
+    crop,
+    map_blocks,
+    materialize,
+    pyramid,
+    rechunk,
+    recompress,
+    select,
+)
+from frazil.spark.validation import (
+    Attributes,
+    Dims,
+    DType,
+    Exists,
+    Filled,
+    Finite,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Range,
+    Regular,
+    Report,
+    Row,
+    Rule,
+    Shape,
+    StatisticsAgainst,
+    Units,
+    rules_from,
+    validate,
+)
 from frazil.spark.versions import Input, Source, Target, Version
 from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
+    "Attributes",
     "Block",
+    "ConcatDim",
+    "DType",
+    "Dims",
     "Engine",
+    "Exists",
+    "FilePattern",
+    "Filled",
+    "Finite",
+    "Graph",
+    "IngestResult",
     "Inline",
     "Input",
     "Job",
     "JobResult",
+    "Limits",
+    "Local",
+    "MergeDim",
     "Metrics",
+    "Monotonic",
+    "NanShare",
+    "NoDuplicates",
     "OnSpark",
     "Outcome",
     "Phase",
     "Plan",
     "Progress",
+    "Published",
+    "Range",
+    "Regular",
+    "Report",
+    "Row",
+    "Rule",
     "Selection",
+    "Shape",
     "Source",
     "Split",
+    "StagedJob",
+    "StatisticsAgainst",
+    "Step",
     "Target",
     "Tasks",
+    "Units",
     "Version",
     "Written",
+    "anomaly",
+    "climatology",
+    "coarsen",
+    "count",
+    "crop",
+    "discard_job",
     "get_spark",
+    "groupby",
+    "ingest",
+    "inspect_files",
+    "lineage",
+    "lineage_graph",
+    "map_blocks",
     "map_chunks",
+    "materialize",
+    "max",
+    "mean",
+    "min",
     "plan",
+    "publish",
+    "pyramid",
+    "quantile",
     "read",
     "ready",
+    "rechunk",
+    "recompress",
+    "reduce",
     "register",
+    "resample",
+    "rollback_to",
+    "rules_from",
     "run_job",
     "scan",
+    "select",
     "settings",
+    "staged_jobs",
+    "std",
+    "sum",
+    "validate",
+    "write_audit_publish",
     "write_blocks",
     "write_table",
+    "zonal_stats",
 ]

@@ -20,40 +20,42 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
+import logging
 import pickle
+import random
+import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
-from frazil.changes.change_set import ChangeSet
+from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.session import ForkSession, Session
-from frazil.spark import wire
-from frazil.spark.engine import Engine, OnSpark
+from frazil.repository.staged import clean_up, place_of
+from frazil.spark.engine import Engine, attempt
+from frazil.spark.on_spark import OnSpark
 from frazil.spark.progress import Progress
+from frazil.spark.results import Outcome, Result, decode_result, encode_result
 from frazil.spark.session import get_spark
+from frazil.spark.staging import Round, Staging, Unusable
 from frazil.spark.versions import Input, Target, Version, address, digest
+from frazil.storage.counted import COUNTS
+
+_log = logging.getLogger(__name__)
 
 #: Under this key of a commit's metadata is what is known of its job.
 JOB: Final = "frazil_job"
 
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one call of ``work`` did, beside the changes in its fork.
-
-    ``value`` is for ``finish``: small, anything that can be pickled. ``bytes_written`` before compression.
-    """
-
-    value: Any = None
-    rows: int = 0
-    chunks: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
+#: So often a job is begun anew because what is staged cannot be used.
+_BEGINNINGS: Final = 3
+#: What a staged job may have lost: to a garbage collection, or to time.
+_LOST: Final = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.SESSION_EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +102,29 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What a job took. Bytes of values, before compression; ``returned`` is what the tasks sent back."""
+    """What a job took.
+
+    ``bytes_read`` and ``bytes_written`` are of values, as its tasks tell them; ``stored_bytes_...`` are
+    those that went to and from storages, in so many ``requests``, by the tasks and by the driver before the
+    commit. ``retries`` are tries of tasks that failed before one went well, ``resumed`` tasks were done by
+    an earlier run. ``returned`` are the bytes that tasks sent back. ``task_seconds`` is the sum over all
+    tasks.
+    """
 
     tasks: int = 0
     retries: int = 0
+    resumed: int = 0
     rows: int = 0
     chunks: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     requests: int = 0
+    stored_bytes_read: int = 0
+    stored_bytes_written: int = 0
     returned: int = 0
     seconds: float = 0.0
+    task_seconds: float = 0.0
+    longest_task_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,85 +150,248 @@ def default_engine() -> Engine:
 def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None = None) -> JobResult:
     """Do what the job says, unless it was done, and commit it to the target's branch.
 
+    With an engine that is ``resumable`` (all but ``Inline()``), what tasks did is staged in the target's
+    storage until the commit: a second run of the same job does what is missing. See `frazil.spark.staging`.
+
     Raises what ``prepare`` and ``finish`` raise, ``IcechunkError`` (``concurrency``) if a task fails for
-    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile. Nothing is committed then.
+    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``InvalidInputError`` if
+    the job's id is given and is that of a job with other parameters. Nothing is committed then.
     """
     started = time.monotonic()
-    id_, done = _known(job)
     repo, branch = job.target.repo, job.target.branch
-    if done is not None:
-        return JobResult(id_, Version(repo, done, branch), Metrics(), done_before=True)
-    engine = engine or default_engine()
-    session = repo.writable_session(branch)
-    values, metrics = _round(session, job.prepare(session), job.work, engine, progress, Metrics())
+    COUNTS.take()
+    for _ in range(_BEGINNINGS):
+        seen = repo.lookup_branch(branch)
+        id_, done = _known(job, seen)
+        if done is not None:
+            return _done(job.target, id_, done)
+        engine = engine or default_engine()
+        staging = None
+        try:
+            if getattr(engine, "resumable", False):
+                staging = Staging(repo, branch, id_, job.name, _digest(job, inputs=True))
+            session = repo.writable_session(branch) if staging is None else staging.session
+            if (done := find_job(job.target, id_, session.snapshot_id, until=seen)) is not None:
+                return _done(job.target, id_, done)  # another driver was at it
+            return _run(job, id_, session, staging, engine, progress, started)
+        except Unusable as error:
+            _log.warning("job %s: what is staged cannot be used and is thrown away: %s", id_, error)
+        except RebaseFailedError:
+            if staging is not None:
+                staging.throw_away()  # it would fail again
+            raise
+        except SessionStateError as error:
+            if staging is None or not staging.resumed or error.kind not in _LOST:
+                raise
+            _log.warning("job %s: what was staged is lost, and done again: %s", id_, error)
+        if staging is None:
+            clean_up(repo.storage, place_of(branch, id_))
+        else:
+            staging.throw_away()
+    raise ConflictError(
+        message=f"the job `{id_}` was begun {_BEGINNINGS} times, and what it had staged was each time of "
+        "no use: is it run by others at the same time?"
+    )
+
+
+def _done(target: Target, id_: str, snapshot: str) -> JobResult:
+    clean_up(target.repo.storage, place_of(target.branch, id_))  # the run that committed may have died since
+    return JobResult(id_, Version(target.repo, snapshot, target.branch), Metrics(), done_before=True)
+
+
+def _run(
+    job: Job,
+    id_: str,
+    session: Session,
+    staging: Staging | None,
+    engine: Engine,
+    progress: Progress | None,
+    started: float,
+) -> JobResult:
+    repo, branch = job.target.repo, job.target.branch
+    tally = _Tally()
+    rounds = _Rounds(session, staging, engine, progress, tally)
+    values = rounds.run(job.prepare, job.work)
     for phase in job.phases:
-        tasks = phase.prepare(session, values)
-        values, metrics = _round(session, tasks, phase.work, engine, progress, metrics)
+        values = rounds.run(functools.partial(_with_values, phase, values), phase.work)
     if job.finish is not None:
         job.finish(session, values)
+    metrics = tally.metrics(time.monotonic() - started)
     if not session.has_uncommitted_changes:
         version = Version(repo, session.snapshot_id, branch)
+        if staging is not None:
+            staging.throw_away()
         return JobResult(id_, version, metrics, done_before=True, values=tuple(values))
-    metrics = replace(metrics, seconds=round(time.monotonic() - started, 3))
-    snapshot_id = session.commit(
-        job.message or job.name,
-        {**job.metadata, JOB: lineage(job, id_, metrics)},
-        rebase_with=ConflictDetector(),
-    )
-    return JobResult(id_, Version(repo, snapshot_id, branch), metrics, values=tuple(values))
+    message, metadata = job.message or job.name, {**job.metadata, JOB: lineage(job, id_, metrics)}
+    snapshot_id, by_us = _commit(job.target, id_, session, message, metadata)
+    if staging is not None:
+        staging.clean_up()
+    version = Version(repo, snapshot_id, branch)
+    return JobResult(id_, version, metrics, done_before=not by_us, values=tuple(values))
 
 
-def _round(
-    session: Session, tasks: Tasks, work: Work, engine: Engine, progress: Progress | None, metrics: Metrics
-) -> tuple[list[Any], Metrics]:
-    """Do all items and merge what they changed; their values."""
-    base = session.fork()
-    shared = dumps((base, work, tasks.shared))  # type: ignore[no-untyped-call]
-    forks: list[ForkSession] = []
-    values: list[Any] = []
-    metrics = replace(metrics, tasks=metrics.tasks + len(tasks.items))
-    for result in engine.run(run_task, list(map(dumps, tasks.items)), shared):
-        changes, outcome = pickle.loads(result)
-        forks.append(_returned(base, wire.decode(changes)))
-        values.append(outcome.value)
-        metrics = _added(metrics, outcome, len(result))
-        if progress is not None:
-            progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
-    session.merge(*forks)
-    return values, metrics
+def _with_values(phase: Phase, values: list[Any], session: Session) -> Tasks:
+    return phase.prepare(session, values)
 
 
-def run_task(shared: bytes, task: bytes) -> bytes:
+def _commit(
+    target: Target, id_: str, session: Session, message: str, metadata: dict[str, Any]
+) -> tuple[str, bool]:
+    """Commit, on top of what others have committed; the snapshot, and whether we made it.
+
+    Before each rebase it is looked whether the same job came first, run by another driver.
+    """
+    base = session.snapshot_id
+    for tries in itertools.count():
+        try:
+            return session.commit(message, metadata, rebase_with=ConflictDetector(), rebase_tries=0), True
+        except ConflictError as error:
+            if error.kind != ErrorKind.COMMIT_CONFLICT:
+                raise
+        time.sleep(random.uniform(0, min(2.0**tries * 0.01, 2.0)))
+        try:
+            session.rebase(ConflictDetector())
+        except RebaseFailedError:
+            done = find_job(target, id_, target.repo.lookup_branch(target.branch), until=base)
+            if done is None:
+                raise
+            return done, False
+        done = find_job(target, id_, session.snapshot_id, until=base)
+        if done is not None:
+            return done, False
+    raise AssertionError("no end")
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """Rounds of tasks, each with forks of the session as it is."""
+
+    session: Session
+    staging: Staging | None
+    engine: Engine
+    progress: Progress | None
+    tally: _Tally
+    number: int = 0
+
+    def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any]:
+        """Do all items that ``prepare`` gives and merge what they changed; their values."""
+        session, staging = self.session, self.staging
+        generation = session._state.generation
+        tasks = prepare(session)
+        items = list(map(dumps, tasks.items))
+        self.tally.tasks += len(items)
+        if self.progress is not None:
+            self.progress.expect(len(items))
+        results: list[Result | None] = [None] * len(items)
+        place = None
+        if staging is not None:
+            if session._state.generation != generation:
+                raise SessionStateError(
+                    "`prepare` forked its session: then a job cannot be resumed. Run it with an engine "
+                    "that is not `resumable`, or write with the session itself",
+                    ErrorKind.NOT_ALLOWED,
+                )
+            place = staging.round(self.number, session, items)
+        self.number += 1
+        base = session.fork()
+        if place is not None:
+            for number, result in place.results(work.__module__):
+                if number < len(items):
+                    results[number] = result
+                    self._done(result)
+        missing = [number for number, result in enumerate(results) if result is None]
+        shared = dumps((base, work, tasks.shared, place))  # type: ignore[no-untyped-call]
+        messages = [_NUMBER.pack(number) + items[number] for number in missing]
+        for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
+            results[number] = result = decode_result(data)
+            self.tally.returned += len(data)
+            self._done(result)
+        whole = [result for result in results if result is not None]
+        session.merge(*(_returned(base, result) for result in whole))
+        return [result.outcome.value for result in whole]
+
+    def _done(self, result: Result) -> None:
+        self.tally.add(result)
+        outcome = result.outcome
+        if self.progress is not None:
+            self.progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
+
+
+_NUMBER: Final = struct.Struct("<Q")
+
+
+def run_task(shared: bytes, message: bytes) -> bytes:
     """The task: one item, with a fork of its own."""
-    base, work, common = _unpacked(shared)
+    started = time.perf_counter()
+    base, work, common, place = _unpacked(shared)
     fork = base.fork()  # not `base`: this process keeps it for the next task
-    outcome = work(fork, common, pickle.loads(task))
+    outcome = work(fork, common, pickle.loads(message[_NUMBER.size :]))
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
-    return pickle.dumps((wire.encode(fork.workspace.changes), outcome))
+    seconds = round(time.perf_counter() - started, 6)
+    state = fork._state
+    changes = state.workspace.changes
+    result = encode_result(Result(changes, outcome, state.ends(), attempt(), seconds, COUNTS.take()))
+    if place is not None:
+        (number,) = _NUMBER.unpack_from(message)
+        place.put(number, result)
+    return result
 
 
 @functools.lru_cache(maxsize=2)
-def _unpacked(shared: bytes) -> tuple[ForkSession, Work, Any]:
+def _unpacked(shared: bytes) -> tuple[ForkSession, Work, Any, Round | None]:
     """Once in each process: snapshot and node table are read once, not for each task."""
-    base: tuple[ForkSession, Work, Any] = pickle.loads(shared)
+    base: tuple[ForkSession, Work, Any, Round | None] = pickle.loads(shared)
     return base
 
 
-def _returned(base: ForkSession, changes: ChangeSet) -> ForkSession:
+def _returned(base: ForkSession, result: Result) -> ForkSession:
     fork = base.fork()
-    fork.workspace.changes = changes
+    fork.workspace.changes = result.changes
+    fork._state.expires_at = min(fork._state.expires_at, result.ends)
     return fork
 
 
-def _added(metrics: Metrics, outcome: Outcome, returned: int) -> Metrics:
-    return replace(
-        metrics,
-        rows=metrics.rows + outcome.rows,
-        chunks=metrics.chunks + outcome.chunks,
-        bytes_read=metrics.bytes_read + outcome.bytes_read,
-        bytes_written=metrics.bytes_written + outcome.bytes_written,
-        returned=metrics.returned + returned,
-    )
+@dataclass(slots=True)
+class _Tally:
+    """What is known of the tasks so far."""
+
+    tasks: int = 0
+    returned: int = 0
+    results: int = 0
+    totals: Counter[str] = field(default_factory=Counter)
+    longest: float = 0.0
+
+    def add(self, result: Result) -> None:
+        outcome, stored = result.outcome, result.stored
+        self.longest = max(self.longest, result.seconds)
+        self.totals.update(
+            retries=result.retries,
+            resumed=int(result.staged),
+            rows=outcome.rows,
+            chunks=outcome.chunks,
+            bytes_read=outcome.bytes_read,
+            bytes_written=outcome.bytes_written,
+            requests=stored.requests,
+            stored_bytes_read=stored.bytes_read,
+            stored_bytes_written=stored.bytes_written,
+        )
+        self.totals["task_microseconds"] += round(result.seconds * 1e6)
+
+    def metrics(self, seconds: float) -> Metrics:
+        """All of it, and what the driver itself has asked of storages."""
+        own, totals = COUNTS.take(), dict(self.totals)
+        task_seconds = totals.pop("task_microseconds", 0) / 1e6
+        totals["requests"] = totals.get("requests", 0) + own.requests
+        totals["stored_bytes_read"] = totals.get("stored_bytes_read", 0) + own.bytes_read
+        totals["stored_bytes_written"] = totals.get("stored_bytes_written", 0) + own.bytes_written
+        return Metrics(
+            tasks=self.tasks,
+            returned=self.returned,
+            seconds=round(seconds, 3),
+            task_seconds=round(task_seconds, 3),
+            longest_task_seconds=round(self.longest, 3),
+            **totals,
+        )
 
 
 # Ids and lineage
@@ -227,42 +404,72 @@ def lineage(job: Job, id_: str, metrics: Metrics) -> dict[str, Any]:
         "name": job.name,
         "parameters": dict(job.parameters),
         "inputs": [each.as_json() for each in job.inputs],
+        "outputs": list(job.writes),
+        "work": _digest(job),
         "metrics": {name: getattr(metrics, name) for name in Metrics.__slots__},
     }
 
 
 def derived_id(job: Job, *salt: str) -> str:
     """A hash of all that decides the result of a job."""
-    target = job.target
+    said = [_digest(job, inputs=True), address(job.target.repo.storage), job.target.branch, salt]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:24]
+
+
+def _digest(job: Job, *, inputs: bool = False) -> str:
+    """A hash of what the job does, and of what it reads where that is asked for."""
     said = {
         "name": job.name,
         "parameters": job.parameters,
-        "inputs": [(each.repository, each.paths, each.digest) for each in job.inputs],
-        "target": (address(target.repo.storage), target.branch, target.group),
-        "salt": salt,
+        "group": job.target.group,
+        "writes": job.writes,
+        "inputs": [(each.repository, each.paths, each.digest) for each in job.inputs] if inputs else [],
     }
     return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:24]
 
 
-def find_job(target: Target, id_: str) -> str | None:
-    """The snapshot that a job made, if that is in the history of the branch."""
-    for info in target.repo.ancestry(branch=target.branch):
+def find_job(target: Target, id_: str, tip: str | None = None, *, until: str | None = None) -> str | None:
+    """The snapshot that a job made, if that is in the history of the branch, or of ``tip``; only those after
+    ``until`` are looked at, if that is given.
+    """
+    tip = tip or target.repo.lookup_branch(target.branch)
+    found = _find(target, tip, lambda told: told.get("id") == id_, until)
+    return None if found is None else found[0]
+
+
+def _find(
+    target: Target, tip: str, wanted: Callable[[dict[str, Any]], bool], until: str | None = None
+) -> tuple[str, dict[str, Any]] | None:
+    """The newest snapshot with a job like that, and what is told of it."""
+    for info in target.repo.ancestry(snapshot_id=tip):
+        if info.id == until:
+            return None
         told = info.metadata.get(JOB)
-        if isinstance(told, dict) and told.get("id") == id_:
-            return info.id
+        if isinstance(told, dict) and wanted(told):
+            return info.id, told
     return None
 
 
-def _known(job: Job) -> tuple[str, str | None]:
-    """The id of a job, and the snapshot that it made if it is done."""
+def _known(job: Job, tip: str) -> tuple[str, str | None]:
+    """The id of a job, and the snapshot that it made if it is in the history of ``tip``."""
     if job.id is not None:
-        return job.id, find_job(job.target, job.id)
-    repo, branch = job.target.repo, job.target.branch
+        found = _find(job.target, tip, lambda told: told.get("id") == job.id)
+        if found is None:
+            return job.id, None
+        if found[1].get("work", _digest(job)) != _digest(job):
+            raise InvalidInputError(
+                f"the job `{job.id}` was done, and committed as {found[0]}, with another name or other "
+                "parameters: an id is for one job",
+                ErrorKind.NOT_ALLOWED,
+            )
+        return job.id, found[0]
+    repo = job.target.repo
     id_ = derived_id(job)
-    done = find_job(job.target, id_)
-    if done is None:
+    # Done again it has a longer name: that of the state that it was done again for.
+    found = _find(job.target, tip, lambda told: str(told.get("id")).partition("-")[0] == id_)
+    if found is None:
         return id_, None
-    now = repo.readonly_session(branch)
-    if digest(now, job.writes) == digest(repo.readonly_session(snapshot_id=done), job.writes):
-        return id_, done
-    return derived_id(job, now.snapshot_id), None
+    now = digest(repo.readonly_session(snapshot_id=tip), job.writes)
+    if now == digest(repo.readonly_session(snapshot_id=found[0]), job.writes):
+        return found[1]["id"], found[0]
+    return f"{id_}-{now[:8]}", None

@@ -35,6 +35,7 @@ class Progress:
     chunks: int = 0
     bytes: int = 0
     _start: float = 0.0
+    _grows: bool | None = None
 
     def __enter__(self) -> Self:
         self._start = self.clock()
@@ -45,6 +46,13 @@ class Progress:
     def __exit__(self, *exc: object) -> None:
         if self.out.isatty():
             self.out.write("\n")
+
+    def expect(self, tasks: int) -> None:
+        """So many tasks are begun: where the total was given as 0, they are added to it."""
+        if self._grows is None:
+            self._grows = not self.total
+        if self._grows:
+            self.total += tasks
 
     def advance(self, *, rows: int = 0, chunks: int = 0, bytes: int = 0) -> None:
         """One more task is done, with so much in it."""

@@ -23,6 +23,7 @@ import obstore
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import (
     AnyCredential,
     AzureCredentials,
@@ -141,7 +142,7 @@ class ForeignFiles(ForeignObjects):
                 if etag is not None or not_modified_since is not None:
                     status = os.fstat(descriptor)
                     _check(url, etag, file_etag(status), not_modified_since, status.st_mtime)
-                return _read(descriptor, url, start, stop)
+                return COUNTS.read(_read(descriptor, url, start, stop))
             finally:
                 os.close(descriptor)
 
@@ -231,7 +232,7 @@ class ForeignStore(ForeignObjects):
         with _fetching(url):
             answer = obstore.get(client, key, options={"range": (start, stop)})
             _check_answer(url, answer, start, stop, etag, not_modified_since)
-            return answer.bytes()
+            return COUNTS.read(answer.bytes())
 
     async def get_async(
         self,
@@ -248,7 +249,7 @@ class ForeignStore(ForeignObjects):
         with _fetching(url):
             answer = await obstore.get_async(client, key, options={"range": (start, stop)})
             _check_answer(url, answer, start, stop, etag, not_modified_since)
-            return await answer.bytes_async()
+            return COUNTS.read(await answer.bytes_async())
 
     def size(self, url: str) -> int:
         client, key = self._find(url)
@@ -385,6 +386,7 @@ def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
 
 @contextmanager
 def _fetching(url: str) -> Iterator[None]:
+    COUNTS.request()
     try:
         yield
     except (BaseError, OSError, ValueError) as error:

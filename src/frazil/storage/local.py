@@ -52,6 +52,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.settings import (
     StorageConcurrencySettings,
@@ -128,15 +129,16 @@ class LocalStorage(Storage):
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
+        COUNTS.request()
         with _errors(key, "read"):
             descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
             try:
                 if stop is None or stop - start > _CALL_BYTES:
-                    return _read_large(descriptor, key, start, stop)
+                    return COUNTS.read(_read_large(descriptor, key, start, stop))
                 data = os.pread(descriptor, stop - start, start)
                 if len(data) < stop - start:
                     _check_short_read(descriptor, key, start, len(data))
-                return data
+                return COUNTS.read(data)
             finally:
                 os.close(descriptor)
 
@@ -146,6 +148,7 @@ class LocalStorage(Storage):
 
     def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
+        COUNTS.request()
         with _errors(key, "look up"):
             try:
                 status = os.stat(path)
@@ -155,6 +158,7 @@ class LocalStorage(Storage):
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
+        COUNTS.request()
         return self._walk(f"{path}/" if path else "")
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
@@ -197,6 +201,8 @@ class LocalStorage(Storage):
         """
         path = self._path(key)
         view = memoryview(data).cast("B")
+        COUNTS.request()
+        COUNTS.written(view)
         with _errors(key, "write"):
             match condition:
                 case Always():
@@ -220,6 +226,9 @@ class LocalStorage(Storage):
     def _put_batch(self, objects: Iterable[tuple[str, Buffer]]) -> None:
         with ExitStack() as opened:
             files = [opened.enter_context(_Unnamed(self._path(key), key, data)) for key, data in objects]
+            for _, data in objects:
+                COUNTS.request()
+                COUNTS.written(data)
             for file in files:
                 file.take_name()
             directories = {os.path.dirname(file.path): None for file in files}
@@ -231,12 +240,14 @@ class LocalStorage(Storage):
         """See ``Storage.backup``: a second name for the same file, if that holds ``data``; else a copy."""
         target = self._path(to)
         view = memoryview(data).cast("B")
+        COUNTS.request()
         with _errors(to, "write"):
             if not _link_if_equal(self._path(key), target, view):
                 _write_and_name(target, view, os.replace)
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
+            COUNTS.request()
             with _errors(key, "delete"), suppress(*_NOT_THERE):
                 os.unlink(self._path(key))
 

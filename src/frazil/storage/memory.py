@@ -29,6 +29,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.process_guard import forked_process
 from frazil.storage.settings import (
@@ -97,6 +98,7 @@ class MemoryStorage(Storage):
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
+        COUNTS.request()
         found = self._objects().get(check_key(key))
         if found is None:
             raise object_not_found(key)
@@ -106,18 +108,20 @@ class MemoryStorage(Storage):
         check_range(start, stop)
         data = self._object(key).data
         if start == 0 and stop is None:
-            return data
+            return COUNTS.read(data)
         if start >= len(data):
             raise range_past_end(key, start, len(data))
-        return memoryview(data)[start:stop]
+        return COUNTS.read(memoryview(data)[start:stop])
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         found = self._object(key)
-        return found.data, found.version
+        return COUNTS.read(found.data), found.version
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
         copied = bytes(data)
+        COUNTS.request()
+        COUNTS.written(copied)
         objects = self._objects()
         with self._contents.lock:
             now = objects.get(key)

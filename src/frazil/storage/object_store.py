@@ -42,6 +42,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
+from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.locations import first_line
 from frazil.storage.process_guard import enter_runtime
@@ -141,25 +142,26 @@ class ObjectStorage(Storage):
         client = self._read_client()
         with _errors(check_key(key)):
             if stop is not None:
-                return obstore.get_range(client, key, start=start, end=stop)
+                return COUNTS.read(obstore.get_range(client, key, start=start, end=stop))
             if start:
-                return obstore.get(client, key, options={"range": {"offset": start}}).bytes()
-            return obstore.get(client, key).bytes()
+                return COUNTS.read(obstore.get(client, key, options={"range": {"offset": start}}).bytes())
+            return COUNTS.read(obstore.get(client, key).bytes())
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
         with _errors(check_key(key)):
             if stop is not None:
-                return await obstore.get_range_async(client, key, start=start, end=stop)
+                return COUNTS.read(await obstore.get_range_async(client, key, start=start, end=stop))
             options: Any = {"range": {"offset": start}} if start else {}
-            return await (await obstore.get_async(client, key, options=options)).bytes_async()
+            answer = await obstore.get_async(client, key, options=options)
+            return COUNTS.read(await answer.bytes_async())
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         client = self._read_client()
         with _errors(check_key(key)):
             answer = obstore.get(client, key)
-            return answer.bytes(), _version(answer.meta)
+            return COUNTS.read(answer.bytes()), _version(answer.meta)
 
     def head(self, key: str) -> ObjectInfo | None:
         client = self._read_client()
@@ -190,6 +192,7 @@ class ObjectStorage(Storage):
         client = self._write_client()
         check_key(key)
         bytes_view = _as_bytes(data)
+        COUNTS.written(bytes_view)
         match self._possible(key, condition):
             case None:
                 return Refused()
@@ -203,6 +206,7 @@ class ObjectStorage(Storage):
 
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
+        COUNTS.written(data)
         with _errors(check_key(key), missing=_BUCKET):
             return _stored(
                 await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
@@ -354,6 +358,7 @@ def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
     ``missing`` is what the server cannot have found, if that is not the object.
     """
     start = time.perf_counter()
+    COUNTS.request()
     try:
         yield
     except FileNotFoundError as error:

@@ -23,9 +23,10 @@ from frazil.spark.job import JOB
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.scan import planned
-from frazil.spark.tables.writer import RowsWriter
+from frazil.spark.tables.writer import TableWriter
 
 SHAPE = (5, 7)
+TIMESTAMP = pa.timestamp("us", "UTC")
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_modes(
         "append": bool(new_lats or {day for day, _ in some} & days),
     }[mode]
     if refused:
-        with pytest.raises(InvalidInputError, match="coordinates|rows that are new"):
+        with pytest.raises(InvalidInputError, match=r"coordinates|rows that are new"):
             write_table(as_rows(some), Target(repo), mode=mode, partitions=partitions)
         assert cells(repo) == {key: (value, value) for key, value in before.items()}
         return
@@ -114,14 +115,12 @@ def observations() -> pa.Table:
     return pa.table(
         {
             "station": ["b", "a", "b", "a"],
-            "time": pa.array(
-                [datetime(2024, 1, day, tzinfo=UTC) for day in (2, 1, 1, 2)], pa.timestamp("us", "UTC")
-            ),
+            "time": pa.array([datetime(2024, 1, day, tzinfo=UTC) for day in (2, 1, 1, 2)], TIMESTAMP),
             "t2m": pa.array([1.5, None, 2.5, 3.5], pa.float32()),
             "count": pa.array([1, 2, 3, 4], pa.int16()),
             "seen": [True, False, True, True],
             "note": ["x", "", "é", "z"],
-            "at": pa.array([datetime(2024, 5, 1, tzinfo=UTC), None, None, None], pa.timestamp("us", "UTC")),
+            "at": pa.array([datetime(2024, 5, 1, tzinfo=UTC), None, None, None], TIMESTAMP),
         }
     )
 
@@ -151,7 +150,7 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
     grid(repo)
     good = as_rows({(3, 10.0): 1, (1, 10.0): 2})
     target = Target(repo)
-    with pytest.raises(InvalidInputError, match="neither|dimensions.*found more"):
+    with pytest.raises(InvalidInputError, match=r"neither|dimensions.*found more"):
         write_table(good.append_column("more", [[1, 2]]), target)
     with pytest.raises(InvalidInputError, match="none for lat"):
         write_table(good.drop_columns(["lat"]), target)
@@ -161,7 +160,7 @@ def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
         write_table(good.set_column(1, "turned", [[1, 2**40]]), target)
     with pytest.raises(IcechunkError, match="no nulls in the column n"):
         write_table(good.set_column(3, "n", pa.array([1, None], pa.int64())), target)
-    with pytest.raises(IcechunkError, match="one row for each cell.*day = 3"):
+    with pytest.raises(IcechunkError, match=r"one row for each cell.*day = 3"):
         write_table(pa.concat_tables([good, good]), target)
     with pytest.raises(InvalidInputError, match="nulls in the column day"):
         write_table(good.set_column(2, "day", pa.array([None, 1], pa.int32())), target)
@@ -187,9 +186,9 @@ def test_packed_arrays_and_times_keep_their_encoding(repo: frazil.Repository) ->
 
 def through_the_source(
     repo: frazil.Repository, tasks: list[pa.Table], overwrite: bool = False, **options: str
-) -> RowsWriter:
+) -> TableWriter:
     """What Spark does with the writer of the data source."""
-    writer = RowsWriter(repo, options, tasks[0].schema, overwrite)
+    writer = TableWriter(repo, options, tasks[0].schema, overwrite)
     done = [writer.write(iter(task.to_batches())) for task in tasks]
     writer.commit([*done])
     return writer
@@ -221,7 +220,7 @@ def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository)
         through_the_source(repo, [whole, as_rows({(3, 10.0): 1})], write="upsert")
     with pytest.raises(IcechunkError):
         through_the_source(repo, [whole, whole], write="upsert")
-    writer = RowsWriter(repo, {"write": "upsert"}, whole.schema, overwrite=False)
+    writer = TableWriter(repo, {"write": "upsert"}, whole.schema, overwrite=False)
     done = writer.write(iter(whole.to_batches()))
     with repo.transaction("main", message="somebody else") as store:
         zarr.open_array(store, path="n", mode="r+")[0, 0] = 7
@@ -234,7 +233,7 @@ def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository)
 def test_a_version_that_is_no_branch_is_not_written(repo: frazil.Repository) -> None:
     grid(repo)
     with pytest.raises(InvalidInputError, match="found the option tag"):
-        RowsWriter(repo, {"tag": "v1"}, as_rows({}).schema, overwrite=False)
+        TableWriter(repo, {"tag": "v1"}, as_rows({}).schema, overwrite=False)
 
 
 @pytest.mark.interop

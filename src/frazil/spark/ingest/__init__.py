@@ -1,5 +1,33 @@
 """Many files become one version of a repository: as copies, or as references to the bytes in the files.
 
-sources    what a file holds, and what a reader of a format has to be able to do
-opening    which reader is for a file: by its first bytes
+pattern       which files
+opening       which reader is for a file: by its first bytes; `formats` are the readers
+sources       what a file holds, and what a reader has to be able to do
+inspection    files are looked at in parallel
+layout        what many files have in common
+combining     what belongs together, in which order, and what is wrong
+report        the same as a table, and in words
+axis          where labels go
+arrays        the arrays that a dataset gets
+planning      items of work: whole chunks, and the files that they need
+working       what tasks do
+record        which files are in a group already
+operation     `ingest`
 """
+
+from frazil.spark.ingest.inspection import KINDS, Problem
+from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
+from frazil.spark.ingest.report import Report
+
+__all__ = [
+    "KINDS",
+    "ConcatDim",
+    "FilePattern",
+    "IngestResult",
+    "MergeDim",
+    "Problem",
+    "Report",
+    "ingest",
+    "inspect_files",
+]

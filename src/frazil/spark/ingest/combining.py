@@ -203,7 +203,8 @@ def _usual(
             good[where] = False
             problems += [Problem(kind, text, looked.urls[file]) for file in where.tolist()]
         elif names := other_attributes(other, layout):
-            text = f"{len(where)} file(s) have other values of {', '.join(names[:10])}; the first file's are kept"
+            listed = ", ".join(names[:10])
+            text = f"{len(where)} file(s) have other values of {listed}; the first file's are kept"
             problems.append(Problem("attributes", text, looked.urls[int(where[0])], fatal=False))
     left = members[good[members]]
     for name, each in (layout.virtual or {}).items():
@@ -439,8 +440,9 @@ def _overlaps(
             continue
         earlier = owner[taken[0]]
         at = labels[rows][codes == taken[0]][0]
-        same = (looked.fingerprint[each] == looked.fingerprint[earlier]).all()
-        text = f"has {len(taken)} of its {counts[each]} labels ({shown(at, units, calendar)}) with {looked.urls[earlier]}"
+        same = (looked.contents[each] == looked.contents[earlier]).all()
+        label, other = shown(at, units, calendar), looked.urls[earlier]
+        text = f"has {len(taken)} of its {counts[each]} labels ({label}) with {other}"
         kind = "duplicate" if same else "overlap"
         good[each] = False
         problems.append(

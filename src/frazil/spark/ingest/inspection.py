@@ -9,12 +9,14 @@ What a task cannot open is a problem with the name of the file, not an error.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
 from frazil.spark.engine import Engine
+from frazil.spark.ingest.formats.files import find_file
 from frazil.spark.ingest.layout import Chunked, Layout, Own, layout_of, values_digest
 from frazil.spark.ingest.opening import open_source
 from frazil.spark.ingest.pattern import Expanded
@@ -96,13 +99,15 @@ class Options:
 class Looked:
     """What is known of files, as columns with an entry for each.
 
-    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that could not be read. The labels
-    of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file without labels has none.
+    ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that was not opened, or could
+    not be read. The labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file
+    without labels has none.
     """
 
     urls: tuple[str, ...]
     size: NDArray[np.int64]
     fingerprint: NDArray[np.uint8]
+    contents: NDArray[np.uint8]
     modified: tuple[datetime | None, ...]
     etag: tuple[str | None, ...]
     layout: NDArray[np.int32]
@@ -112,11 +117,13 @@ class Looked:
     labels: NDArray[Any]
     layouts: tuple[Layout, ...]
     owns: tuple[Own, ...]
-    attrs: Mapping[str, Any]
     problems: tuple[Problem, ...] = ()
 
     def labels_of(self, file: int) -> NDArray[Any]:
         return self.labels[self.label_start[file] : self.label_start[file + 1]]
+
+
+_NONE: Final = "0" * 32
 
 
 @dataclass(slots=True)
@@ -124,7 +131,8 @@ class _File:
     """What a task says of one file; ``layout`` and ``own`` are codes among those of the task."""
 
     size: int = 0
-    fingerprint: str = "0" * 32
+    fingerprint: str = _NONE
+    contents: str = _NONE
     modified: datetime | None = None
     etag: str | None = None
     layout: int = -1
@@ -132,15 +140,14 @@ class _File:
     length: int = 0
     labels: NDArray[Any] | None = None
     problem: tuple[str, str] | None = None
-    attrs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
     options: Options
     dim: str | None
-    compare: bool
     virtual: bool
+    variables: frozenset[str] | None
 
 
 def dimension(files: Expanded, options: Options) -> str | None:
@@ -187,12 +194,21 @@ def look(
     engine: Engine,
     *,
     virtual: bool = False,
+    variables: Collection[str] | None = None,
+    known: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Looked:
-    """Open all files, in tasks of the engine."""
+    """Open all files, in tasks of the engine. ``variables`` are the data that count, all if not given.
+
+    Files of which ``known`` has the fingerprint (by URL) are not opened if they still have it.
+    """
     count = len(files.urls)
-    tasks = [files.urls[start : start + PER_TASK] for start in range(0, count, PER_TASK)]
-    shared = pickle.dumps(_Shared(options, dim, compare=count > 1, virtual=virtual))
+    fingerprints = list(map((known or {}).get, files.urls))
+    tasks = [
+        (files.urls[start : start + PER_TASK], fingerprints[start : start + PER_TASK])
+        for start in range(0, count, PER_TASK)
+    ]
+    shared = pickle.dumps(_Shared(options, dim, virtual, None if variables is None else frozenset(variables)))
     collected: list[_File] = []
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}
@@ -212,14 +228,13 @@ def look(
 def _columns(
     urls: tuple[str, ...], told: list[_File], layouts: Sequence[Layout], owns: Sequence[Own]
 ) -> Looked:
-    good = [file for file in told if file.layout >= 0]
     labels = [file.labels for file in told if file.labels is not None]
     lengths = np.array([0 if file.labels is None else len(file.labels) for file in told], np.int64)
-    digests = bytes.fromhex("".join(file.fingerprint for file in told))
     return Looked(
         urls=urls,
         size=np.array([file.size for file in told], np.int64),
-        fingerprint=np.frombuffer(digests, np.uint8).reshape(len(told), 16),
+        fingerprint=_digests([file.fingerprint for file in told]),
+        contents=_digests([file.contents for file in told]),
         modified=tuple(file.modified for file in told),
         etag=tuple(file.etag for file in told),
         layout=np.array([file.layout for file in told], np.int32),
@@ -229,7 +244,6 @@ def _columns(
         labels=np.concatenate(labels) if labels else np.empty(0),
         layouts=tuple(layouts),
         owns=tuple(owns),
-        attrs=good[0].attrs if good else {},
         problems=tuple(
             Problem(*file.problem, url)
             for url, file in zip(urls, told, strict=True)
@@ -238,57 +252,93 @@ def _columns(
     )
 
 
+def _digests(texts: list[str]) -> NDArray[np.uint8]:
+    return np.frombuffer(bytes.fromhex("".join(texts)), np.uint8).reshape(len(texts), 16)
+
+
 def look_task(shared: bytes, task: bytes) -> bytes:
     """The task: open some files, and say what is in them."""
     common: _Shared = pickle.loads(shared)
-    urls: tuple[str, ...] = pickle.loads(task)
+    urls, known = pickle.loads(task)
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}
     told: list[_File] = []
-    for file, layout, own in _each(urls, common):
+    for file, layout, own in _each(urls, known, common):
         if layout is not None:
             file.layout = layouts.setdefault(layout.digest, (len(layouts), layout))[0]
             file.own = owns.setdefault(own, len(owns))
-            if len(told) > 0 and any(each.layout >= 0 for each in told):
-                file.attrs = {}  # those of the first file are kept
         told.append(file)
     return pickle.dumps((told, [each for _, each in layouts.values()], list(owns)))
 
 
-def _each(urls: Sequence[str], common: _Shared) -> Iterator[tuple[_File, Layout | None, Own]]:
+def _each(
+    urls: Sequence[str], known: Sequence[str | None], common: _Shared
+) -> Iterator[tuple[_File, Layout | None, Own]]:
     far = any("://" in url and not url.startswith("file:") for url in urls)
     if not far:
-        for url in urls:
-            yield _one(url, common)
+        yield from map(_one, urls, known, repeat(common))
         return
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        yield from pool.map(lambda url: _one(url, common), urls)
+        yield from pool.map(_one, urls, known, repeat(common))
 
 
-def _one(url: str, common: _Shared) -> tuple[_File, Layout | None, Own]:
+def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | None, Own]:
+    if known is not None and (file := _state(url, common.options)).fingerprint == known:
+        return file, None, ()
     try:
         with common.options.open(url) as reader:
-            schema = reader.schema()
-            values = _compared(reader, schema, common.dim) if common.compare else {}
+            schema = _chosen(reader.schema(), common.variables)
+            values = _compared(reader, schema, common.dim)
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
             labels = _labels(reader, schema, common.dim)
-    except (FormatError, IcechunkError) as error:
+    except IcechunkError as error:
         kind = "damaged" if isinstance(error, FormatError) else "unreadable"
-        return _File(problem=(kind, " ".join(error.message.split()))), None, ()
+        return replace(_state(url, common.options), problem=(kind, " ".join(error.message.split()))), None, ()
     except Exception as error:  # a library that does not know what to make of a file
-        return _File(problem=("damaged", f"{type(error).__name__}: {error}")), None, ()
+        problem = ("damaged", f"{type(error).__name__}: {error}")
+        return replace(_state(url, common.options), problem=problem), None, ()
     layout, own = layout_of(schema, common.dim, values, virtual)
     length = 1 if common.dim is None else schema.dims.get(common.dim, 1)
     file = _File(
         schema.size,
+        _with_time(schema.fingerprint, schema.modified, schema.etag),
         schema.fingerprint,
         schema.modified,
         schema.etag,
         length=length,
         labels=labels,
-        attrs=schema.attrs,
     )
     return file, layout, own
+
+
+def _state(url: str, options: Options) -> _File:
+    """What can be said of a file without a reader."""
+    try:
+        file = find_file(url, options.storage_options)
+        contents = file.fingerprint()
+    except IcechunkError:  # it is not there, or it is a directory
+        return _File()
+    fingerprint = _with_time(contents, file.modified, file.etag)
+    return _File(file.size, fingerprint, contents, file.modified, file.etag)
+
+
+def _with_time(contents: str, modified: datetime | None, etag: str | None) -> str:
+    """Fingerprints have the ends of a file only: where no etag tells of what is between, its time has to."""
+    if modified is None or etag is not None:
+        return contents
+    return hashlib.sha256(f"{contents} {modified.timestamp()}".encode()).hexdigest()[:32]
+
+
+def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema:
+    if variables is None:
+        return schema
+    chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
+    if not variables & chosen.keys():
+        raise FormatError(
+            f"{schema.url}: expected a variable of {sorted(variables)}, found {sorted(schema.variables)}",
+            ErrorKind.INVALID_FILE_FORMAT,
+        )
+    return replace(schema, variables=chosen)
 
 
 def _labels(reader: Reader, schema: FileSchema, dim: str | None) -> NDArray[Any] | None:

@@ -1,8 +1,8 @@
 """What many files have in common, so that it need not be said of each.
 
-A ``Layout`` is a file's schema without what is the file's own: the length and labels along the dimension in which
-files follow each other, the origin of its times, its packing. A hundred thousand files of one archive have a
-handful of layouts; a file is a number of columns and the code of its layout.
+A ``Layout`` is a file's schema without what is the file's own: the length and labels along the dimension in
+which files follow each other, the origin of its times, its packing. A hundred thousand files of one archive
+have a handful of layouts; a file is a number of columns and the code of its layout.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Chunked:
 class Layout:
     """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
 
-    ``adds_axis`` says that files do not have the dimension: each is one step. ``virtual`` is there if asked for.
+    ``adds_axis`` says that files do not have the dimension: each is one step. ``virtual`` is there if asked
+    for.
     """
 
     format: str
@@ -109,7 +110,7 @@ def layout_of(
 
 
 def own_attributes(variable: VariableSchema) -> list[str]:
-    names = [name for name in PACKING if name in variable.attrs]
+    names: list[str] = [name for name in PACKING if name in variable.attrs]
     return [*names, "units"] if is_time(variable.attrs.get("units")) else names
 
 
@@ -128,13 +129,13 @@ def _without_own(variable: VariableSchema, dim: str | None, adds_axis: bool) -> 
         chunks = None if chunks is None else (1, *chunks)
     elif dim in dims:
         shape = tuple(ANY if name == dim else size for name, size in zip(dims, shape, strict=True))
-        if chunks is None:
-            chunks = None
     return replace(variable, attrs=attrs, dims=dims, shape=shape, chunks=chunks)
 
 
 def meaning(layout: Layout) -> tuple[Any, ...]:
-    """What two files must share to become one dataset; equal for layouts that differ only in how they are kept."""
+    """What two files must share to become one dataset; equal for layouts that differ only in how they are
+    kept.
+    """
     return (
         layout.adds_axis,
         tuple(sorted(layout.dims.items())),

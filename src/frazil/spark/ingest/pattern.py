@@ -100,7 +100,7 @@ def _expanded(source: Files) -> Expanded:
     if isinstance(source, FilePattern):
         return _from_pattern(source)
     given = [source] if isinstance(source, str | os.PathLike) else source
-    return Expanded(tuple(itertools.chain.from_iterable(map(_globbed, map(os.fspath, given)))))
+    return Expanded(tuple(itertools.chain.from_iterable(_globbed(os.fspath(each)) for each in given)))
 
 
 def _globbed(text: str) -> Iterable[str]:

@@ -28,14 +28,14 @@ class VariableSchema:
     """One variable of one file, as stored.
 
     ``dtype`` is little-endian or native where the format leaves that open; strings of any length have
-    ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists of
-    them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
+    ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists
+    of them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
     ``grid_mapping`` and the others included; not those that only tell how the format stores it
-    (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...).
-    ``fill_value`` is that of chunks that were never written: a value of the dtype, or None. ``chunks`` is None
-    if it is stored as one piece, ``codec`` tells the compression in words (``"shuffle, zlib 4"``).
-    ``coordinate`` says that it is not data: a dimension coordinate, an auxiliary coordinate, a bound, a grid
-    mapping, or has no dimensions and is named by another variable.
+    (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...). ``fill_value`` is that of chunks that
+    were never written: a value of the dtype, or None. ``chunks`` is None if it is stored as one piece,
+    ``codec`` tells the compression in words (``"shuffle, zlib 4"``). ``coordinate`` says that it is not data:
+    a dimension coordinate, an auxiliary coordinate, a bound, a grid mapping, or has no dimensions and is
+    named by another variable.
     """
 
     name: str
@@ -53,10 +53,11 @@ class VariableSchema:
 class FileSchema:
     """One group of one file.
 
-    ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember of the
-    state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each variable
-    of one dimension that has the name of its dimension. ``groups`` are the paths of the groups below, and
-    ``skipped`` the variables that no array can hold (compound types, references, ...), each with the reason.
+    ``fingerprint`` comes from `fingerprint`. ``etag`` and ``modified`` are what virtual references remember
+    of the state of the file (an etag for objects, a time for files). ``coords`` holds the raw values of each
+    variable of one dimension that has the name of its dimension. ``groups`` are the paths of the groups
+    below, and ``skipped`` the variables that no array can hold (compound types, references, ...), each with
+    the reason.
     """
 
     url: str

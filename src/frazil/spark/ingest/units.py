@@ -89,7 +89,8 @@ def moved(values: NDArray[Any], line: Linear, dtype: np.dtype[Any]) -> NDArray[A
 
 
 def finest(units: list[str], calendar: str) -> str | None:
-    """Units since the first of these, in which whole numbers of all of them are whole; None if there are none.
+    """Units since the first of these, in which whole numbers of all of them are whole; None if there are
+    none.
 
     >>> finest(["days since 2000-01-01", "hours since 2000-02-01", "days since 2000-01-03"], "standard")
     'hours since 2000-01-01'

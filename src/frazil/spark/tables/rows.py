@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.job import Outcome
+from frazil.spark.results import Outcome
 from frazil.spark.tables.encoding import encode
 from frazil.spark.tables.layout import Layout, Positions
 

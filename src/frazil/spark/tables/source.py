@@ -29,6 +29,9 @@ from pyspark.sql.types import StructType
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
+from frazil.spark.streams.feed import FEED, SCHEMA
+from frazil.spark.streams.sink import RowsWriter, stream_writer
+from frazil.spark.streams.source import FeedReader, stream_reader
 from frazil.spark.tables import metadata, places
 from frazil.spark.tables.batches import batches
 from frazil.spark.tables.conditions import predicates
@@ -38,7 +41,7 @@ from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
 from frazil.spark.tables.predicates import Predicate
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
-from frazil.spark.tables.writer import RowsWriter
+from frazil.spark.tables.writer import TableWriter
 
 #: Under this name the options of a table are in the metadata of its first column.
 KEPT: Final = "frazil"
@@ -62,9 +65,10 @@ _READING: Final = frozenset(
 )
 _OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
 _WRITING: Final = frozenset(
-    {"write", "dims", "append-dim", "chunks", "message", "job-id", "txnappid", "query-name"}
+    {"write", "dims", "append-dim", "chunks", "duplicates", "message", "job-id", "txnappid", "query-name"}
 )
-_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # of a stream
+_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _SPARKS_OWN
 
 
 def options_of(given: Options, schema: StructType | None = None) -> dict[str, str]:
@@ -121,6 +125,8 @@ class FrazilDataSource(spark.DataSource):
         options = options_of(self.options)
         kept = {name: value for name, value in options.items() if name not in SECRET}
         said = {KEPT: json.dumps(kept)} if "path" in options else None
+        if options.get("table") == FEED:
+            return to_spark(SCHEMA, said)
         if "table" in options:
             return to_spark(metadata.schema_of(options["table"]), said)
         self._session = places.session_at(self._repository(options), options)
@@ -142,7 +148,15 @@ class FrazilDataSource(spark.DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = options_of(self.options, schema)
-        return RowsWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
+        return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
+
+    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
+        options = options_of(self.options, schema)
+        return stream_reader(self._repository(options), options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
+        options = options_of(self.options, schema)
+        return stream_writer(self._repository(options), options, schema, overwrite)
 
     def _repository(self, options: Options) -> Repository:
         if self.handle is not None:

@@ -47,7 +47,7 @@ class Written(WriterCommitMessage):
     count: int
 
 
-class RowsWriter(DataSourceArrowWriter):
+class TableWriter(DataSourceArrowWriter):
     """See the module. Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` says it
     more exactly.
     """

@@ -31,8 +31,9 @@ from pyspark.sql import DataFrame
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.engine import Engine, Task
-from frazil.spark.job import Job, JobResult, Outcome, Tasks, run_job
+from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
+from frazil.spark.results import Outcome
 from frazil.spark.tables.growing import prepare
 from frazil.spark.tables.layout import Distinct, Grouping, Layout
 from frazil.spark.tables.rows import write_rows
@@ -232,7 +233,12 @@ def _at_hand(rows: pa.Table) -> Iterator[None]:
 
 
 class _WithRows:
-    """An engine whose tasks have rows."""
+    """An engine whose tasks have rows.
+
+    Nothing is staged: whether a later run would bring the same rows nobody knows.
+    """
+
+    resumable = False
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -30,6 +31,11 @@ def plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
+def as_text(attrs: Mapping[Any, Any]) -> str:
+    """Attributes in any order; what is not a number is equal to itself."""
+    return repr(sorted((name, plain(each)) for name, each in attrs.items()))
+
+
 def same(first: Any, second: Any) -> None:
     """Equal values, also if they are strings, or not numbers."""
     first, second = np.asarray(first), np.asarray(second)
@@ -46,12 +52,12 @@ def same_as_xarray(reader: Reader, original: xr.Dataset, *, added: tuple[str, ..
     schema = reader.schema()
     assert set(schema.variables) == set(original.variables)
     assert {dim: schema.dims[dim] for dim in original.sizes} == dict(original.sizes)
-    assert repr(schema.attrs) == repr({name: plain(each) for name, each in original.attrs.items()})
+    assert as_text(schema.attrs) == as_text(original.attrs)
     assert schema.unlimited >= set(original.encoding.get("unlimited_dims", ()))
     for name, variable in schema.variables.items():
         expected = original.variables[name]
         attrs = {key: each for key, each in variable.attrs.items() if key not in added}
-        assert repr(attrs) == repr({key: plain(each) for key, each in expected.attrs.items()}), name
+        assert as_text(attrs) == as_text(expected.attrs), name
         assert variable.dims == expected.dims, name
         assert variable.shape == expected.shape, name
         values = read_all(reader, name)

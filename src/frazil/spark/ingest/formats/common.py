@@ -54,6 +54,10 @@ class BaseReader:
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         raise NotImplementedError
 
+    def fingerprint(self) -> str:
+        """Asked for after ``parts``."""
+        return self.file.fingerprint()
+
     def schema(self) -> FileSchema:
         """See `frazil.spark.ingest.sources.FileSchema`. Found once."""
         if self._schema is None:
@@ -104,7 +108,7 @@ class BaseReader:
             url=file.url,
             format=self.format,
             size=file.size,
-            fingerprint=file.fingerprint(),
+            fingerprint=self.fingerprint(),
             group=self.group,
             variables=variables,
             attrs=parts.attrs,

@@ -1,0 +1,190 @@
+"""``frazil ingest``: many files become one dataset."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from frazil.cli.command import Command
+from frazil.cli.places import PLACES, storage_at
+from frazil.repository.repository import Repository
+from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.object_store_config import (
+    AnyObjectStoreConfig,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+
+MODES: Final = ("create", "append", "insert", "upsert", "backfill")
+ENGINES: Final = ("local", "spark", "inline")
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
+    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; made if it is not there")
+    parser.add_argument(
+        "--inspect", action="store_true", help="only say what is in the files, and what is wrong"
+    )
+    parser.add_argument("--mode", choices=MODES, default="create", help="what may be there already (create)")
+    parser.add_argument("--branch", default="main", help="the branch to commit to (main)")
+    parser.add_argument("--group", default="/", help="the group in the repository (/)")
+    parser.add_argument("--concat-dim", metavar="DIM", help="the dimension in which files follow each other")
+    parser.add_argument("--variables", metavar="A,B", type=_names, help="the data variables to take (all)")
+    parser.add_argument("--chunks", metavar="DIM=N,...", type=_sizes, default={}, help="chunk sizes; -1: all")
+    parser.add_argument(
+        "--virtual", action="store_true", help="refer to the bytes in the files, copy only coordinates"
+    )
+    parser.add_argument(
+        "--container",
+        metavar="PREFIX",
+        action="append",
+        type=_container,
+        default=[],
+        help="file:///folder or s3://bucket/prefix that the repository may refer to",
+    )
+    parser.add_argument(
+        "--unpack", action="store_true", help="store values of packed data (scale_factor, add_offset)"
+    )
+    parser.add_argument("--format", help="of the files; found out if not given")
+    parser.add_argument("--source-group", default="/", metavar="GROUP", help="the group in the files (/)")
+    parser.add_argument(
+        "--on-problem",
+        choices=("fail", "skip", "quarantine"),
+        default="fail",
+        help="files that are wrong (fail)",
+    )
+    parser.add_argument(
+        "--on-change",
+        choices=("fail", "ignore", "rewrite"),
+        default="fail",
+        help="files that have changed since they were ingested (fail)",
+    )
+    parser.add_argument(
+        "--allow", metavar="KIND,...", type=_names, default=(), help="problems that do not count"
+    )
+    parser.add_argument("--message", help="of the commit")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="local", help="where tasks run (local: processes)"
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """
+    >>> _sizes("time=24,lat=-1")
+    {'time': 24, 'lat': -1}
+    """
+    pairs = [each.partition("=") for each in _names(text)]
+    try:
+        return {name.strip(): int(size) for name, _, size in pairs}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected DIM=NUMBER,..., found {text!r}") from None
+
+
+def _run(given: argparse.Namespace) -> int:
+    from frazil.spark import Inline, Local, OnSpark, Progress, Target, get_spark
+    from frazil.spark.ingest.operation import ingest, inspect_files
+
+    engines: dict[str, Any] = {
+        "local": lambda: Local(processes=True),
+        "spark": lambda: OnSpark(get_spark()),
+        "inline": Inline,
+    }
+    options = {
+        "concat_dim": given.concat_dim,
+        "variables": given.variables,
+        "virtual": given.virtual,
+        "unpack": given.unpack,
+        "format": given.format,
+        "source_group": given.source_group,
+        "engine": engines[given.engine](),
+    }
+    if given.inspect:
+        # What would be the repository may be one more file: nothing is written anyway.
+        report = inspect_files(given.source, **options)
+        print(report)
+        return 1 if report.fatal(given.allow) else 0
+    repo = _opened(given.repository, given.virtual)
+    if given.branch not in repo.list_branches():
+        repo.create_branch(given.branch, repo.lookup_branch("main"))
+    progress = Progress("ingest", 0)
+    with progress:
+        result = ingest(
+            given.source,
+            Target(repo, given.branch, given.group),
+            mode=given.mode,
+            chunks=given.chunks,
+            on_problem=given.on_problem,
+            on_change=given.on_change,
+            allow=given.allow,
+            message=given.message,
+            containers=given.container,
+            progress=progress,
+            **options,
+        )
+    print(told(result))
+    return 0
+
+
+def told(result: Any) -> str:
+    """What was done, in a line or two."""
+    report = result.report
+    if result.done_before:
+        return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are there, as they are now"
+    left = len(report.bad)
+    said = f"{result.snapshot_id}: {len(report.urls) - left - report.unchanged:,} files"
+    said += f", {report.unchanged:,} were there" if report.unchanged else ""
+    return said + (f", {left:,} left out (`--inspect` tells why)" if left else "")
+
+
+def _container(prefix: str) -> VirtualChunkContainer:
+    """
+    >>> _container("file:///data/era5").url_prefix
+    'file:///data/era5/'
+    """
+    scheme, separator, rest = prefix.partition("://")
+    stores: dict[str, Callable[[], AnyObjectStoreConfig]] = {
+        "file": lambda: local_filesystem_store("/" + rest.strip("/")),
+        "s3": lambda: s3_store(
+            region=os.environ.get("AWS_REGION"), endpoint_url=os.environ.get("AWS_ENDPOINT_URL")
+        ),
+        "http": lambda: http_store(),
+        "https": lambda: http_store(),
+    }
+    if not separator or scheme not in stores:
+        raise argparse.ArgumentTypeError(
+            f"expected a prefix of URLs of {', '.join(stores)}, found {prefix!r}"
+        )
+    return VirtualChunkContainer(prefix.rstrip("/") + "/", stores[scheme]())
+
+
+def _opened(place: str, virtual: bool) -> Repository:
+    """The repository; with its containers authorised if files are referred to."""
+    repo = Repository.open_or_create(storage_at(place))
+    prefixes = list(repo.config.virtual_chunk_containers or {})
+    if not virtual or not prefixes:
+        return repo
+    return repo.reopen(authorize_virtual_chunk_access=dict.fromkeys(prefixes))
+
+
+INGEST: Final = Command(
+    "ingest",
+    help="make one dataset of many NetCDF, HDF5, Zarr, GRIB or GeoTIFF files",
+    description="""\
+Write many files into one dataset, in one commit. All files are looked at first: what is wrong with them is
+told by name, and nothing is written. A second run with the same files does nothing; a run with more files
+writes what is new.""",
+    epilog="""\
+examples:
+  frazil ingest 'era5/*.nc' ice --inspect                what is in the files, and what is wrong with them
+  frazil ingest 'era5/*.nc' ice --chunks time=24         one dataset of them
+  frazil ingest 'era5/*.nc' ice --mode append            what has come since""",
+    declare=_declare,
+    run=_run,
+)

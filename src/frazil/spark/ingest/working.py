@@ -1,0 +1,314 @@
+"""What tasks do: copy values of files into chunks, or set references to their bytes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.repository.session import ForkSession
+from frazil.spark.ingest.arrays import TargetArray, open_target
+from frazil.spark.ingest.axis import Pieces, runs
+from frazil.spark.ingest.inspection import Options
+from frazil.spark.ingest.planning import Box, Item
+from frazil.spark.ingest.sources import NotVirtual, Reader
+from frazil.spark.ingest.units import Linear, moved
+from frazil.spark.results import Outcome
+
+#: Values that a task holds at once, in bytes, if chunks are not larger.
+HELD: Final = 128 << 20
+#: Files that a task keeps open.
+OPEN: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new
+    place already, ``adds_axis`` that files do not have the dimension that goes on, ``unpacked`` (by name)
+    that values are to be unpacked.
+    """
+
+    arrays: tuple[TargetArray, ...]
+    shifted: tuple[bool, ...]
+    adds_axis: tuple[bool, ...]
+    options: Options
+    unpacked: frozenset[str] = frozenset()
+
+
+class Readers:
+    """The files of a task; those used last stay open."""
+
+    def __init__(self, options: Options, urls: Sequence[str]) -> None:
+        self._options = options
+        self._urls = urls
+        self._open: OrderedDict[int, Reader] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def __getitem__(self, file: int) -> Reader:
+        reader = self._open.pop(file, None) or self._options.open(self._urls[file])
+        self._open[file] = reader
+        if len(self._open) > OPEN:
+            self._open.popitem(last=False)[1].close()
+        return reader
+
+
+def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
+    """Write the boxes of an item with values from its files, and from what was there."""
+    before = fork.fork()  # what was there, whatever this task writes
+    done = _Done()
+    with Readers(written.options, item.urls) as readers:
+        for box in item.boxes:
+            target = written.arrays[box.array]
+            array = open_target(fork.store, target.path)
+            for region in _blocks(box, target):
+                values = _values(before, written, item, readers, box.array, region, done)
+                array[region] = values
+                done.written += values.nbytes
+            done.chunks += _chunks(box, target)
+    return Outcome(
+        rows=int(item.pieces.count.sum()),
+        chunks=done.chunks,
+        bytes_read=done.read,
+        bytes_written=done.written,
+    )
+
+
+@dataclass(slots=True)
+class _Done:
+    read: int = 0
+    written: int = 0
+    chunks: int = 0
+
+
+def _values(
+    before: ForkSession,
+    written: Written,
+    item: Item,
+    readers: Readers,
+    number: int,
+    region: tuple[slice, ...],
+    done: _Done,
+) -> NDArray[Any]:
+    target = written.arrays[number]
+    axis = target.axis
+    if axis is None:
+        values = _read(readers, item, written, target, 0, region, done)
+        return values.astype(target.dtype, copy=False)
+    shape = tuple(each.stop - each.start for each in region)
+    values = np.full(shape, target.fill_value, target.dtype)
+    low, high = region[axis].start, region[axis].stop
+    pieces = item.pieces.within(low, high)
+    for start, stop, at in _uncovered(item.old, pieces, low, high, written.shifted[number]):
+        there = (*region[:axis], slice(start, stop), *region[axis + 1 :])
+        here = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
+        values[here] = open_target(before.store, target.path)[there]
+        done.read += values[here].nbytes
+    rows = zip(
+        pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist(), strict=True
+    )
+    for file, start, at, count in rows:
+        there = (*region[:axis], slice(start, start + count), *region[axis + 1 :])
+        here = (*(slice(None),) * axis, slice(at - low, at - low + count))
+        if written.adds_axis[number]:
+            found = np.expand_dims(
+                _read(readers, item, written, target, file, there[:axis] + there[axis + 1 :], done), axis
+            )
+        else:
+            found = _read(readers, item, written, target, file, there, done)
+        values[here] = found
+    return values
+
+
+def _uncovered(
+    old: Pieces, new: Pieces, low: int, high: int, shifted: bool
+) -> Iterator[tuple[int, int, int]]:
+    """Runs of what was there that is not written over: where it is, and where it goes."""
+    old = old.within(low, high)
+    if not len(old):
+        return
+    covered = np.zeros(high - low, np.bool_)
+    for at, count in zip((new.at - low).tolist(), new.count.tolist(), strict=True):
+        covered[at : at + count] = True
+    offsets = np.arange(int(old.count.sum())) - np.repeat(np.cumsum(old.count) - old.count, old.count)
+    at = np.repeat(old.at, old.count) + offsets
+    start = at if shifted else np.repeat(old.start, old.count) + offsets
+    kept = ~covered[at - low]
+    left = runs(np.zeros(int(kept.sum()), np.int64), start[kept], at[kept])
+    yield from zip(left.start.tolist(), (left.start + left.count).tolist(), left.at.tolist(), strict=True)
+
+
+def _read(
+    readers: Readers,
+    item: Item,
+    written: Written,
+    target: TargetArray,
+    file: int,
+    region: tuple[slice, ...],
+    done: _Done,
+) -> NDArray[Any]:
+    """Values of one file as the array wants them."""
+    reader = readers[file]
+    values = reader.read(target.name, region)
+    expected = tuple(each.stop - each.start for each in region)
+    if values.shape != expected:
+        raise FormatError(
+            f"{item.urls[file]}: expected values of {target.name} of shape {expected}, found {values.shape}: "
+            "the file has changed since it was inspected",
+            ErrorKind.INVALID_FILE_FORMAT,
+        )
+    done.read += values.nbytes
+    if target.name in written.unpacked:
+        return _unpacked(values, reader.schema().variables[target.name].attrs, target)
+    line: Linear | None = (item.moves[file] or {}).get(target.name)
+    if line is None:
+        return values
+    there = moved(values, line, target.dtype)
+    if there is None:
+        raise InvalidInputError(
+            f"{item.urls[file]}: expected times of {target.name} that are whole numbers in the "
+            "units of the repository, found others",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return there
+
+
+def _unpacked(values: NDArray[Any], attrs: Mapping[str, Any], target: TargetArray) -> NDArray[Any]:
+    dims = tuple(map(str, range(values.ndim)))
+    variable = xr.conventions.decode_cf_variable(
+        target.name, xr.Variable(dims, values, dict(attrs)), decode_times=False
+    )
+    found: NDArray[Any] = np.asarray(variable.values)
+    return found.astype(target.dtype, copy=False)
+
+
+def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
+    """A box in parts on chunk borders that are held in memory one by one."""
+    grid = target.grid
+    size = [min(step, stop - start) for step, start, stop in zip(grid, box.start, box.stop, strict=True)]
+    held = max(int(np.prod(size, dtype=object)) * target.itemsize, 1)
+    for at in reversed(range(len(size))):
+        chunks = -(-(box.stop[at] - box.start[at]) // grid[at])
+        many = max(1, min(chunks, HELD // held))
+        size[at] = many * grid[at]
+        held *= many
+        if many < chunks:
+            break
+    ranges = [range(start, stop, step) for start, stop, step in zip(box.start, box.stop, size, strict=True)]
+    for corner in itertools.product(*ranges):
+        yield tuple(
+            slice(start, min(start + step, stop))
+            for start, step, stop in zip(corner, size, box.stop, strict=True)
+        )
+
+
+def _chunks(box: Box, target: TargetArray) -> int:
+    counts = [
+        -(-stop // step) - start // step
+        for start, stop, step in zip(box.start, box.stop, target.grid, strict=True)
+    ]
+    return int(np.prod(counts, dtype=np.int64))
+
+
+# References
+
+
+def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
+    """Set references of the arrays of an item to the chunks in its files."""
+    count = read = 0
+    store = fork.store
+    pieces = item.pieces
+    with Readers(written.options, item.urls) as readers:
+        rows = zip(
+            pieces.source.tolist(),
+            pieces.start.tolist(),
+            pieces.at.tolist(),
+            pieces.count.tolist(),
+            strict=True,
+        )
+        for (file, start, at, steps), number in itertools.product(rows, [box.array for box in item.boxes]):
+            target = written.arrays[number]
+            refs = readers[file].references(target.name)
+            if isinstance(refs, NotVirtual):
+                raise _not_as_inspected(item.urls[file], target.name, refs.reason)
+            index = refs.index.astype(np.int64)
+            if written.adds_axis[number]:
+                index = np.insert(index, target.axis or 0, 0, axis=1)
+            codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
+            if codecs != target.codecs or index.shape[1] != len(target.shape):
+                raise _not_as_inspected(item.urls[file], target.name, "other codecs")
+            grid = [-(-size // step) for size, step in zip(target.shape, target.chunks, strict=True)]
+            low = [0] * len(grid)
+            if target.axis is not None:
+                step = target.chunks[target.axis]
+                low[target.axis], grid[target.axis] = at // step, -(-steps // step)
+                index[:, target.axis] -= start // step
+            inside = ((index >= 0) & (index < np.array(grid, np.int64))).all(axis=1)
+            flat = (
+                np.ravel_multi_index(tuple(index[inside].T), tuple(grid))
+                if grid
+                else np.zeros(len(index), np.int64)
+            )
+            total = int(np.prod(grid, dtype=np.int64))
+            offsets, lengths = np.zeros(total, np.uint64), np.zeros(total, np.uint64)
+            offsets[flat], lengths[flat] = refs.offset[inside], refs.length[inside]
+            codes = np.full(total, len(refs.locations), np.int64)
+            codes[flat] = refs.location[inside]
+            names = [*refs.locations, ""]
+            failed = store.set_virtual_refs_arr(
+                target.path,
+                tuple(grid),
+                list(map(names.__getitem__, codes.tolist())),
+                offsets,
+                lengths,
+                arr_offset=tuple(low),
+                checksum=item.checks[file] if item.checks else None,
+            )
+            if failed:
+                raise without_container(refs.locations[0])
+            count += int(inside.sum())
+            read += int(lengths.sum())
+    return Outcome(rows=int(pieces.count.sum()), chunks=count, bytes_read=0, bytes_written=0, value=read)
+
+
+def _not_as_inspected(url: str, name: str, found: str) -> FormatError:
+    return FormatError(
+        f"{url}: expected chunks of {name} as they were inspected, found {found}",
+        ErrorKind.INVALID_FILE_FORMAT,
+    )
+
+
+def without_container(location: str) -> InvalidInputError:
+    prefix = location.rpartition("/")[0] + "/"
+    return InvalidInputError(
+        f"expected a virtual chunk container for {location}, found none: give "
+        f"containers=[VirtualChunkContainer({prefix!r}, ...)] and open the repository with "
+        f"authorize_virtual_chunk_access for {prefix!r}",
+        ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Items of both kinds in one job."""
+
+    item: Item
+    virtual: bool = field(default=False)
+
+
+def work(fork: ForkSession, written: Written, task: Either) -> Outcome:
+    """The work function of ingest."""
+    return (refer if task.virtual else copy)(fork, written, task.item)

@@ -1,0 +1,181 @@
+"""Arrays as a reduction sees them: named dimensions, a grid, values decoded by the CF conventions.
+
+Packed data (``scale_factor``, ``add_offset``), ``_FillValue`` and ``missing_value`` are decoded by xarray, so
+that a result is what xarray computes from the same array. ``valid_range``, ``valid_min`` and ``valid_max``
+are applied on request only, as xarray ignores them. Values outside are NaN.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.repository.session import Session
+
+_PACKED: Final = frozenset({"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"})
+_VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
+#: What a result of decoded values must not say of itself.
+ENCODING: Final = _PACKED | _VALID | {"coordinates", "ancillary_variables"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array: what is known before any value is read."""
+
+    path: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    raw: np.dtype[Any]
+    attributes: Mapping[str, Any]
+    decode: bool = True
+    valid_range: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> str:
+        """The path of its group, without a slash at either end."""
+        return self.path.strip("/").rpartition("/")[0]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the decoded values."""
+        return self.decoded(np.zeros((0,) * len(self.shape), self.raw)).dtype
+
+    def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values as the conventions mean them."""
+        if self.decode and not _PACKED.isdisjoint(self.attributes):
+            told = {name: value for name, value in self.attributes.items() if name in _PACKED}
+            if isinstance(told.get("_FillValue"), str) and self.raw.kind in "fiu":
+                told["_FillValue"] = fill_value(told["_FillValue"], self.raw)
+            variable = xr.Variable(self.dims, values, told)
+            values = np.asarray(
+                xr.conventions.decode_cf_variable(
+                    self.name, variable, decode_times=False, decode_timedelta=False
+                ).values
+            )
+        if self.valid_range and (limits := self._limits):
+            values = values if values.dtype.kind == "f" else values.astype(np.float64)
+            values = np.where(
+                (values >= limits[0]) & (values <= limits[1]), values, values.dtype.type(np.nan)
+            )
+        return values
+
+    @cached_property
+    def _limits(self) -> tuple[float, float] | None:
+        """The valid range, in decoded values. (In the file it is in packed ones.)"""
+        told = self.attributes
+        if _VALID.isdisjoint(told):
+            return None
+        low, high = told.get("valid_range", (told.get("valid_min", -np.inf), told.get("valid_max", np.inf)))
+        scale, offset = (told.get(name, one) for name, one in (("scale_factor", 1), ("add_offset", 0)))
+        ends = (float(low) * scale + offset, float(high) * scale + offset)
+        return min(ends), max(ends)
+
+
+def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
+    """A ``_FillValue`` as xarray writes it for Zarr format 3: eight bytes in base64 for floats.
+
+    >>> fill_value("AAAAAADYjsA=", np.dtype("f4"))
+    np.float32(-987.0)
+    """
+    try:
+        if dtype.kind == "f":
+            return dtype.type(struct.unpack("<d", base64.standard_b64decode(text))[0])
+        return dtype.type(int(text))
+    except (ValueError, struct.error) as error:
+        raise InvalidInputError(
+            f"_FillValue: expected a number of type {dtype}, found {text!r}", ErrorKind.INVALID_ARRAY_METADATA
+        ) from error
+
+
+def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    """An array of a version; ``NodeNotFoundError``."""
+    try:
+        return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
+    except FileNotFoundError as error:
+        raise NodeNotFoundError(f"expected an array at `/{path.strip('/')}`, found none") from error
+
+
+def open_field(
+    session: Session, path: str, *, decode: bool = True, valid_range: bool = False, kinds: str = "biuf"
+) -> Field:
+    """An array of numbers. Raises ``InvalidInputError`` for other types and for irregular chunks."""
+    array = open_array(session, path)
+    if array.dtype.kind not in kinds:
+        raise InvalidInputError(
+            f"expected an array of numbers at `/{path.strip('/')}`, found the type {array.dtype}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    try:
+        grid = array.shards or array.chunks
+    except NotImplementedError as error:  # what zarr says of a rectilinear grid
+        raise InvalidInputError(
+            f"expected chunks of one shape at `/{path.strip('/')}`, found a rectilinear grid",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
+    return Field(
+        "/" + path.strip("/"),
+        dimensions(array),
+        array.shape,
+        tuple(grid),
+        np.dtype(array.dtype),
+        dict(array.attrs),
+        decode,
+        valid_range,
+    )
+
+
+def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
+    """Names of the dimensions; ``dim_0`` and so on for those without."""
+    names = getattr(array.metadata, "dimension_names", None) or [None] * array.ndim
+    return tuple(name or f"dim_{axis}" for axis, name in enumerate(names))
+
+
+def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
+    """The arrays of a group, by name."""
+    return dict(zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays())
+
+
+def coordinates_of(
+    field: Field, among: Mapping[str, zarr.Array[Any]], dims: Sequence[str]
+) -> dict[str, zarr.Array[Any]]:
+    """Coordinates of an array that only have the dimensions ``dims``, their bounds, and the grid mapping."""
+    named = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
+    named |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
+    bounds = {str(among[name].attrs.get("bounds", "")) for name in named & among.keys()}
+    # Bounds have one dimension more, for the corners.
+    inside = {name for name in named & among.keys() if set(dimensions(among[name])) <= set(dims)}
+    inside |= {
+        name
+        for name in bounds & among.keys()
+        if among[name].ndim and set(dimensions(among[name])[:-1]) <= set(dims)
+    }
+    inside.discard(field.name)
+    return {name: among[name] for name in sorted(inside)}
+
+
+def coordinate(session: Session, group: str, name: str, *, decode_times: bool = True) -> xr.DataArray:
+    """A coordinate with its values, decoded: times as datetime64 or, in other calendars, cftime."""
+    array = open_array(session, f"{group}/{name}")
+    attributes = {key: value for key, value in array.attrs.items() if key != "coordinates"}
+    told: Any = attributes.get("_FillValue")
+    if isinstance(told, str) and array.dtype.kind in "fiu":
+        attributes["_FillValue"] = fill_value(told, np.dtype(array.dtype))
+    dims = dimensions(array)
+    values = np.asarray(array[...])
+    dataset = xr.Dataset(coords={name: (dims, values, attributes)})
+    return xr.decode_cf(dataset, decode_times=decode_times, decode_timedelta=False)[name]

@@ -1,0 +1,155 @@
+"""Labels: which group each cell belongs to. Computed on the driver, from coordinates.
+
+A *grouping* has a code for each position along some dimensions: the number of its group, or -1 for none.
+Calendars (``noleap``, ``360_day``) are those of the time coordinate; months, seasons and the bins of a
+resampling are computed by xarray and cftime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.groupers import Grouper, TimeResampler
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session import Session
+from frazil.spark.reductions.fields import coordinate
+
+#: What can be said for ``by``: "time.month", the name of a coordinate, labels, or a grouper of xarray.
+type By = str | xr.DataArray | Mapping[str, Grouper]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """``codes`` over ``dims``, int64; the group dimension ``name`` with its coordinate, encoded."""
+
+    dims: tuple[str, ...]
+    codes: NDArray[np.int64]
+    name: str
+    labels: NDArray[Any]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    bounds: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
+    """Labels as an array with dimensions and a name."""
+    if isinstance(by, xr.DataArray):
+        if by.name is None:
+            raise InvalidInputError(
+                "by: expected labels with a name (`labels.name = ...`), found none", ErrorKind.NOT_ALLOWED
+            )
+        return by
+    name, _, component = str(by).partition(".")
+    found = coordinate(session, group, name)
+    if not component:
+        return found
+    try:
+        part: xr.DataArray = getattr(found.dt, component).rename(component)
+        return part
+    except (AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            f"by: expected a part of a time coordinate such as 'time.month', found {by!r} where `{name}` has "
+            f"the type {found.dtype}",
+            ErrorKind.NOT_ALLOWED,
+        ) from error
+
+
+def grouping(session: Session, group: str, by: By, *, only: NDArray[np.bool_] | None = None) -> Grouping:
+    """The groups of equal labels, sorted. Cells where a label is NaN, or ``only`` is False, have none."""
+    if isinstance(by, Mapping):
+        return _with_grouper(session, group, by)
+    labels = labels_of(session, group, by)
+    values = np.asarray(labels.values)
+    there = np.ones(values.shape, np.bool_) if values.dtype.kind not in "fmM" else ~np.isnan(values)
+    if only is not None:
+        there &= only
+    codes = np.full(values.shape, -1, np.int64)
+    distinct, codes[there] = np.unique(values[there], return_inverse=True)
+    encoded, attributes = _encoded(distinct, labels)
+    return Grouping(tuple(map(str, labels.dims)), codes, str(labels.name), encoded, attributes)
+
+
+def resampling(
+    session: Session,
+    group: str,
+    dim: str,
+    freq: str,
+    *,
+    closed: Any = None,
+    label: Any = None,
+    origin: Any = None,
+) -> Grouping:
+    """The bins of a frequency, as xarray's ``resample`` has them, empty ones included."""
+    more = {} if origin is None else {"origin": origin}
+    return _with_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label, **more)})
+
+
+def _with_grouper(session: Session, group: str, by: Mapping[str, Grouper]) -> Grouping:
+    if len(by) != 1:
+        raise InvalidInputError(f"by: expected one grouper, found {len(by)}", ErrorKind.NOT_ALLOWED)
+    [(name, grouper)] = by.items()
+    labels = coordinate(session, group, name)
+    made = grouper.factorize(labels)
+    index = made.full_index
+    coord = made.unique_coord
+    attributes = dict(labels.attrs)
+    values: NDArray[Any]
+    if index.dtype.kind == "M" or type(index).__name__ == "CFTimeIndex":
+        values, attributes = _encoded(np.asarray(index), labels)
+        new_name = name
+    else:
+        values, new_name = np.asarray(index), str(getattr(coord, "name", None) or made.codes.name or name)
+        attributes = {}
+        if values.dtype == object:
+            values = np.array(list(map(str, values)))  # intervals
+    codes = np.asarray(made.codes.values, np.int64)
+    return Grouping(tuple(map(str, labels.dims)), codes, new_name, values, attributes)
+
+
+def _encoded(values: NDArray[Any], like: xr.DataArray) -> tuple[NDArray[Any], dict[str, Any]]:
+    """Times as numbers, in the units and calendar of the coordinate that they come from."""
+    attributes = {name: value for name, value in like.attrs.items() if name not in ("bounds", "climatology")}
+    is_time = values.dtype.kind == "M" or (
+        values.dtype == object and len(values) and hasattr(values[0], "calendar")
+    )
+    if not is_time:
+        return values, attributes
+    told = {name: like.encoding[name] for name in ("units", "calendar") if name in like.encoding}
+    variable = xr.Variable(("t",), values, attributes, told)
+    encoded = xr.conventions.encode_cf_variable(variable)
+    return np.asarray(encoded.values), {
+        key: value for key, value in encoded.attrs.items() if key != "_FillValue"
+    }
+
+
+def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:
+    """A hash of arrays, for the record of a job.
+
+    >>> digest_of(np.arange(3), "x") == digest_of(np.arange(3), "x")
+    True
+    """
+    hashed = hashlib.sha256()
+    for each in arrays:
+        values = np.asarray(each)
+        if values.dtype == object:
+            values = np.array(list(map(str, values.ravel())))
+        hashed.update(f"{values.dtype}{values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def said(by: By) -> Any:
+    """``by`` in words, for the record of a job."""
+    if isinstance(by, str):
+        return by
+    if isinstance(by, xr.DataArray):
+        return {"labels": str(by.name), "dims": list(by.dims), "digest": digest_of(by.values)}
+    return {name: repr(grouper) for name, grouper in by.items()}

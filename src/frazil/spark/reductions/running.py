@@ -1,0 +1,552 @@
+"""From what a user asks for to a job: fields, groups and weights; arrays and coordinates of the result."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypedDict, cast
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session import Session
+from frazil.spark.blocks import parse_bytes, split
+from frazil.spark.engine import Engine
+from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
+from frazil.spark.progress import Progress
+from frazil.spark.reductions import partials
+from frazil.spark.reductions.fields import (
+    ENCODING,
+    Field,
+    arrays_of,
+    coordinate,
+    coordinates_of,
+    dimensions,
+    open_array,
+    open_field,
+)
+from frazil.spark.reductions.grouping import Grouping, digest_of
+from frazil.spark.reductions.partials import Options, Values
+from frazil.spark.reductions.plan import Item, Limits, Measure, Meeting, Planned, Reduction, planned
+from frazil.spark.reductions.quantiles import Exact, Sketch, rank_error
+from frazil.spark.reductions.work import (
+    Shared,
+    combine_item,
+    reduce_item,
+    scratch_path,
+    written_by_driver,
+)
+from frazil.spark.versions import Source, Target, Version, address
+
+#: ``"coslat"``, an array of xarray, or arrays by dimension.
+type Weights = str | xr.DataArray | Mapping[str, Any]
+type How = str | Sequence[str]
+
+
+class Settings(TypedDict, total=False):
+    """What every reduction can be told, by name.
+
+    skipna         leave NaN out; True unless said otherwise
+    min_count      NaN where fewer cells than that are there
+    ddof           of ``std`` and ``var``: divide by the count less this
+    q              of ``quantile``: a number or several, between 0 and 1
+    weights        "coslat" (cosine of the latitude), a DataArray, or {dimension: values}; weights of a
+                   cell multiply
+    decode         CF conventions: fill values, packed data. True unless said otherwise
+    valid_range    also leave out what is outside of ``valid_range``, ``valid_min``, ``valid_max``
+    keep_attrs     True unless said otherwise
+    exact_below    quantiles are exact as long as the cells of a task take fewer bytes ("256MB")
+    k              size of the sketches beyond that: see `frazil.spark.reductions.quantiles`
+    limits         `Limits`: how much a task reads, and when partial results go through the storage
+    to             `Target`: where results go; a group named after the operation unless told
+    engine, job_id, message, progress    as for all jobs
+    """
+
+    skipna: bool
+    min_count: int | None
+    ddof: int
+    q: float | Sequence[float]
+    weights: Weights | None
+    decode: bool
+    valid_range: bool
+    keep_attrs: bool
+    exact_below: int | str
+    k: int
+    limits: Limits
+    to: Target | None
+    engine: Engine | None
+    job_id: str | None
+    message: str | None
+    progress: Progress | None
+
+
+_RECORDED: Final = ("skipna", "min_count", "ddof", "decode", "valid_range", "keep_attrs", "k")
+_SCRATCH: Final = "frazil_partials"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One call. ``groups`` gives the grouping of an array, whose dimensions go with ``dims``."""
+
+    name: str
+    paths: tuple[str, ...]
+    dims: tuple[str, ...] | None
+    how: tuple[str, ...]
+    several: bool
+    groups: Callable[[Session, Field], Grouping] | None
+    parameters: Mapping[str, Any]
+    settings: Settings
+    cell_methods: str | None = None
+
+
+def several(paths: str | Sequence[str]) -> tuple[str, ...]:
+    """One name or many."""
+    return (paths,) if isinstance(paths, str) else tuple(paths)
+
+
+def target_of(version: Version, to: Target | None, name: str) -> Target:
+    """Where results go: unless told, to a group of that name, on the branch that was read."""
+    if to is not None:
+        return to
+    if version.branch is None:
+        raise InvalidInputError(
+            "to: expected a target (`to=Target(repo, branch, group)`), as the source is not on a branch; "
+            "found none",
+            ErrorKind.NOT_ON_BRANCH,
+        )
+    return Target(version.repo, version.branch, f"/{name}")
+
+
+def run(source: Source, asked: Asked) -> JobResult:
+    """Plan and do it."""
+    version = Version.of(source)
+    settings = asked.settings
+    unknown = settings.keys() - Settings.__annotations__.keys()
+    if unknown:
+        raise InvalidInputError(
+            f"expected settings out of {', '.join(Settings.__annotations__)}, found {', '.join(unknown)}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    target = target_of(version, settings.get("to"), asked.name)
+    session = version.session()
+    reductions = tuple(
+        reduction for path in asked.paths for reduction in _reductions(session, target, asked, path)
+    )
+    writes = tuple(measure.path for reduction in reductions for measure in reduction.measures)
+    fields = tuple(reduction.field for reduction in reductions)
+    check_targets(version, target, writes, fields)
+    limits = settings.get("limits", Limits())
+    plans = tuple(planned(number, reduction, limits) for number, reduction in enumerate(reductions))
+    coordinates = _coordinate_paths(session, fields)
+    shared = Shared(
+        session,
+        reductions,
+        tuple(plan.meeting for plan in plans),
+        target.path(_SCRATCH),
+        limits.block,
+    )
+    stored = [number for number, plan in enumerate(plans) if plan.meeting is Meeting.STORED]
+    job = Job(
+        asked.name,
+        target,
+        functools.partial(_prepare, session, asked, reductions, plans, shared),
+        reduce_item,
+        functools.partial(_finish, reductions, plans, shared),
+        _parameters(asked),
+        (version.input((*sorted({field.path for field in fields}), *coordinates)),),
+        writes,
+        settings.get("message"),
+        id=settings.get("job_id"),
+        phases=(Phase(functools.partial(_second, reductions, plans, shared), combine_item),)
+        if stored
+        else (),
+    )
+    return run_job(job, settings.get("engine"), progress=settings.get("progress"))
+
+
+def _parameters(asked: Asked) -> dict[str, Any]:
+    settings = asked.settings
+    told: dict[str, Any] = {name: value for name, value in settings.items() if name in _RECORDED}
+    if "q" in settings:
+        told["q"] = np.asarray(settings["q"]).tolist()
+    if "exact_below" in settings:
+        told["exact_below"] = parse_bytes(settings["exact_below"])
+    if (weights := settings.get("weights")) is not None:
+        told["weights"] = weights if isinstance(weights, str) else _weights_said(weights)
+    dims = None if asked.dims is None else list(asked.dims)
+    return {"paths": list(asked.paths), "dims": dims, "how": list(asked.how), **asked.parameters, **told}
+
+
+def _weights_said(weights: xr.DataArray | Mapping[str, Any]) -> dict[str, str]:
+    if isinstance(weights, xr.DataArray):
+        return {",".join(map(str, weights.dims)): digest_of(weights.values)}
+    return {dim: digest_of(np.asarray(values)) for dim, values in weights.items()}
+
+
+def _reductions(session: Session, target: Target, asked: Asked, path: str) -> list[Reduction]:
+    """One reduction for everything but quantiles, and one for those."""
+    settings = asked.settings
+    field = open_field(
+        session, path, decode=settings.get("decode", True), valid_range=settings.get("valid_range", False)
+    )
+    grouping = None if asked.groups is None else asked.groups(session, field)
+    if grouping is not None:
+        _check_grouping(field, grouping)
+    going = asked.dims if asked.dims is not None else (field.dims if grouping is None else grouping.dims)
+    unknown = [dim for dim in going if dim not in field.dims]
+    if unknown:
+        raise InvalidInputError(
+            f"dims: expected some of {', '.join(field.dims)} of `{field.path}`, found {', '.join(unknown)}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    going = (*going, *(() if grouping is None else grouping.dims))
+    over = tuple(axis for axis, dim in enumerate(field.dims) if dim in going)
+    weights = _weights_of(session, field, settings.get("weights"))
+    skipna = settings.get("skipna", True)
+    plain = Reduction(field, over, (), grouping, weights, skipna)
+    measures = {how: _measure(plain, target, asked, how) for how in asked.how}
+    quantiles = {how for how in asked.how if measures[how].q is not None or how in ("quantile", "median")}
+    parts = [[measures[how] for how in asked.how if (how in quantiles) is which] for which in (False, True)]
+    return [replace(plain, measures=tuple(part)) for part in parts if part]
+
+
+def _measure(reduction: Reduction, target: Target, asked: Asked, how: str) -> Measure:
+    settings, field = asked.settings, reduction.field
+    path = target.path(f"{field.path}_{how}" if asked.several else field.path)
+    dtype = field.dtype
+    weighted = reduction.weights is not None
+    if how in ("quantile", "median"):
+        if weighted:
+            raise InvalidInputError(
+                f"weights: expected one of {', '.join(partials.WEIGHTED)}, found {how!r}",
+                ErrorKind.NOT_ALLOWED,
+            )
+        given = 0.5 if how == "median" else settings.get("q", 0.5)
+        q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
+        if not all(0 <= each <= 1 for each in q):
+            raise InvalidInputError(f"q: expected numbers from 0 to 1, found {given}", ErrorKind.NOT_ALLOWED)
+        return Measure(
+            path,
+            how,
+            _quantile(reduction, q, settings),
+            dtype if dtype.kind == "f" else np.dtype(np.float64),
+            None if np.ndim(given) == 0 else q,
+        )
+    options = Options(settings.get("ddof", 0), settings.get("min_count"))
+    kernel = partials.kernel(how, dtype, weighted=weighted, options=options)
+    result = partials.result_dtype(how, dtype, weighted=weighted)
+    if (
+        result.kind in "iub"
+        and how not in ("count", "any", "all")
+        and _may_be_missing(reduction, how, options)
+    ):
+        result = np.dtype(np.float64)
+    return Measure(path, how, kernel, result)
+
+
+def _may_be_missing(reduction: Reduction, how: str, options: Options) -> bool:
+    """Whether a result of integers may have no value: then it is of floats, to say NaN."""
+    if options.min_count:
+        return True
+    if how == "sum":
+        return False
+    if reduction.grouping is None:
+        return math.prod(reduction.field.shape[axis] for axis in reduction.over) == 0
+    codes = reduction.grouping.codes
+    return len(np.unique(codes[codes >= 0])) < len(reduction.grouping)
+
+
+def _quantile(reduction: Reduction, q: tuple[float, ...], settings: Settings) -> Exact | Sketch:
+    """Exact where a chunk of the result, with all that it needs, fits into the given number of bytes."""
+    cells = math.prod(reduction.field.shape[axis] for axis in reduction.over) * math.prod(reduction.kept_grid)
+    if 8 * cells <= parse_bytes(settings.get("exact_below", "256MB")):
+        return Exact(q, reduction.skipna)
+    return Sketch(q, settings.get("k", 200), reduction.skipna)
+
+
+def _check_grouping(field: Field, grouping: Grouping) -> None:
+    lengths = dict(zip(field.dims, field.shape, strict=True))
+    expected = tuple(lengths.get(dim, -1) for dim in grouping.dims)
+    if expected != grouping.codes.shape:
+        raise InvalidInputError(
+            f"by: expected labels over dimensions of `{field.path}`, {lengths}; found "
+            f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
+            ErrorKind.NOT_ALLOWED,
+        )
+
+
+def _weights_of(session: Session, field: Field, weights: Weights | None) -> Values | None:
+    """Weights with as many axes as the array, of length 1 where they do not vary."""
+    if weights is None:
+        return None
+    if isinstance(weights, str):
+        if weights != "coslat":
+            raise InvalidInputError(
+                f"weights: expected 'coslat' or arrays, found {weights!r}", ErrorKind.NOT_ALLOWED
+            )
+        name = latitude_of(session, field)
+        found = coordinate(session, field.parent, name)
+        arrays = {dimensions(open_array(session, f"{field.parent}/{name}")): np.cos(np.deg2rad(found.values))}
+    elif isinstance(weights, xr.DataArray):
+        arrays = {tuple(map(str, weights.dims)): weights.values}
+    else:
+        arrays = {(dim,): np.asarray(values) for dim, values in weights.items()}
+    out: Values = np.ones((1,) * len(field.dims))
+    lengths = dict(zip(field.dims, field.shape, strict=True))
+    for dims, values in arrays.items():
+        if not set(dims) <= set(field.dims) or tuple(map(lengths.__getitem__, dims)) != values.shape:
+            raise InvalidInputError(
+                f"weights: expected dimensions of `{field.path}`, {lengths}; found "
+                f"{dict(zip(dims, values.shape, strict=False))}",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if np.isnan(values).any():
+            raise InvalidInputError("weights: expected numbers, found NaN", ErrorKind.NOT_ALLOWED)
+        order = sorted(range(len(dims)), key=lambda axis: field.dims.index(dims[axis]))
+        shape = [lengths[dim] if dim in dims else 1 for dim in field.dims]
+        out = out * values.astype(np.float64).transpose(order).reshape(shape)
+    return out
+
+
+def latitude_of(session: Session, field: Field) -> str:
+    """The name of the latitude among the coordinates of an array."""
+    among = coordinates_of(field, arrays_of(session, field.parent), field.dims)
+    for name, array in among.items():
+        told = array.attrs
+        if told.get("standard_name") == "latitude" or name in ("lat", "latitude"):
+            return name
+    raise InvalidInputError(
+        f"expected a coordinate of `{field.path}` with the standard_name `latitude`, found "
+        f"{', '.join(among) or 'none'}",
+        ErrorKind.NOT_ALLOWED,
+    )
+
+
+def check_targets(version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]) -> None:
+    """A result must not take the place of what it is made of."""
+    if address(version.repo.storage) != address(target.repo.storage):
+        return
+    same = sorted({field.path for field in fields} & set(writes))
+    if same:
+        raise InvalidInputError(
+            f"to: expected a target of which `{same[0]}` is not an input of the job; give it another group: "
+            f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
+            ErrorKind.NOT_ALLOWED,
+        )
+    if len(set(writes)) < len(writes):
+        raise InvalidInputError(
+            f"expected each result once, found {', '.join(writes)}", ErrorKind.NOT_ALLOWED
+        )
+
+
+def _coordinate_paths(session: Session, fields: Sequence[Field]) -> tuple[str, ...]:
+    out: set[str] = set()
+    for parent in {field.parent for field in fields}:
+        among = arrays_of(session, parent)
+        for field in fields:
+            if field.parent == parent:
+                out |= {
+                    f"/{parent}/{name}".replace("//", "/")
+                    for name in coordinates_of(field, among, field.dims)
+                }
+    return tuple(sorted(out))
+
+
+# On the driver, with the session of the target
+
+
+def _prepare(
+    source: Session,
+    asked: Asked,
+    reductions: tuple[Reduction, ...],
+    plans: tuple[Planned, ...],
+    shared: Shared,
+    session: Session,
+) -> Tasks:
+    for number, (reduction, plan) in enumerate(zip(reductions, plans, strict=True)):
+        for measure in reduction.measures:
+            _create(session, asked, reduction, plan, measure)
+        if plan.meeting is Meeting.STORED:
+            _create_scratch(session, shared.scratch, number, reduction, plan)
+    _copy_coordinates(source, session, reductions)
+    return Tasks([item for plan in plans for item in plan.items], shared)
+
+
+def _create(session: Session, asked: Asked, reduction: Reduction, plan: Planned, measure: Measure) -> None:
+    lead = () if measure.q is None else (len(measure.q),)
+    floats = measure.dtype.kind == "f"
+    zarr.create_array(
+        session.store,
+        name=measure.path.strip("/"),
+        shape=(*lead, *reduction.shape),
+        chunks=tuple(max(1, n) for n in (*lead, *plan.chunks)),
+        dtype=measure.dtype,
+        fill_value=np.nan if floats else None,
+        attributes=_attributes(asked, reduction, measure),
+        dimension_names=(*(("quantile",) if lead else ()), *reduction.dims),
+        overwrite=True,
+    )
+    parent = measure.path.strip("/").rpartition("/")[0]
+    if measure.q is not None:
+        put_coordinate(session, f"{parent}/quantile", ("quantile",), np.array(measure.q), {})
+    if reduction.grouping is not None:
+        grouping = reduction.grouping
+        put_coordinate(
+            session, f"{parent}/{grouping.name}", (grouping.name,), grouping.labels, grouping.attributes
+        )
+
+
+def _attributes(asked: Asked, reduction: Reduction, measure: Measure) -> dict[str, Any]:
+    field = reduction.field
+    told = dict(field.attributes) if asked.settings.get("keep_attrs", True) else {}
+    if field.decode:
+        told = {name: value for name, value in told.items() if name not in ENCODING}
+    others = [
+        name
+        for name in str(field.attributes.get("coordinates", "")).split()
+        if asked.settings.get("keep_attrs", True) and name in _kept_names(reduction)
+    ]
+    if others:
+        told["coordinates"] = " ".join(others)
+    if measure.how in ("count", "any", "all"):
+        told["units"] = "1"
+    elif measure.how == "var" and "units" in told:
+        told["units"] = f"({told['units']})2"
+    dims = [field.dims[axis] for axis in reduction.over]
+    method = f"{': '.join(dims)}: {_CELL_METHODS.get(measure.how, measure.how)}"
+    before = str(field.attributes.get("cell_methods", "")).strip()
+    told["cell_methods"] = f"{before} {asked.cell_methods or method}".strip()
+    if isinstance(measure.kernel, Sketch):
+        told["quantile_rank_error"] = round(rank_error(measure.kernel.k), 6)
+    if measure.q is None and measure.how == "quantile":
+        assert isinstance(measure.kernel, Exact | Sketch)
+        told["quantile"] = measure.kernel.q[0]
+    return told
+
+
+_CELL_METHODS: Final = {
+    "var": "variance",
+    "std": "standard_deviation",
+    "min": "minimum",
+    "max": "maximum",
+    "first": "point",
+    "last": "point",
+}
+
+
+def _kept_names(reduction: Reduction) -> set[str]:
+    """Coordinates that stay: filled in where coordinates are copied."""
+    return set(reduction.field.attributes.get("coordinates", "").split())
+
+
+def put_coordinate(
+    session: Session, path: str, dims: tuple[str, ...], values: NDArray[Any], attributes: Mapping[str, Any]
+) -> None:
+    """Write a coordinate that is computed here."""
+    text = values.dtype.kind in "UOT"
+    array = zarr.create_array(
+        session.store,
+        name=path.strip("/"),
+        shape=values.shape,
+        chunks=tuple(max(1, n) for n in values.shape),
+        dtype=cast("Any", str) if text else values.dtype,
+        attributes=dict(attributes),
+        dimension_names=dims,
+        overwrite=True,
+    )
+    array[...] = values.astype(object) if text else values
+
+
+def _create_scratch(session: Session, scratch: str, number: int, reduction: Reduction, plan: Planned) -> None:
+    """Arrays for partial results: a row for each slot."""
+    kept = tuple(max(1, n) for n in plan.kept_box)
+    for row, measure in enumerate(reduction.measures):
+        assert not isinstance(measure.kernel, Exact)
+        for place, (dtype, identity) in enumerate(measure.kernel.identities):
+            zarr.create_array(
+                session.store,
+                name=scratch_path(scratch, number, row, place),
+                shape=(plan.slots, reduction.groups, *reduction.kept_shape),
+                chunks=(1, plan.group_chunk, *kept),
+                dtype=dtype,
+                fill_value=identity,
+                overwrite=True,
+            )
+
+
+def _copy_coordinates(source: Session, session: Session, reductions: Sequence[Reduction]) -> None:
+    """Coordinates of the dimensions that stay, as they are stored, once for each group and reduction."""
+    parents = {
+        (measure.path.rpartition("/")[0], number): measure.path
+        for number, reduction in enumerate(reductions)
+        for measure in reduction.measures
+    }
+    for (_, number), path in parents.items():
+        reduction = reductions[number]
+        dims = [reduction.field.dims[axis] for axis in reduction.kept]
+        group = "" if reduction.grouping is None else reduction.grouping.name
+        copy_coordinates(source, session, reduction.field, dims, path, without=group)
+
+
+def copy_coordinates(
+    source: Session, session: Session, field: Field, dims: Sequence[str], path: str, without: str = ""
+) -> None:
+    """Coordinates of a field that have only the dimensions ``dims``, to where ``path`` is."""
+    parent = path.strip("/").rpartition("/")[0]
+    for name, array in coordinates_of(field, arrays_of(source, field.parent), dims).items():
+        if name != without:
+            zarr.from_array(session.store, data=array, name=f"{parent}/{name}".strip("/"), overwrite=True)
+
+
+def _second(
+    reductions: tuple[Reduction, ...],
+    plans: tuple[Planned, ...],
+    shared: Shared,
+    session: Session,
+    values: list[Any],
+) -> Tasks:
+    """One item for each chunk of the results whose partial results are stored. What the tasks of the first
+    round returned is written first: a later ``finish`` would not get it.
+    """
+    _write_values(session, reductions, plans, values)
+    items: list[Item] = []
+    for number, plan in enumerate(plans):
+        if plan.meeting is Meeting.STORED:
+            reduction = reductions[number]
+            zero = (0,) * len(reduction.over)
+            starts, stops = split(
+                (reduction.groups, *reduction.kept_shape), (plan.group_chunk, *plan.kept_box)
+            )
+            items += [
+                Item(number, tuple(low[1:]), tuple(high[1:]), (low[0], high[0]), zero, zero, plan.slots)
+                for low, high in zip(starts.tolist(), stops.tolist(), strict=True)
+            ]
+    return Tasks(items, shared)
+
+
+def _finish(
+    reductions: tuple[Reduction, ...],
+    plans: tuple[Planned, ...],
+    shared: Shared,
+    session: Session,
+    values: list[Any],
+) -> None:
+    if any(plan.meeting is Meeting.STORED for plan in plans):
+        parent, _, name = shared.scratch.strip("/").rpartition("/")
+        del zarr.open_group(session.store, path=parent, mode="r+")[name]
+    else:
+        _write_values(session, reductions, plans, values)
+
+
+def _write_values(
+    session: Session, reductions: tuple[Reduction, ...], plans: tuple[Planned, ...], values: list[Any]
+) -> None:
+    for number, plan in enumerate(plans):
+        if plan.meeting is Meeting.VALUES:
+            mine = [value for value in values if value is not None and value[0].number == number]
+            written_by_driver(session, reductions[number], plan, mine)

@@ -1,0 +1,310 @@
+"""What the tasks of a reduction do: read blocks, update, combine, and write or return what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from frazil.repository.session import ForkSession, Session
+from frazil.spark.blocks import block_shape, split
+from frazil.spark.reductions.fields import open_array
+from frazil.spark.reductions.partials import (
+    Cells,
+    End,
+    Index,
+    Kernel,
+    Partial,
+    Values,
+    absorb,
+    cells,
+    combine,
+    combine_all,
+    nothing,
+)
+from frazil.spark.reductions.plan import Item, Meeting, Planned, Reduction
+from frazil.spark.reductions.quantiles import Exact, Sketch
+from frazil.spark.results import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all tasks know."""
+
+    session: Session
+    reductions: tuple[Reduction, ...]
+    meetings: tuple[Meeting, ...]
+    scratch: str
+    block: int
+
+
+def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
+    """One task."""
+    reduction, meeting = shared.reductions[item.number], shared.meetings[item.number]
+    states, size = _states(shared, reduction, item)
+    read = size
+    if meeting is Meeting.VALUES:
+        return Outcome((item, states), bytes_read=read)
+    if meeting is Meeting.STORED:
+        written = _store(fork, shared.scratch, reduction, item, states)
+    else:
+        written = sum(
+            write(fork, reduction, number, item, finished(reduction, number, state))
+            for number, state in enumerate(states)
+        )
+    return Outcome(
+        None, rows=item.groups[1] - item.groups[0], chunks=1, bytes_read=read, bytes_written=written
+    )
+
+
+def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
+    """For each measure its state: a ``Partial``, or the values of an exact quantile."""
+    array = open_array(shared.session, reduction.field.path)
+    kept = tuple(stop - start for start, stop in zip(item.kept_start, item.kept_stop, strict=True))
+    groups = np.arange(*item.groups, dtype=np.int64)
+    kernels = [measure.kernel for measure in reduction.measures]
+    exact = any(isinstance(kernel, Exact) for kernel in kernels)
+    positions = any(isinstance(kernel, End) for kernel in kernels)
+    whole = item.over_start == (0,) * len(item.over_start) and reduction.grouping is not None
+    states: list[Partial | None] = [None] * len(kernels)
+    kept_values: list[Values] = []
+    kept_codes: list[Index] = []
+    size = 0
+    for start, stop in _blocks(reduction, item, shared.block):
+        codes = _codes(reduction, item, start, stop)
+        if codes is not None and not (codes >= 0).any():
+            continue
+        region = _region(reduction, item, start, stop)
+        raw = np.asarray(array[region])
+        size += raw.nbytes
+        values = _flat(reduction, reduction.field.decoded(raw))
+        if exact:
+            kept_values.append(values)
+            kept_codes += [] if codes is None else [codes]
+            continue
+        block = cells(
+            values,
+            codes,
+            weights=_weights(reduction, region, values.shape),
+            skipna=reduction.skipna,
+            positions=_positions(reduction, start, stop) if positions else None,
+        )
+        for number, kernel in enumerate(kernels):
+            states[number] = _added(kernel, states[number], block, groups if whole else None)
+    if exact:
+        values = np.concatenate(kept_values) if kept_values else np.zeros((0, *kept))
+        codes = np.concatenate(kept_codes) if kept_codes else None
+        if codes is None and reduction.grouping is not None:
+            codes = np.zeros(0, np.int64)
+        return [(values, codes)] * len(kernels), size
+    made = [
+        nothing(kernel, groups if whole or reduction.grouping is None else groups[:0], kept)
+        if state is None
+        else state
+        for kernel, state in zip(kernels, states, strict=True)
+        if not isinstance(kernel, Exact)
+    ]
+    return list(made), size
+
+
+def _added(kernel: Kernel | Exact, state: Partial | None, block: Cells, groups: Index | None) -> Partial:
+    """The state after one more block; of all ``groups`` if they are given."""
+    assert not isinstance(kernel, Exact)
+    part = kernel.update(block)
+    if state is None:
+        if groups is None:
+            return part
+        state = nothing(kernel, groups, part.fields[0].shape[1:])
+    if groups is None:
+        return combine(kernel, state, part)
+    absorb(kernel, state, part)
+    return state
+
+
+def _blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
+    """Rectangles of what is reduced, each of whole chunks: first and last, in elements.
+
+    Along the axis of the labels only chunks with cells of the item's groups.
+    """
+    field = reduction.field
+    over = reduction.over
+    start, stop = np.array(item.over_start, np.int64), np.array(item.over_stop, np.int64)
+    grid = tuple(max(1, field.grid[axis]) for axis in over)
+    each = field.raw.itemsize * int(
+        np.prod(np.array(item.kept_stop, np.int64) - np.array(item.kept_start, np.int64))
+    )
+    shape = block_shape(tuple((stop - start).tolist()), grid, max(1, each), size)
+    lows, highs = split(tuple((stop - start).tolist()), shape)
+    lows, highs = lows + start, highs + start
+    if len(reduction.label_axes) != 1 or item.groups == (0, reduction.groups):
+        yield from zip(lows, highs, strict=True)
+        return
+    assert reduction.grouping is not None
+    column = over.index(reduction.label_axes[0])
+    codes = reduction.grouping.codes
+    wanted = (codes >= item.groups[0]) & (codes < item.groups[1])
+    step = grid[column]
+    for low, high in zip(lows, highs, strict=True):
+        first, end = int(low[column]), int(high[column])
+        there = np.unique(np.flatnonzero(wanted[first:end]) // step)
+        for run in np.split(there, np.flatnonzero(np.diff(there) != 1) + 1):
+            if len(run):
+                some, past = low.copy(), high.copy()
+                some[column], past[column] = first + run[0] * step, min(end, first + (run[-1] + 1) * step)
+                yield some, past
+
+
+def _region(reduction: Reduction, item: Item, start: Index, stop: Index) -> tuple[slice, ...]:
+    out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
+    out |= zip(reduction.kept, map(slice, item.kept_start, item.kept_stop), strict=True)
+    return tuple(out[axis] for axis in range(len(out)))
+
+
+def _flat(reduction: Reduction, values: Values) -> Values:
+    """(cells, *kept): what is reduced as one axis, in the order of the array."""
+    turned = values.transpose(*reduction.over, *reduction.kept)
+    kept = turned.shape[len(reduction.over) :]
+    return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *kept)
+
+
+def _codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
+    """The groups of the cells of a block, -1 for those that are not the item's."""
+    grouping = reduction.grouping
+    if grouping is None:
+        return None
+    place = {axis: (int(a), int(b)) for axis, a, b in zip(reduction.over, start, stop, strict=True)}
+    some = grouping.codes[tuple(slice(*place[axis]) for axis in reduction.label_axes)]
+    some = np.where((some >= item.groups[0]) & (some < item.groups[1]), some, -1)
+    in_order = sorted(range(len(reduction.label_axes)), key=reduction.label_axes.__getitem__)
+    some = some.transpose(in_order)
+    shape = [place[axis][1] - place[axis][0] for axis in reduction.over]
+    shown = [n if axis in reduction.label_axes else 1 for axis, n in zip(reduction.over, shape, strict=True)]
+    return np.broadcast_to(some.reshape(shown), shape).ravel()
+
+
+def _weights(reduction: Reduction, region: tuple[slice, ...], shape: tuple[int, ...]) -> Values | None:
+    weights = reduction.weights
+    if weights is None:
+        return None
+    part = weights[tuple(s if n > 1 else slice(None) for s, n in zip(region, weights.shape, strict=True))]
+    over = [region[axis].stop - region[axis].start for axis in reduction.over]
+    turned = part.transpose(*reduction.over, *reduction.kept)
+    kept = turned.shape[len(over) :]
+    return np.broadcast_to(turned, (*over, *kept)).reshape(shape[0], *kept)
+
+
+def _positions(reduction: Reduction, start: Index, stop: Index) -> Index:
+    """Where the cells of a block are among all that are reduced."""
+    axes = np.ix_(*map(np.arange, start.tolist(), stop.tolist()))
+    shape = [reduction.field.shape[axis] for axis in reduction.over]
+    return np.asarray(np.ravel_multi_index(np.broadcast_arrays(*axes), shape)).ravel()
+
+
+def finished(reduction: Reduction, number: int, state: Any) -> Values:
+    """The values of a measure, arranged as the result is: (quantiles,) then its dimensions."""
+    measure = reduction.measures[number]
+    if isinstance(measure.kernel, Exact):
+        cells_and_codes: tuple[Values, Index | None] = state
+        values = measure.kernel.finish(*cells_and_codes, reduction.groups)
+    else:
+        values = measure.kernel.finish(state.fields)
+    quantiles = isinstance(measure.kernel, Exact | Sketch)
+    if quantiles and measure.q is None:
+        values, quantiles = values[0], False
+    axis = int(quantiles)
+    at = reduction.group_axis
+    values = np.take(values, 0, axis=axis) if at is None else np.moveaxis(values, axis, axis + at)
+    if values.dtype.kind == "f" and measure.dtype.kind != "f":
+        values = np.nan_to_num(values)  # cannot be: see `result_dtype`
+    return values.astype(measure.dtype, copy=False)
+
+
+def write(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:
+    """Write a part of a result; the number of bytes."""
+    kept = _slices(item.kept_start, item.kept_stop)
+    region = reduction.arranged(_slice(*item.groups), kept)
+    at: tuple[Any, ...] = (..., *region)
+    open_array(session, reduction.measures[number].path, "r+")[at] = values
+    return values.nbytes
+
+
+def _slice(low: int | None, high: int | None) -> slice:
+    return slice(low, high)
+
+
+def _slices(low: Sequence[int], high: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(map(slice, low, high))
+
+
+# Partial results in arrays
+
+
+def scratch_path(scratch: str, item_number: int, measure: int, place: int) -> str:
+    return f"{scratch.strip('/')}/p{item_number}_{measure}_{place}"
+
+
+def _store(fork: ForkSession, scratch: str, reduction: Reduction, item: Item, states: list[Any]) -> int:
+    """Write fields of a partial result, (slots, groups, *kept)."""
+    written = 0
+    for number, state in enumerate(states):
+        kernel = reduction.measures[number].kernel
+        assert not isinstance(kernel, Exact)
+        groups = np.arange(*item.groups, dtype=np.int64)
+        if len(state.groups) < len(groups):
+            whole = nothing(kernel, groups, tuple(np.subtract(item.kept_stop, item.kept_start).tolist()))
+            absorb(kernel, whole, state)
+            state = whole
+        kept = _slices(item.kept_start, item.kept_stop)
+        for place, values in enumerate(state.fields):
+            array = open_array(fork, scratch_path(scratch, item.number, number, place), "r+")
+            array[(_slice(item.slot, item.slot + 1), _slice(*item.groups), *kept)] = values[None]
+            written += values.nbytes
+    return written
+
+
+def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
+    """A task of the second phase: one part of the result, from all partial results of it. ``slot`` is their
+    number.
+    """
+    reduction = shared.reductions[item.number]
+    kept = _slices(item.kept_start, item.kept_stop)
+    groups = np.arange(*item.groups, dtype=np.int64)
+    read = written = 0
+    for number, measure in enumerate(reduction.measures):
+        kernel = measure.kernel
+        assert not isinstance(kernel, Exact)
+        arrays = [
+            open_array(fork, scratch_path(shared.scratch, item.number, number, place))
+            for place in range(len(kernel.identities))
+        ]
+        state: Partial | None = None
+        for slot in range(item.slot):
+            at: tuple[Any, ...] = (slot, _slice(*item.groups), *kept)
+            fields = tuple(np.asarray(array[at]) for array in arrays)
+            part = Partial(groups, fields)
+            read += part.nbytes
+            state = part if state is None else combine(kernel, state, part)
+        written += write(fork, reduction, number, item, finished(reduction, number, state))
+    return Outcome(None, rows=len(groups), chunks=1, bytes_read=read, bytes_written=written)
+
+
+def written_by_driver(session: Session, reduction: Reduction, planned: Planned, values: list[Any]) -> None:
+    """Combine what the tasks returned, and write the result."""
+    boxes: dict[tuple[Any, ...], list[tuple[Item, list[Partial]]]] = {}
+    for item, states in values:
+        boxes.setdefault((item.kept_start, item.kept_stop), []).append((item, states))
+    everything = np.arange(reduction.groups, dtype=np.int64)
+    for number, measure in enumerate(reduction.measures):
+        kernel = measure.kernel
+        assert not isinstance(kernel, Exact)
+        lead = () if measure.q is None else (len(measure.q),)
+        out = np.zeros((*lead, *reduction.shape), measure.dtype)
+        for (low, high), parts in boxes.items():
+            total = nothing(kernel, everything, tuple(np.subtract(high, low).tolist()))
+            absorb(kernel, total, combine_all(kernel, [states[number] for _, states in parts]))
+            region = reduction.arranged(_slice(None, None), _slices(low, high))
+            at: tuple[Any, ...] = (..., *region)
+            out[at] = finished(reduction, number, total)
+        open_array(session, measure.path, "r+")[...] = out

@@ -1,0 +1,74 @@
+"""Polygons become labels on the cells of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from rasterio.features import rasterize  # type: ignore[import-untyped,unused-ignore]
+from rasterio.transform import from_origin  # type: ignore[import-untyped,unused-ignore]
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+
+def rasterized(
+    polygons: Sequence[Mapping[str, Any]],
+    latitude: xr.DataArray,
+    longitude: xr.DataArray,
+    *,
+    labels: Sequence[float] | None = None,
+    all_touched: bool = False,
+    name: str = "zone",
+) -> xr.DataArray:
+    """Labels of a regular grid, for `frazil.spark.zonal_stats`: for each cell the last polygon that its
+    middle is in, NaN for none.
+
+    ``polygons``: GeoJSON geometries, or anything with ``__geo_interface__``, in the units of the coordinates.
+    ``labels``: 1, 2, 3, ... unless told. ``all_touched``: cells that a polygon touches too. Raises
+    ``InvalidInputError`` for coordinates with unequal steps.
+
+    >>> corners = [(0.5, 0.5), (2.5, 0.5), (2.5, 2.5), (0.5, 2.5), (0.5, 0.5)]
+    >>> square = {"type": "Polygon", "coordinates": [corners]}
+    >>> lat, lon = (xr.DataArray(np.arange(4.0), dims=(name,), name=name) for name in ("lat", "lon"))
+    >>> rasterized([square], lat, lon).values.tolist()[1]
+    [nan, 1.0, 1.0, nan]
+    """
+    y, x = (_regular(each) for each in (latitude, longitude))
+    numbers = list(range(1, len(polygons) + 1)) if labels is None else list(labels)
+    if len(numbers) != len(polygons):
+        raise InvalidInputError(
+            f"labels: expected {len(polygons)}, one for each polygon, found {len(numbers)}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    step_y, step_x = y[1] - y[0], x[1] - x[0]
+    # `from_origin` takes steps to the right and down.
+    transform = from_origin(x[0] - step_x / 2, y[0] - step_y / 2, step_x, -step_y)
+    rows = rasterize(
+        list(zip(polygons, range(1, len(polygons) + 1), strict=True)),
+        out_shape=(len(y), len(x)),
+        transform=transform,
+        fill=0,
+        all_touched=all_touched,
+        dtype="int32",
+    )
+    values = np.array([np.nan, *numbers], np.float64)[rows]
+    return xr.DataArray(
+        values,
+        dims=(*latitude.dims, *longitude.dims),
+        coords={str(latitude.name): latitude, str(longitude.name): longitude},
+        name=name,
+    )
+
+
+def _regular(values: xr.DataArray) -> np.ndarray[Any, np.dtype[np.float64]]:
+    numbers = np.asarray(values.values, np.float64)
+    steps = np.diff(numbers)
+    if numbers.ndim != 1 or len(numbers) < 2 or not np.allclose(steps, steps[0], rtol=1e-3):
+        raise InvalidInputError(
+            f"expected a coordinate `{values.name}` with at least two values in equal steps, found "
+            f"{numbers.ravel()[:5].tolist()}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return numbers

@@ -1,0 +1,124 @@
+"""The commits of a branch, one after the other, as a stream reads them.
+
+A position in the history is the id of the last snapshot that was read. It stays good when snapshots expire:
+the format keeps the ids of what went, and their transaction logs, with the next snapshot that stayed. The
+changes of those are then told as one step. A position is lost where the branch was reset, or its commit was
+amended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from frazil.errors import ErrorKind, SessionStateError
+from frazil.format.columns import I64
+from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.repository.clock import to_datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one commit did, or several of which all but the last have expired.
+
+    ``logs`` are ids of transaction logs, oldest first; ``before`` and ``after`` the snapshots that have the
+    names. What is known of a commit that has expired is its id.
+    """
+
+    id: bytes
+    before: bytes
+    after: bytes
+    logs: tuple[bytes, ...]
+    written_at: datetime | None = None
+    message: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ahead:
+    """The commits after a position: rows of the snapshots, oldest first.
+
+    ``read`` are those logs of the first of them that were read before.
+    """
+
+    info: RepoInfo
+    rows: I64
+    read: frozenset[bytes] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def first(self, count: int) -> Ahead:
+        return Ahead(self.info, self.rows[:count], self.read)
+
+    @property
+    def end(self) -> bytes:
+        """The position after them."""
+        return self.info.snapshots.id_of(int(self.rows[-1]))
+
+    def steps(self) -> Iterator[Step]:
+        return (self._step(entry) for entry in self.info.snapshots.entries(self.rows))
+
+    def _step(self, entry: SnapshotEntry) -> Step:
+        logs = tuple(id_ for id_ in (*entry.pruned_ancestor_tx_logs, entry.id) if id_ not in self.read)
+        return Step(
+            entry.id,
+            entry.parent or entry.id,
+            entry.id,
+            logs,
+            to_datetime(entry.flushed_at),
+            entry.message,
+            entry.metadata,
+        )
+
+
+def ahead(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> Ahead:
+    """The commits after ``start``, up to ``tip``.
+
+    Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not in the history of ``tip``, and never
+    was as far as anybody knows; without ``fail`` those after the last snapshot that both histories have.
+    """
+    row = info.snapshots.find(start)
+    parts: list[I64] = []
+    for part in info.snapshots.parts(info.snapshots.find(tip)):
+        if row >= 0 and len(found := np.flatnonzero(part == row)):
+            return Ahead(info, np.concatenate([*parts, part[: found[0]]])[::-1])
+        parts.append(part)
+    chain = np.concatenate(parts)
+    for at, entry in enumerate(info.snapshots.entries(chain)):
+        if start in entry.pruned_ancestor_tx_logs:
+            read = entry.pruned_ancestor_tx_logs[: entry.pruned_ancestor_tx_logs.index(start) + 1]
+            return Ahead(info, chain[: at + 1][::-1], frozenset(read))
+    if fail:
+        raise SessionStateError(
+            f"expected snapshot {id_to_text(start)}, the last one that the stream has read, in the history "
+            f"of {id_to_text(tip)}: the branch was reset, or the commit amended. Start with a new "
+            "checkpoint, or set the option stream-fail-on-data-loss to false to go on after what both have",
+            ErrorKind.NOT_ALLOWED,
+        )
+    known = info.snapshots.chain(row) if row >= 0 else chain[-1:]
+    return Ahead(info, chain[: int(np.argmax(np.isin(chain, known)))][::-1])
+
+
+def between(info: RepoInfo, tip: bytes, start: bytes, end: bytes, *, fail: bool = True) -> list[Step]:
+    """The steps after ``start`` up to ``end``, which may have expired since it was named."""
+    if start == end:
+        return []
+    if info.snapshots.find(end) >= 0:
+        return list(ahead(info, end, start, fail=fail).steps())
+    found: list[Step] = []
+    for step in ahead(info, tip, start, fail=fail).steps():
+        if end in step.logs:
+            logs = step.logs[: step.logs.index(end) + 1]
+            return [*found, Step(end, step.before, step.after, logs)]
+        found.append(step)
+    raise SessionStateError(
+        f"expected snapshot {id_to_text(end)}, the end of a batch that was planned, in the history of "
+        f"{id_to_text(tip)}: start with a new checkpoint",
+        ErrorKind.NOT_ALLOWED,
+    )

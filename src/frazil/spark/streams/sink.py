@@ -1,0 +1,114 @@
+"""A sink: ``df.writeStream``, one commit for each micro-batch.
+
+    branch          ``main`` unless told otherwise
+    group           where the arrays are: see `rows`
+    append-dim      coordinates that grow with labels that are new; names with commas between
+    duplicates      of two rows of one place: ``error`` (unless told otherwise), or the ``last`` one wins
+    txnAppId        names the query, in place of Spark's id: a query with a new checkpoint and the same name
+                    does not write again what it wrote before, if it cuts its batches in the same way
+    message         of the commits
+
+The tasks send their rows, compressed, to the driver's machine, where one process writes them and commits.
+So the rows of a batch must fit into memory there: limit the rate of the source. What is larger is better
+written by a pipeline for each batch.
+
+A batch without rows makes no commit. When one fails nothing is taken back: what it wrote is garbage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.repository import Repository
+from frazil.spark.streams.rows import DUPLICATES, Rows, check, write_rows
+from frazil.spark.streams.stamps import Stamp, commit_once
+from frazil.spark.tables.places import Options, choice, listed
+
+_log = logging.getLogger(__name__)
+
+_QUERY: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What a task sends: its query, and its rows as an Arrow stream, compressed; None without rows."""
+
+    query: str | None
+    rows: bytes | None
+
+
+class RowsWriter(DataSourceStreamArrowWriter):
+    """See the module."""
+
+    def __init__(self, repo: Repository, options: Options, names: Sequence[str]) -> None:
+        self._repo = repo
+        self._branch = options.get("branch", "main")
+        self._query = options.get("txnappid")
+        self._message = options.get("message")
+        self._how = Rows(
+            options.get("group", "/"),
+            tuple(listed(options, "append-dim")),
+            choice(options, "duplicates", DUPLICATES),
+        )
+        check(repo.writable_session(self._branch), names, self._how)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """On an executor."""
+        context = TaskContext.get()
+        told = None if context is None else context.getLocalProperty(_QUERY)
+        query = self._query or told
+        batches = [batch for batch in iterator if batch.num_rows]
+        if not batches:
+            return Sent(query, None)
+        out = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_stream(out, batches[0].schema, options=options) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
+        return Sent(query, out.getvalue().to_pybytes())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """On the driver's machine; perhaps more than once for a batch."""
+        sent = [each for each in messages if isinstance(each, Sent)]
+        tables = [pa.ipc.open_stream(each.rows).read_all() for each in sent if each.rows is not None]
+        query = self._query or next((each.query for each in sent if each.query), None)
+        if not tables:
+            return
+        if query is None:
+            raise InvalidInputError(
+                "expected the id of the query from its tasks, found none: set the option txnAppId",
+                ErrorKind.NOT_ALLOWED,
+            )
+        table = pa.concat_tables(tables)
+        stamp = Stamp(query, batchId)
+        message = self._message or f"Batch {batchId} of {query}"
+        made = commit_once(
+            self._repo, self._branch, stamp, lambda session: write_rows(session, table, self._how), message
+        )
+        _log.info("batch %d of %s: %s", batchId, query, made or "done before")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing: Spark calls it after a commit too, when that failed behind the last step."""
+
+
+def stream_writer(
+    repo: Repository, options: Options, schema: StructType, overwrite: bool = False
+) -> RowsWriter:
+    """The writer of a data source: options by names in lower case, the columns of the rows.
+
+    Raises ``InvalidInputError`` if the columns do not belong to arrays, or for the output mode "complete".
+    """
+    if overwrite:
+        raise InvalidInputError(
+            'expected the output mode "append" or "update", found "complete"', ErrorKind.NOT_ALLOWED
+        )
+    return RowsWriter(repo, options, schema.names)

@@ -1,0 +1,167 @@
+"""A source of commits: ``spark.readStream.format("frazil").option("table", "feed")``.
+
+    branch                      ``main`` unless told otherwise
+    stream-from                 where a new query begins: ``earliest`` (unless told otherwise), ``latest``
+                                (what is committed from now on), or after a tag or snapshot id
+    stream-from-timestamp       or with the commits after a time: ISO 8601 (UTC where it says no zone), or
+                                milliseconds since 1970
+    stream-max-commits          at most so many commits in a batch
+    stream-max-rows             or so many changed chunks (one commit at least)
+    stream-fail-on-data-loss    ``false`` to go on where the branch was reset: see `history`
+
+An offset is the id of the last snapshot that was read. A commit is in one batch, whole.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.repo_info import RepoInfo
+from frazil.repository import mutations
+from frazil.repository.clock import from_datetime
+from frazil.repository.context import Context
+from frazil.repository.history import at_time
+from frazil.repository.repository import Repository
+from frazil.spark.streams import feed, history
+from frazil.spark.tables.places import Options, count, flag, timestamp
+
+#: Chunks in a piece of work, and commits: a task has its own costs.
+_ROWS, _COMMITS = 500_000, 64
+
+
+class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module. ``names`` are some columns of the feed."""
+
+    def __init__(self, repo: Repository, options: Options, names: Sequence[str] = feed.SCHEMA.names) -> None:
+        self._repo = repo
+        self._names = list(names)
+        self._branch = options.get("branch", "main")
+        self._from = options.get("stream-from", "earliest")
+        self._since = options.get("stream-from-timestamp")
+        self._fail = flag(options, "stream-fail-on-data-loss", True)
+        self._commits = count(options, "stream-max-commits")
+        self._rows = count(options, "stream-max-rows")
+        self._target: bytes | None = None
+        unknown = set(self._names) - set(feed.SCHEMA.names)
+        if unknown:
+            raise InvalidInputError(
+                f"expected columns of the table {feed.FEED} ({', '.join(feed.SCHEMA.names)}), found "
+                f"{', '.join(sorted(unknown))}: commits are read with the option table={feed.FEED}",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if self._since is not None and "stream-from" in options:
+            raise InvalidInputError(
+                "expected one of the options stream-from and stream-from-timestamp, found both",
+                ErrorKind.NOT_ALLOWED,
+            )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its batches."""
+        return pa.schema([feed.SCHEMA.field(name) for name in self._names])
+
+    @property
+    def _context(self) -> Context:
+        return self._repo._context
+
+    def _tip(self, info: RepoInfo) -> bytes:
+        return self._target or mutations.branch_tip(info, self._branch)
+
+    # Offsets, on the driver's machine
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802  # Spark's names
+        info = self._context.repo_info()
+        return _offset(self._begin(info, mutations.branch_tip(info, self._branch)))
+
+    def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
+        first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find(tip))[-1]))
+        if self._since is not None:
+            since = "stream-from-timestamp"
+            try:
+                return at_time(info, tip, from_datetime(timestamp(self._since, since), since))
+            except SnapshotNotFoundError:
+                return first
+        if self._from in ("earliest", "latest"):
+            return {"earliest": first, "latest": tip}[self._from]
+        start = info.tags.get(self._from) or id_from_text(self._from)
+        mutations.require_snapshot(info, start)
+        history.ahead(info, tip, start, fail=self._fail)
+        return start
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._commits is not None:
+            return ReadMaxFiles(self._commits)
+        return ReadAllAvailable() if self._rows is None else ReadMaxRows(self._rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = mutations.branch_tip(self._context.repo_info(), self._branch)
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
+        info = self._context.repo_info()
+        found = history.ahead(info, self._tip(info), _id(start), fail=self._fail)
+        if isinstance(limit, ReadMaxFiles):
+            found = found.first(limit.max_files)
+        elif isinstance(limit, ReadMaxRows):
+            found = found.first(self._within(found, limit.max_rows))
+        return _offset(found.end) if len(found) else start
+
+    def _within(self, found: history.Ahead, rows: int) -> int:
+        """How many commits have at most so many rows together; one at least."""
+        for number, step in enumerate(found.steps()):
+            rows -= feed.chunks_of(feed.logs_of(self._context.assets, step))
+            if rows < 0:
+                return max(number, 1)
+        return len(found)
+
+    def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
+        return _offset(mutations.branch_tip(self._context.repo_info(), self._branch))
+
+    # Rows
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        info = self._context.repo_info()
+        steps = history.between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
+        tasks: list[list[feed.Piece]] = []
+        size = _ROWS
+        for piece in feed.pieces(self._context.assets, steps, _ROWS):
+            if size >= _ROWS or len(tasks[-1]) == _COMMITS:
+                tasks.append([])
+                size = 0
+            tasks[-1].append(piece)
+            size += piece.last - piece.first
+        return [InputPartition(pickle.dumps(task)) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for piece in pickle.loads(partition.value):
+            yield from feed.read(self._context, piece).select(self._names).to_batches(1 << 17)
+
+    def commit(self, end: dict[str, str]) -> None:
+        """Nothing: the history stays."""
+
+
+def _offset(id_: bytes) -> dict[str, str]:
+    return {"snapshot": id_to_text(id_)}
+
+
+def _id(offset: dict[str, Any]) -> bytes:
+    return id_from_text(offset["snapshot"])
+
+
+def stream_reader(repo: Repository, options: Options, schema: StructType) -> FeedReader:
+    """The reader of a data source: options by names in lower case, and the columns that Spark wants."""
+    return FeedReader(repo, options, schema.names)

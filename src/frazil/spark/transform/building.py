@@ -1,0 +1,244 @@
+"""The job of operations that compute new arrays block by block.
+
+An operation says what it builds; this makes the arrays, cuts them into tasks, and runs the job:
+
+    Build    new arrays of one shape, and how the values of a block of them come from the source
+    Move     arrays whose chunks are taken over as they are
+    Small    arrays whose values the driver knows: coordinates
+
+Blocks are cut along what is written, so that no two tasks write to one chunk or shard; each reads what it
+needs. A build of a later *round* may read what earlier rounds have made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session import ForkSession, Session
+from frazil.spark.blocks import I64, block_shape, groups, sizes, split
+from frazil.spark.engine import Engine
+from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
+from frazil.spark.progress import Progress
+from frazil.spark.results import Outcome
+from frazil.spark.transform.arrays import (
+    ArrayInfo,
+    Json,
+    Shape,
+    create,
+    make_groups,
+    open_array,
+    refuse_overwriting,
+)
+from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
+from frazil.spark.versions import Target, Version
+
+type Values = NDArray[Any]
+
+_LEAST_TASK: Final = 8_000_000
+_MOST_TASK: Final = 256_000_000
+_TASKS: Final = 32
+
+
+class Compute(Protocol):
+    """Values of a block, one array for each array that is built; has to be picklable."""
+
+    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """Arrays that are computed from ``old``: ``compute(session, start, stop)`` gives their blocks.
+
+    ``block`` is the shape of those, a multiple of the chunks and shards of all ``new``. In round 0
+    ``session`` is the source, later the target with what the rounds before have made.
+    """
+
+    old: ArrayInfo
+    new: tuple[ArrayInfo, ...]
+    block: Shape
+    compute: Compute
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """An array whose values are known."""
+
+    old: ArrayInfo
+    new: ArrayInfo
+    values: Values
+
+
+def as_it_is(array: ArrayInfo, path: str) -> tuple[ArrayInfo, ArrayInfo, Move]:
+    """An array that is taken over whole."""
+    new = replace(array, path=path)
+    return array, new, move_of(array, new)
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """All that an operation makes. ``attributes`` are added to groups of the target."""
+
+    builds: Sequence[Build] = ()
+    kept: Sequence[tuple[ArrayInfo, ArrayInfo, Move]] = ()
+    small: Sequence[Small] = ()
+    attributes: Mapping[str, Json] = field(default_factory=dict)
+
+    @property
+    def new(self) -> list[ArrayInfo]:
+        built = [new for build in self.builds for new in build.new]
+        return [*built, *(new for _, new, _ in self.kept), *(each.new for each in self.small)]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One task: blocks of one build."""
+
+    build: int
+    starts: I64
+    stops: I64
+
+
+def run_building(
+    name: str,
+    version: Version,
+    session: Session,
+    target: Target,
+    read: Sequence[ArrayInfo],
+    made: Building,
+    parameters: Json,
+    *,
+    engine: Engine | None,
+    job_id: str | None,
+    message: str | None,
+    progress: Progress | None,
+) -> JobResult:
+    """Run it as one job. Raises ``InvalidInputError`` if it would overwrite what it reads."""
+    refuse_overwriting(version, target, read, made.new)
+    rounds = max((build.round for build in made.builds), default=0)
+
+    def prepare(writing: Session) -> Tasks:
+        for build in made.builds:
+            for new in build.new:
+                create(writing, session, build.old, new)
+        for old, new, _ in made.kept:
+            create(writing, session, old, new)
+        for each in made.small:
+            create(writing, session, each.old, each.new)
+            if each.values.size:
+                open_array(writing, each.new.path, "r+")[...] = each.values
+        for path, attributes in made.attributes.items():
+            add_attributes(writing, session, path, attributes)
+        moves = [move for _, _, move in made.kept]
+        items: list[Any] = take_over(writing, session, version, target, moves)
+        return Tasks(items + _items(made.builds, 0), (session, tuple(made.builds)))
+
+    def later(number: int) -> Phase:
+        def prepare_later(writing: Session, values: list[Any]) -> Tasks:
+            return Tasks(_items(made.builds, number), (None, tuple(made.builds)))
+
+        return Phase(prepare_later, build_blocks)
+
+    job = Job(
+        name,
+        target,
+        prepare,
+        build_blocks,
+        None,
+        parameters,
+        (version.input([array.path for array in read]),),
+        tuple(new.path for new in made.new),
+        message,
+        id=job_id,
+        phases=tuple(later(number + 1) for number in range(rounds)),
+    )
+    return run_job(job, engine, progress=progress)
+
+
+def take_over(
+    writing: Session, session: Session, version: Version, target: Target, moves: Sequence[Move]
+) -> list[Any]:
+    """Take chunks over as they are: done here, or the tasks that will do it."""
+    if target.repo is not version.repo:
+        return list(fetches(session, moves))
+    for move in moves:
+        share(writing, session, move)
+    return []
+
+
+def add_attributes(writing: Session, session: Session, path: str, attributes: Json) -> None:
+    """To those of a group, which is made if it is not there."""
+    workspace = writing.workspace
+    make_groups(writing, session, "/", path)
+    document = json.loads(workspace.require(path).user_data)
+    document["attributes"] = {**(document.get("attributes") or {}), **attributes}
+    workspace.set_node(path, json.dumps(document).encode())
+
+
+def _items(builds: Sequence[Build], number: int) -> list[Item]:
+    items: list[Item] = []
+    for index, build in enumerate(builds):
+        if build.round != number:
+            continue
+        shape = build.new[0].shape
+        size = sum(new.itemsize for new in build.new)
+        starts, stops = split(shape, build.block)
+        per_task = min(max(size * math.prod(shape) // _TASKS, _LEAST_TASK), _MOST_TASK)
+        offsets = groups(sizes(starts, stops) * size, per_task).tolist()
+        items += [Item(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
+    return items
+
+
+def build_blocks(
+    fork: ForkSession, shared: tuple[Session | None, tuple[Build, ...]], item: Item | Move
+) -> Outcome:
+    """Work: compute blocks and write them, one at a time."""
+    source, builds = shared
+    if isinstance(item, Move):
+        assert source is not None
+        return fetch(fork, source, item)
+    build = builds[item.build]
+    arrays = [open_array(fork, new.path, "r+") for new in build.new]
+    written = 0
+    for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
+        region = tuple(map(slice, start, stop))
+        blocks = build.compute(source or fork, tuple(start), tuple(stop))
+        for array, block in zip(arrays, blocks, strict=True):
+            require_shape(array.path, block, tuple(b - a for a, b in zip(start, stop, strict=True)))
+            array[region] = block
+            written += block.nbytes
+    rows = int((item.stops - item.starts)[:, 0].sum()) if item.stops.shape[1] else len(item.stops)
+    return Outcome(rows=rows, chunks=len(item.starts) * len(arrays), bytes_written=written)
+
+
+def require_shape(path: str, block: Values, shape: Shape) -> None:
+    """Raises ``InvalidInputError`` for values of another shape, which zarr might broadcast."""
+    if block.shape != shape:
+        raise InvalidInputError(
+            f"expected a block of shape {shape} for `{path}`, found {block.shape}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def block_of(
+    new: Sequence[ArrayInfo], max_bytes: int, *, factor: float = 1, whole: Sequence[int] = ()
+) -> Shape:
+    """Blocks for arrays of one shape; ``factor`` bytes are needed for each that is written.
+
+    Along the axes ``whole`` a block is as long as the array.
+    """
+    first = new[0]
+    grids = zip(*(each.grid for each in new), strict=True)
+    grid = [math.lcm(*axis) for axis in grids]
+    for axis in whole:
+        grid[axis] = max(first.shape[axis], 1)
+    size = sum(each.itemsize for each in new)
+    return block_shape(first.shape, grid, max(math.ceil(size * factor), 1), max_bytes)

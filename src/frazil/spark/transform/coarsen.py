@@ -1,0 +1,301 @@
+"""Means, sums, ... over windows of neighbours: arrays on a coarser grid, and pyramids of them.
+
+A window is ``factors[dim]`` elements long along each dimension that is named. Windows do not overlap, so a
+block of the result is made of one block of the source, and the results are those of
+``xarray.DataArray.coarsen``: missing values are left out, what is all missing is missing.
+
+What does not fill a window at the end of a dimension is cut off (``boundary="trim"``), makes a window of
+fewer elements (``"pad"``), or is an error (``"exact"``).
+
+Coordinates get the mean of each window, bounds the lower of the first and the upper of the last element,
+strings the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import xarray as xr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session import Session
+from frazil.spark.blocks import parse_bytes
+from frazil.spark.engine import Engine
+from frazil.spark.job import JobResult
+from frazil.spark.progress import Progress
+from frazil.spark.transform.arrays import (
+    ArrayInfo,
+    Shape,
+    companions,
+    lengths,
+    open_array,
+    require_dimensions,
+    selected,
+)
+from frazil.spark.transform.building import Build, Building, Small, Values, as_it_is, block_of, run_building
+from frazil.spark.transform.cf import (
+    coordinates,
+    is_coordinate,
+    unpacked,
+    unpacked_attributes,
+    unpacked_dtype,
+    values_of,
+)
+from frazil.spark.transform.transfer import Move
+from frazil.spark.versions import Source, Target, Version
+
+type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
+type Edge = Literal["trim", "pad", "exact"]
+
+#: What each is called in ``cell_methods``.
+HOW: Final = {
+    "mean": "mean",
+    "sum": "sum",
+    "min": "minimum",
+    "max": "maximum",
+    "median": "median",
+    "std": "standard_deviation",
+    "var": "variance",
+    "count": None,
+    "first": "point",
+}
+_EDGES: Final = ("trim", "pad", "exact")
+_NUMBERS: Final = "iufcb"
+
+
+def coarsen(
+    source: Source,
+    paths: Sequence[str],
+    factors: Mapping[str, int],
+    how: How = "mean",
+    *,
+    to: Target,
+    boundary: Edge = "trim",
+    chunks: Sequence[int] | Mapping[str, int] | None = None,
+    max_mem: int | str = "256MB",
+    engine: Engine | None = None,
+    job_id: str | None = None,
+    message: str | None = None,
+    progress: Progress | None = None,
+) -> JobResult:
+    """Make arrays coarser by whole factors, ``{"lat": 4, "lon": 4}``, in one commit.
+
+    ``paths`` are arrays, or groups for all that is below; their coordinates come along. ``how`` is ``mean``,
+    ``sum``, ``min``, ``max``, ``median``, ``std``, ``var``, ``count`` (of what is not missing) or ``first``
+    (one of each window as it is, for classes and strings). Packed values are unpacked, see
+    `frazil.spark.transform.cf`. Arrays without any of the dimensions are taken over as they are. ``chunks``
+    are those of the results; without it they are as long as before.
+
+    Raises ``InvalidInputError`` for a dimension that no array has, a factor below 1, and with
+    ``boundary="exact"`` for lengths that are no multiples.
+
+    >>> import frazil, zarr, numpy as np
+    >>> from frazil.spark import Inline, Target, coarsen
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> with repo.transaction("main", message="a row") as store:
+    ...     array = zarr.create_array(
+    ...         store, name="t", data=np.array([1, 3, 5, np.nan, 9]), chunks=(2,), dimension_names=["x"]
+    ...     )
+    >>> made = coarsen(repo, ["t"], {"x": 2}, to=Target(repo, group="half"), engine=Inline())
+    >>> zarr.open_array(made.version.session().store, path="half/t", mode="r")[:].tolist()
+    [2.0, 5.0]
+    """
+    version = Version.of(source)
+    session = version.session()
+    arrays = companions(session, selected(session, paths))
+    require_windows(factors, how, boundary, arrays)
+    budget = parse_bytes(max_mem)
+    named = coordinates(session, arrays)
+    builds: list[Build] = []
+    small: list[Small] = []
+    kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
+    for array in arrays:
+        windows, path = windows_of(array, factors), to.path(array.path)
+        if not any(window > 1 for window in windows):
+            kept.append(as_it_is(array, path))
+        elif is_coordinate(array, named) and array.ndim <= 2 and not is_field(windows):
+            small.append(coarse_coordinate(session, array, path, windows, boundary))
+        else:
+            one = of_field(array, how, named)
+            new = coarse(array, path, windows, one, boundary, chunks)
+            builds.append(build(array, new, windows, one, boundary, budget))
+    return run_building(
+        "coarsen",
+        version,
+        session,
+        to,
+        arrays,
+        Building(builds, kept, small),
+        {
+            "factors": {str(dim): int(factor) for dim, factor in factors.items()},
+            "how": how,
+            "boundary": boundary,
+            "chunks": [each.new[0].document["chunk_grid"] for each in builds],
+        },
+        engine=engine,
+        job_id=job_id,
+        message=message,
+        progress=progress,
+    )
+
+
+def of_field(array: ArrayInfo, how: How, named: set[str]) -> How:
+    """Coordinates of two dimensions are averaged, whatever becomes of the data."""
+    if array.dtype.kind not in _NUMBERS:
+        return "first"
+    return "mean" if array.path in named else how
+
+
+def is_field(windows: Shape) -> bool:
+    """Whether it shrinks along more than one axis; a coordinate that does is computed by tasks."""
+    return sum(window > 1 for window in windows) > 1
+
+
+def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays: Sequence[ArrayInfo]) -> None:
+    require_dimensions(list(factors), arrays)
+    for name, factor in factors.items():
+        if not isinstance(factor, int | np.integer) or factor < 1:
+            raise InvalidInputError(
+                f"expected a factor of at least 1 for {name!r}, found {factor!r}", ErrorKind.NOT_ALLOWED
+            )
+    if not factors:
+        raise InvalidInputError("expected a factor for a dimension, found none", ErrorKind.NOT_ALLOWED)
+    for given, known, what in ((how, HOW, "how"), (boundary, _EDGES, "boundary")):
+        if given not in known:
+            raise InvalidInputError(
+                f"expected {what} to be one of {', '.join(known)}, found {given!r}", ErrorKind.NOT_ALLOWED
+            )
+    for array in arrays:
+        windows = windows_of(array, factors)
+        if boundary == "exact" and any(n % w for n, w in zip(array.shape, windows, strict=True)):
+            raise InvalidInputError(
+                f"expected lengths of `{array.path}` that are multiples of {windows}, found {array.shape}: "
+                "take boundary='trim' or 'pad'",
+                ErrorKind.NOT_ALLOWED,
+            )
+
+
+def windows_of(array: ArrayInfo, factors: Mapping[str, int]) -> Shape:
+    windows = [1] * array.ndim
+    for name, factor in factors.items():
+        axis = array.axis(name)
+        if axis is not None:
+            windows[axis] = int(factor)
+    return tuple(windows)
+
+
+def coarse_shape(shape: Shape, windows: Shape, boundary: Edge) -> Shape:
+    """
+    >>> coarse_shape((5, 4), (2, 2), "trim"), coarse_shape((5, 4), (2, 2), "pad")
+    ((2, 2), (3, 2))
+    """
+    if boundary == "pad":
+        return tuple(-(-n // w) for n, w in zip(shape, windows, strict=True))
+    return tuple(n // w for n, w in zip(shape, windows, strict=True))
+
+
+def coarse(
+    array: ArrayInfo,
+    path: str,
+    windows: Shape,
+    how: How,
+    boundary: Edge,
+    chunks: Sequence[int] | Mapping[str, int] | None = None,
+) -> ArrayInfo:
+    """The metadata of the result."""
+    shape = coarse_shape(array.shape, windows, boundary)
+    grid = tuple(max(min(c, n), 1) for c, n in zip(array.chunks, shape, strict=True))
+    if how == "first":
+        out = array.changed(path, shape=shape, chunks=grid)
+    else:
+        padded = boundary == "pad" and any(n % w for n, w in zip(array.shape, windows, strict=True))
+        probe = np.zeros([w + 1 if padded and w > 1 else w for w in windows], unpacked_dtype(array))
+        dtype = reduced(probe, windows, how, boundary).dtype
+        attributes = unpacked_attributes(array)
+        method = HOW[how]
+        dims = [str(d) for d, w in zip(array.dims, windows, strict=True) if w > 1 and d]
+        if method and dims:
+            said = f"{': '.join(dims)}: {method}"
+            attributes["cell_methods"] = " ".join(filter(None, [attributes.get("cell_methods"), said]))
+        if how == "count":
+            attributes = {key: value for key, value in attributes.items() if key != "units"}
+        out = array.retyped(path, dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
+    some = lengths(chunks, out, grid, "chunks")
+    return out.changed(path, chunks=some)
+
+
+def build(
+    array: ArrayInfo, new: ArrayInfo, windows: Shape, how: How, boundary: Edge, budget: int, round_: int = 0
+) -> Build:
+    elements = float(np.prod(windows, dtype=float))
+    factor = 1 + 3 * elements * max(array.itemsize, 8) / new.itemsize  # read, unpacked, and at work
+    block = block_of([new], budget, factor=factor)
+    return Build(array, (new,), block, _Coarsened(array, windows, how, boundary, str(new.dtype)), round_)
+
+
+@dataclass(frozen=True)
+class _Coarsened:
+    """See `building.Compute`."""
+
+    array: ArrayInfo
+    windows: Shape
+    how: How
+    boundary: Edge
+    dtype: str
+
+    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
+        old = open_array(session, self.array.path)
+        axes = zip(start, stop, self.windows, old.shape, strict=True)
+        region = tuple(slice(a * w, min(b * w, n)) for a, b, w, n in axes)
+        values = np.asarray(old[region])
+        if self.how == "first":
+            return [values[tuple(slice(None, None, w) for w in self.windows)]]
+        out = reduced(unpacked(self.array, values), self.windows, self.how, self.boundary)
+        return [out.astype(self.dtype, copy=False)]
+
+
+def reduced(values: Values, windows: Shape, how: How, boundary: Edge) -> Values:
+    """One value for each window, by xarray."""
+    if how == "first":
+        return values[tuple(slice(None, None, w) for w in windows)]
+    gaps = boundary == "pad" and any(n % w for n, w in zip(values.shape, windows, strict=True))
+    if gaps and values.dtype.kind == "b":
+        values = values.astype("f8")  # what has gaps is padded with NaN
+    dims = [f"d{axis}" for axis in range(values.ndim)]
+    over = {dim: window for dim, window in zip(dims, windows, strict=True) if window > 1}
+    if not over:
+        over = {dims[0]: 1}
+    array = xr.DataArray(values, dims=dims)
+    rolled = array.coarsen(over, boundary="pad" if boundary == "pad" else "trim")
+    out: Values = np.asarray(getattr(rolled, how)().values)
+    return out
+
+
+def coarse_coordinate(session: Session, array: ArrayInfo, path: str, windows: Shape, boundary: Edge) -> Small:
+    """A coordinate variable, or its bounds, on the coarser grid."""
+    return coarse_values(array, values_of(session, array), path, windows, boundary)
+
+
+def coarse_values(array: ArrayInfo, values: Values, path: str, windows: Shape, boundary: Edge) -> Small:
+    shape = coarse_shape(array.shape, windows, boundary)
+    axis = int(np.argmax(windows))
+    window, count = windows[axis], shape[axis]
+    if array.ndim == 2 and array.shape[1] == 2 and axis == 0:  # bounds
+        last = np.minimum(np.arange(1, count + 1) * window, array.shape[0]) - 1
+        out = np.stack([values[::window, 0][:count], values[last, 1]], axis=1)
+    elif values.dtype.kind in "mM":
+        out = reduced(values, windows, "mean", boundary) if values.size else values[:count]
+    elif values.dtype.kind in "iufc":
+        out = reduced(values, windows, "mean", boundary) if min(shape) else np.zeros(shape, values.dtype)
+    else:
+        out = values[tuple(slice(None, None, w) for w in windows)][tuple(map(slice, shape))]
+    grid = tuple(max(min(c, n), 1) for c, n in zip(array.chunks, shape, strict=True))
+    if out.dtype == array.dtype:
+        new = array.changed(path, shape=shape, chunks=grid)
+    else:
+        attributes = unpacked_attributes(array)
+        new = array.retyped(path, out.dtype, shape=shape, dims=array.dims, chunks=grid, attributes=attributes)
+    return Small(array, new, out)

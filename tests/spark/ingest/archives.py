@@ -1,0 +1,95 @@
+"""Archives of small files, and what xarray makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5netcdf
+import numpy as np
+import xarray as xr
+
+import frazil
+from frazil.spark import Version
+
+LAT, LON = 3, 4
+UNITS = "hours since 2000-01-01"
+
+
+def field(label: float, name: str = "tas") -> np.ndarray:
+    """The values of one step: each its own."""
+    return (np.arange(LAT * LON).reshape(LAT, LON) + 100 * label + 10_000 * len(name)).astype("i4")
+
+
+def write(
+    path: Path,
+    labels: Iterable[float],
+    *,
+    names: Iterable[str] = ("tas",),
+    salt: float = 0,
+    units: str = UNITS,
+    attrs: Mapping[str, Any] | None = None,
+    time_dtype: str = "i8",
+    chunks: tuple[int, int, int] | None = None,
+    lat: Iterable[float] = (1.0, 2.0, 3.0),
+    compression: str | None = "gzip",
+) -> str:
+    """One NetCDF-4 file: steps ``labels``, with values that tell label, name and ``salt``."""
+    labels = list(labels)
+    with h5netcdf.File(path, "w") as file:
+        file.attrs["title"] = "small files"
+        file.attrs["history"] = f"written as {path.name}"
+        file.dimensions = {"time": None, "lat": LAT, "lon": LON, "nv": 2}
+        file.resize_dimension("time", len(labels))
+        time = file.create_variable("time", ("time",), time_dtype, data=np.array(labels, time_dtype))
+        time.attrs.update(units=units, calendar="standard", bounds="time_bnds", standard_name="time")
+        bounds = np.stack([labels, np.array(labels) + 1], 1).astype(time_dtype)
+        file.create_variable("time_bnds", ("time", "nv"), time_dtype, data=bounds)
+        file.create_variable("lat", ("lat",), "f8", data=np.array(list(lat)))
+        file.create_variable("lon", ("lon",), "f8", data=np.arange(LON, dtype="f8"))
+        for name in names:
+            values = np.stack([field(label + salt, name) for label in labels])
+            data = file.create_variable(
+                name, ("time", "lat", "lon"), "i4", data=values, chunks=chunks, fillvalue=np.int32(-1),
+                **({"compression": compression} if compression else {}),
+            )  # fmt: skip
+            data.attrs.update({"units": "K", "long_name": f"a {name}", **(attrs or {})})
+    return str(path)
+
+
+def daily(folder: Path, days: int, steps: int = 4, **more: Any) -> list[str]:
+    """A file for each day, ``steps`` in each."""
+    folder.mkdir(exist_ok=True)
+    return [
+        write(folder / f"day_{day:04}.nc", range(day * steps, (day + 1) * steps), **more)
+        for day in range(days)
+    ]
+
+
+def truth(paths: list[str]) -> xr.Dataset:
+    """What xarray sees in the files."""
+    return xr.open_mfdataset(
+        paths, engine="h5netcdf", data_vars="minimal", coords="minimal", compat="override", join="outer"
+    ).load()
+
+
+def seen(version: Version, group: str | None = None) -> xr.Dataset:
+    """What xarray sees in the store."""
+    return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
+
+
+def same(found: xr.Dataset, expected: xr.Dataset) -> None:
+    """Values, dtypes, dimensions, attributes, and what decoding remembers."""
+    xr.testing.assert_identical(found, expected)
+    for name, variable in expected.variables.items():
+        assert found[name].dtype == variable.dtype or found[name].dtype.kind == "T", name
+        for key in ("_FillValue", "units", "calendar", "scale_factor", "add_offset", "missing_value"):
+            here, there = found[name].encoding.get(key), variable.encoding.get(key)
+            assert (here is None) == (there is None), (name, key)
+            if here is not None:
+                np.testing.assert_equal(here, there, f"{name} {key}")
+
+
+def repository(path: Path, **more: Any) -> frazil.Repository:
+    return frazil.Repository.create(frazil.local_filesystem_storage(str(path)), **more)

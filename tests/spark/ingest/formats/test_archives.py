@@ -1,0 +1,73 @@
+"""Files of real archives, of many makers and decades: ``scripts/install-test-data`` fetches them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+from tests.spark.ingest.formats.comparing import same_as_xarray, same_by_references
+
+from frazil.spark.ingest.opening import open_source
+from frazil.spark.ingest.sources import ChunkReferences
+
+pytest.importorskip("h5py")
+pytest.importorskip("netCDF4")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),
+    pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
+]
+#: Larger files, and variables with more chunks, take too long to be worth it.
+LARGEST, MOST_CHUNKS = 1_500_000, 100
+
+
+def files(*magic: bytes) -> list[Any]:
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"
+    root = Path(os.environ.get("FRAZIL_CACHE") or default) / "test-data"
+    found = [
+        path
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.stat().st_size <= LARGEST and path.read_bytes().startswith(magic)
+    ]
+    if not found:
+        reason = "no files of real archives: run scripts/install-test-data"
+        return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")]
+    # of files that differ in their dates alone a few are enough
+    return [pytest.param(path, id=path.name) for path in found if not path.name[:8].isdigit()]
+
+
+@pytest.mark.parametrize("path", files(b"CDF", b"\x89HDF"))
+def test_files(path: Path) -> None:
+    with (
+        xr.open_dataset(path, decode_cf=False, engine="netcdf4") as original,
+        open_source(str(path)) as reader,
+    ):
+        same_as_xarray(reader, original)
+        for name in reader.schema().variables:
+            found = reader.references(name)
+            assert isinstance(found, ChunkReferences)
+            if len(found.offset) <= MOST_CHUNKS:
+                same_by_references(reader, name)
+
+
+@pytest.mark.parametrize(
+    "path", [each for each in files(b"\x89HDF") if str(each.id).endswith((".he5", "none"))]
+)
+def test_groups(path: Path) -> None:
+    with open_source(str(path)) as reader:
+        groups = reader.schema().groups
+    assert len(groups) > 5
+    for group in groups:
+        with (
+            xr.open_dataset(path, decode_cf=False, engine="netcdf4", group=group) as original,
+            open_source(str(path), group=group) as reader,
+        ):
+            # the library goes on counting from group to group
+            names = {dim: f"phony_dim_{at}" for at, dim in enumerate(sorted(map(str, original.sizes)))}
+            same_as_xarray(
+                reader, original.rename_dims({old: new for old, new in names.items() if old != new})
+            )
+            for name in reader.schema().variables:
+                same_by_references(reader, name)

@@ -1,0 +1,182 @@
+"""GeoTIFF: pixels, coordinates and what rasterio tells of them; tiles and strips where they are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.spark.ingest.formats.comparing import read_all, same, same_by_references, same_regions, why_not
+
+from frazil.errors import FormatError
+from frazil.spark.ingest.opening import open_source
+
+rasterio = pytest.importorskip("rasterio")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
+    # where images are written here
+    pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+]
+
+
+def written(path: Path, bands: int = 1, dtype: str = "int16", **more: Any) -> np.ndarray:
+    """An image of 50 rows and 70 columns."""
+    values = (np.arange(bands * 3500).reshape(bands, 50, 70) % 251).astype(dtype)
+    place = rasterio.transform.from_origin(500_000, 5_000_000, 10, 20)
+    options = {"crs": "EPSG:32633", "transform": place} | more
+    with rasterio.open(path, "w", "GTiff", 70, 50, bands, dtype=dtype, **options) as image:
+        image.write(values)
+    return values
+
+
+LAYOUTS = {
+    "whole": {},
+    "strips": {"blockysize": 16},
+    "even strips": {"blockysize": 10},
+    "tiles": {"tiled": True, "blockxsize": 32, "blockysize": 16},
+    "big": {"BIGTIFF": "YES", "tiled": True, "blockxsize": 32, "blockysize": 16},
+    "big-endian": {"ENDIANNESS": "BIG", "blockysize": 16},
+    "planes": {"interleave": "band", "blockysize": 16},
+    "planes of tiles": {"interleave": "band", "tiled": True, "blockxsize": 32, "blockysize": 16},
+}
+
+
+@pytest.mark.parametrize("compress", ["none", "deflate", "zstd"])
+@pytest.mark.parametrize("bands", [1, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout: str, bands: int, compress: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    for dtype in ("uint8", "int16", "float32"):
+        values = written(path, bands, dtype, compress=compress, **LAYOUTS[layout])
+        with open_source(str(path)) as reader:
+            schema = reader.schema()
+            assert schema.format == "geotiff"
+            assert schema.dims == {"band": bands, "y": 50, "x": 70}
+            same(read_all(reader, "band_data"), values)
+            same_regions(reader, "band_data")
+            same_by_references(reader, "band_data")
+
+
+def test_metadata(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    written(path, 2, nodata=-7)
+    with rasterio.open(path, "r+") as image:
+        image.scales, image.offsets, image.units = (0.1, 0.1), (5, 5), ("K", "K")
+        image.descriptions = ("red", "nir")
+        image.update_tags(title="an image")
+    with open_source(str(path)) as reader:
+        schema = reader.schema()
+        attrs = schema.variables["band_data"].attrs
+        mapping = schema.variables["spatial_ref"].attrs
+        assert attrs == {
+            "AREA_OR_POINT": "Area",
+            "title": "an image",
+            "grid_mapping": "spatial_ref",
+            "_FillValue": -7,
+            "scale_factor": 0.1,
+            "add_offset": 5.0,
+            "units": "K",
+            "long_name": ["red", "nir"],
+        }
+        assert [name for name, each in schema.variables.items() if not each.coordinate] == ["band_data"]
+        same(schema.coords["x"], 500_005 + 10.0 * np.arange(70))
+        same(schema.coords["y"], 4_999_990 - 20.0 * np.arange(50))
+        same(schema.coords["band"], [1, 2])
+        assert schema.variables["x"].attrs["standard_name"] == "projection_x_coordinate"
+        assert mapping["GeoTransform"] == "500000.0 10.0 0.0 5000000.0 0.0 -20.0"
+        assert rasterio.crs.CRS.from_wkt(mapping["crs_wkt"]) == rasterio.crs.CRS.from_epsg(32633)
+        assert mapping["grid_mapping_name"] == "transverse_mercator"
+        assert mapping["longitude_of_central_meridian"] == 15
+        assert mapping["semi_major_axis"] == 6378137
+        assert "made from the metadata" in why_not(reader, "x")
+
+
+@pytest.mark.parametrize(
+    ("epsg", "expected"),
+    [
+        (4326, {"grid_mapping_name": "latitude_longitude"}),
+        (32733, {"grid_mapping_name": "transverse_mercator", "false_northing": 1e7}),
+        (3035, {"grid_mapping_name": "lambert_azimuthal_equal_area", "false_easting": 4321000}),
+        (2154, {"grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [49.0, 44.0]}),
+        (3413, {"grid_mapping_name": "polar_stereographic", "standard_parallel": 70}),
+    ],
+)
+def test_grid_mappings(epsg: int, expected: dict, tmp_path: Path) -> None:
+    written(tmp_path / "a.tif", crs=f"EPSG:{epsg}")
+    with open_source(str(tmp_path / "a.tif")) as reader:
+        mapping = reader.schema().variables["spatial_ref"].attrs
+    assert mapping.items() >= expected.items()
+
+
+def test_images_that_are_not_upright_have_no_coordinates(tmp_path: Path) -> None:
+    turned = rasterio.Affine(1, 2, 3, -2, 1, 4)
+    written(tmp_path / "a.tif", transform=turned)
+    with open_source(str(tmp_path / "a.tif")) as reader:
+        assert set(reader.schema().variables) == {"band_data", "band", "spatial_ref"}
+
+
+def test_no_place_on_earth(tmp_path: Path) -> None:
+    with rasterio.open(tmp_path / "a.tif", "w", "GTiff", 7, 5, 1, dtype="uint8") as image:
+        image.write(np.ones((1, 5, 7), "u1"))
+    with open_source(str(tmp_path / "a.tif")) as reader:
+        same(reader.schema().coords["x"], np.arange(7) + 0.5)
+        same_by_references(reader, "band_data")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"compress": "lzw"}, "LZW: no codec in Zarr"),
+        ({"compress": "deflate", "predictor": 2}, "predictor 2: no codec in Zarr"),
+        ({"compress": "packbits"}, "packbits: no codec in Zarr"),
+        ({"nbits": 4, "dtype": "uint8"}, "pixels of 4 bits"),
+    ],
+)
+def test_why_not(more: dict, why: str, tmp_path: Path) -> None:
+    written(tmp_path / "a.tif", **more)
+    with open_source(str(tmp_path / "a.tif")) as reader:
+        assert why_not(reader, "band_data") == why
+        with rasterio.open(tmp_path / "a.tif") as image:
+            same(read_all(reader, "band_data"), image.read())
+
+
+def test_tiles_that_were_never_written(tmp_path: Path) -> None:
+    options = {"tiled": True, "blockxsize": 16, "blockysize": 16, "SPARSE_OK": "TRUE", "nodata": 3}
+    with rasterio.open(tmp_path / "a.tif", "w", "GTiff", 64, 48, 1, dtype="uint8", **options) as image:
+        image.write(np.ones((1, 16, 32), "u1"), window=((16, 32), (16, 48)))
+    with open_source(str(tmp_path / "a.tif")) as reader:
+        assert len(same_by_references(reader, "band_data").offset) == 2
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    written(path, blockysize=16)
+    whole = path.read_bytes()
+    for size in (len(whole) - 100, len(whole) // 2, 200, 6):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match="truncated") as raised:
+            open_source(str(path))
+        assert path.as_uri() in str(raised.value)
+    path.write_bytes(b"II*\0\x08\0\0\0" + bytes(100))
+    with pytest.raises(FormatError, match="a TIFF with tag"):
+        open_source(str(path))
+
+
+def test_places_are_those_of_async_tiff(tmp_path: Path) -> None:
+    async_tiff = pytest.importorskip("async_tiff")
+    store = pytest.importorskip("async_tiff.store")
+    for layout in LAYOUTS:
+        path = tmp_path / f"{layout}.tif"
+        written(path, 3, compress="deflate", **LAYOUTS[layout])
+
+        async def first(path: Path) -> Any:
+            return (await async_tiff.TIFF.open(str(path)[1:], store=store.LocalStore("/"))).ifds[0]
+
+        theirs = asyncio.run(first(path))
+        with open_source(str(path)) as reader:
+            ours = reader.references("band_data")
+        tiled = bool(theirs.tile_height)
+        assert ours.offset.tolist() == list(theirs.tile_offsets if tiled else theirs.strip_offsets)
+        assert ours.length.tolist() == list(theirs.tile_byte_counts if tiled else theirs.strip_byte_counts)

@@ -1,0 +1,86 @@
+"""Real files through ``ingest``: what xarray sees in the repository is what it sees in the file, and the
+published icechunk sees it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import xarray as xr
+from tests.spark.ingest.formats.comparing import as_text, plain, sample_files
+
+import frazil
+from frazil.spark import Inline, ingest
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
+    pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning"),
+    pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),
+]
+
+
+def identical(found: xr.Dataset, expected: xr.Dataset) -> None:
+    """Names, coordinates, dimensions, attributes, dtypes and values."""
+    assert set(found.coords) == set(expected.coords)
+    assert set(found.data_vars) == set(expected.data_vars)
+    assert dict(found.sizes) == dict(expected.sizes)
+    assert as_text(found.attrs) == as_text(expected.attrs)
+    for name, variable in expected.variables.items():
+        other = found.variables[name]
+        assert other.dims == variable.dims
+        assert as_text(other.attrs) == as_text(variable.attrs), name
+        strings = {other.dtype.kind, variable.dtype.kind} <= set("OTU")
+        if strings:
+            assert other.values.astype(object).tolist() == variable.values.astype(object).tolist()
+        else:
+            assert other.dtype.newbyteorder("=") == variable.dtype.newbyteorder("="), name
+            np.testing.assert_array_equal(other.values, variable.values, name)
+        for key in ("units", "calendar", "_FillValue", "scale_factor", "add_offset"):
+            assert (key in other.encoding) == (key in variable.encoding), (name, key)
+            np.testing.assert_equal(plain(other.encoding.get(key)), plain(variable.encoding.get(key)))
+
+
+def theirs(path: Path, container: Path | None) -> Any:
+    """A store of the published icechunk."""
+    config, access = icechunk.RepositoryConfig.default(), None
+    if container is not None:
+        prefix = f"file://{container}/"
+        config.set_virtual_chunk_container(
+            icechunk.VirtualChunkContainer(prefix, icechunk.local_filesystem_store(str(container)))
+        )
+        access = {prefix: icechunk.credentials.LocalFileSystemAccess}
+    storage = icechunk.local_filesystem_storage(str(path))
+    repo = icechunk.Repository.open(storage, config=config, authorize_virtual_chunk_access=access)
+    return repo.readonly_session("main").store
+
+
+#: Files like others: they are read in the tests of their format.
+ALIKE = ("E1_north_america.nc", "nemo_1m_20150201-20150301_grid-T.nc", "nemo_1m_20150301-20150401_grid-T.nc")
+
+
+@pytest.mark.parametrize("virtual", [False, True], ids=["copied", "virtual"])
+@pytest.mark.parametrize("path", [each for each in sample_files(".nc", ".grib2") if each.id not in ALIKE])
+def test_samples(path: Path, virtual: bool, tmp_path: Path) -> None:
+    grib = path.suffix == ".grib2"
+    if virtual and grib:
+        pytest.skip("GRIB has no references")
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path))
+    prefix = f"file://{path.parent}/"
+    files = frazil.local_filesystem_store(str(path.parent))
+    containers = [frazil.VirtualChunkContainer(prefix, files)] if virtual else []
+    result = ingest(str(path), repo, virtual=virtual, containers=containers, engine=Inline())
+    engine: dict[str, Any] = {"engine": "cfgrib", "backend_kwargs": {"indexpath": ""}} if grib else {}
+    with xr.open_dataset(path, **engine) as original:
+        original.attrs.pop("history", None) if grib else None
+        for store in (result.version.session().store, theirs(tmp_path, path.parent if virtual else None)):
+            found = xr.open_zarr(store, consolidated=False)
+            if grib:  # one time becomes a dimension, in which more files may follow
+                assert found.t.dims == ("valid_time", "y", "x")
+                found = found.isel(valid_time=0)
+            identical(found, original)
+    locations = set(result.version.session().all_virtual_chunk_locations())
+    assert locations == ({path.as_uri()} if virtual else set())

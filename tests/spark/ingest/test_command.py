@@ -1,0 +1,79 @@
+"""``frazil ingest``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.spark.ingest.archives import daily, same, seen, truth
+
+import frazil
+from frazil.cli.main import main
+from frazil.spark import Version
+
+
+def version(place: Path, branch: str = "main") -> Version:
+    storage = frazil.local_filesystem_storage(str(place))
+    return Version.of(frazil.Repository.open(storage), branch=branch)
+
+
+def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = daily(tmp_path / "days", 5)
+    files, place = str(tmp_path / "days" / "day_000[0-2].nc"), tmp_path / "ice"
+    assert main(["ingest", files, str(place), "--inspect", "--engine", "inline"]) == 0
+    assert "3 files" in (said := capsys.readouterr().out)
+    assert "2000-01-01 00:00:00 to 2000-01-01 11:00:00" in said
+    assert not place.exists()
+    request = ["--engine", "inline", "--chunks", "time=5", "--branch", "new", "--variables", "tas"]
+    assert main(["ingest", files, str(place), *request]) == 0
+    captured = capsys.readouterr()
+    assert "3 files" in captured.out
+    assert "100%" in captured.err
+    found = version(place, "new")
+    same(seen(found), truth(paths[:3]))
+    assert found.session().store.session.config is not None
+    assert main(["ingest", files, str(place), *request]) == 0
+    assert "nothing to do: 3 of 3 files" in capsys.readouterr().out
+    Path(paths[4]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    everything = [str(tmp_path / "days" / "*.nc"), str(place), *request, "--mode", "append"]
+    assert main(["ingest", *everything]) == 1
+    error = capsys.readouterr().err
+    assert "bad-source" in error
+    assert paths[4] in error
+    assert main(["ingest", *everything, "--on-problem", "quarantine"]) == 0
+    assert "1 files, 3 were there, 1 left out" in capsys.readouterr().out
+    same(seen(version(place, "new")), truth(paths[:4]))
+    assert main(["ingest", *everything, "--inspect"]) == 1
+    assert f"    {paths[4]}: " in capsys.readouterr().out
+
+
+def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = daily(tmp_path / "days", 2)
+    request = [
+        "ingest",
+        str(tmp_path / "days" / "*.nc"),
+        str(tmp_path / "ice"),
+        "--virtual",
+        "--engine",
+        "inline",
+    ]
+    assert main(request) == 1
+    assert "no-container" in capsys.readouterr().err
+    assert main([*request, "--container", f"file://{tmp_path / 'days'}"]) == 0
+    locations = version(tmp_path / "ice").session().all_virtual_chunk_locations()
+    assert set(locations) == {Path(path).as_uri() for path in paths}
+
+
+@pytest.mark.parametrize("wrong", [["--chunks", "time=x"], ["--container", "nowhere"], ["--mode", "other"]])
+def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ingest", "a.nc", "ice", *wrong])
+    assert ended.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_other_commands_do_not_import_spark() -> None:
+    loaded = "any(name.startswith(('pyspark', 'frazil.spark')) for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", f"import sys, frazil.cli.main; sys.exit({loaded})"], check=True)

@@ -1,0 +1,80 @@
+"""References instead of copies: the values stay in the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.spark.ingest.archives import daily, repository, same, seen, truth, write
+
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark import Inline, ingest, inspect_files
+
+
+def container(folder: Path) -> frazil.VirtualChunkContainer:
+    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
+
+
+def test_references_are_what_copies_are(tmp_path: Path) -> None:
+    paths = daily(tmp_path / "days", 6, chunks=(2, 3, 2))
+    repo = repository(tmp_path / "repo")
+    request = {"virtual": True, "engine": Inline()}
+    with pytest.raises(InvalidInputError, match="containers=") as error:
+        ingest(paths[:3], repo, **request)
+    assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
+    assert len(list(repo.ancestry(branch="main"))) == 1
+    result = ingest(paths[:3], repo, containers=[container(tmp_path / "days")], **request)
+    session = result.version.session()
+    assert session.chunk_type("/tas", [0, 0, 0]) == frazil.ChunkType.virtual
+    assert session.chunk_type("/time_bnds", [0, 0]) != frazil.ChunkType.virtual
+    assert set(session.all_virtual_chunk_locations()) == {Path(path).as_uri() for path in paths[:3]}
+    same(seen(result.version), truth(paths[:3]))
+    # The container is in the repository's configuration now.
+    repo = frazil.Repository.open(
+        frazil.local_filesystem_storage(str(tmp_path / "repo")),
+        authorize_virtual_chunk_access={f"file://{tmp_path / 'days'}/": None},
+    )
+    result = ingest(paths[4:], repo, mode="append", allow={"hole"}, **request)
+    # What is missed fits between: whole chunks move, and nothing is copied.
+    result = ingest(paths, repo, mode="backfill", **request)
+    same(seen(result.version), truth(paths))
+    assert result.version.session().chunk_type("/tas", [11, 0, 1]) == frazil.ChunkType.virtual
+    write(Path(paths[2]), range(8, 12), salt=3, chunks=(2, 3, 2))
+    with pytest.raises(frazil.IcechunkError, match="day_0002"):
+        seen(result.version)
+    result = ingest(paths, repo, mode="upsert", on_change="rewrite", **request)
+    same(seen(result.version), truth(paths))
+
+
+def test_what_cannot_be_referred_to_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "days"
+    paths = daily(folder, 3, steps=3, chunks=(2, 3, 4))
+    repo = repository(tmp_path / "repo")
+    request = {"virtual": True, "engine": Inline(), "containers": [container(folder)]}
+    with pytest.raises(InvalidInputError, match="on the borders of chunks of 2 steps"):
+        ingest(paths, repo, **request)
+    write(Path(paths[1]), range(3, 6), chunks=(1, 3, 4))
+    report = inspect_files(paths, virtual=True, engine=Inline())
+    assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
+    write(Path(paths[1]), range(3, 6), chunks=(2, 3, 4), compression="lzf")
+    report = inspect_files(paths, virtual=True, engine=Inline())
+    assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
+
+
+def test_files_with_one_chunk_each(tmp_path: Path) -> None:
+    """Without compression and chunks; the last file is shorter."""
+    folder = tmp_path / "days"
+    folder.mkdir()
+    paths = [
+        write(folder / f"{i}.nc", range(4 * i, 4 * i + (2 if i == 3 else 4)), chunks=(4, 3, 4))
+        for i in range(4)
+    ]
+    repo = repository(tmp_path / "repo")
+    request = {"virtual": True, "containers": [container(folder)], "engine": Inline()}
+    result = ingest(paths, repo, **request)
+    same(seen(result.version), truth(paths))
+    np.testing.assert_array_equal(seen(result.version).tas.values[-1], truth(paths).tas.values[-1])
+    with pytest.raises(InvalidInputError, match="on the borders of chunks"):
+        ingest(write(folder / "late.nc", [14], chunks=(4, 3, 4)), repo, mode="append", **request)

@@ -1,0 +1,40 @@
+"""A data source whose driver dies, so to speak, right after the commit of batch 1: once.
+
+The directory for marks is the option ``stream-marks``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from frazil.spark.streams.sink import RowsWriter
+from frazil.spark.tables.source import FrazilDataSource
+
+
+class FailingWriter(RowsWriter):
+    marks: Path
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        super().commit(messages, batchId)
+        if batchId == 1 and not (self.marks / "failed").exists():
+            (self.marks / "failed").touch()
+            raise OSError("the power is gone")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        super().abort(messages, batchId)
+        (self.marks / "aborted").touch()
+
+
+class Failing(FrazilDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "failing"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = FailingWriter
+        writer.marks = Path(self.options["stream-marks"])
+        return writer

@@ -1,0 +1,324 @@
+"""The sink without Spark: where rows go, and that a batch is one commit, whatever fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pyarrow as pa
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.spark.reference import same_by_reference
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.spark.streams.rows import Rows, write_rows
+from frazil.spark.streams.sink import RowsWriter
+from frazil.spark.streams.stamps import STREAMS, Stamp, commit_once, last_batch
+
+pytestmark = pytest.mark.interop
+
+LAT, LON = [10.0, 20.0, 30.0], [1, 2, 3, 4]
+
+
+def weather(repo: frazil.Repository, group: str = "/") -> None:
+    session = repo.writable_session("main")
+    root = zarr.create_group(session.store, path=group.strip("/"))
+
+    def add(name: str, dims: str, data: Any, chunks: tuple[int, ...], **attrs: Any) -> None:
+        array = root.create_array(
+            name,
+            data=np.asarray(data),
+            chunks=chunks,
+            dimension_names=dims.split(),
+            fill_value=attrs.pop("fill", 0),
+        )
+        array.attrs.update(attrs)
+
+    add("time", "time", np.zeros(0, "i8"), (8,), units="hours since 2024-01-01", calendar="standard")
+    add("lat", "lat", np.array(LAT), (3,))
+    add("lon", "lon", np.array(LON), (4,))
+    add("tas", "time lat lon", np.zeros((0, 3, 4), "f4"), (2, 3, 2), fill=np.nan)
+    add(
+        "packed",
+        "time lat",
+        np.zeros((0, 3), "i2"),
+        (4, 3),
+        scale_factor=0.5,
+        add_offset=100.0,
+        _FillValue=-1,
+        fill=-1,
+    )
+    session.commit("arrays")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "repo"
+
+
+@pytest.fixture
+def repo(path: Path) -> frazil.Repository:
+    made = frazil.Repository.create(frazil.local_filesystem_storage(str(path)))
+    weather(made)
+    return made
+
+
+HOUR = np.timedelta64(1, "h")
+START = np.datetime64("2024-01-01T00", "us")
+
+
+def observed(*places: tuple[int, float, int], **columns: Any) -> pa.Table:
+    hours, lats, lons = zip(*places, strict=True)
+    times = [START + hour * HOUR for hour in hours]
+    table = {
+        "time": pa.array(np.array(times)).cast(pa.timestamp("us", "UTC")),
+        "lat": lats,
+        "lon": lons,
+        **columns,
+    }
+    return pa.table({name: values for name, values in table.items() if values is not None})
+
+
+def message(writer: RowsWriter, table: pa.Table) -> Any:
+    return writer.write(iter(table.to_batches()))
+
+
+def shown(repo: frazil.Repository, branch: str = "main") -> xr.Dataset:
+    return xr.open_zarr(repo.readonly_session(branch).store, consolidated=False).load()
+
+
+OPTIONS = {"append-dim": "time", "txnappid": "q"}
+
+
+def test_rows_are_where_they_belong(repo: frazil.Repository, path: Path) -> None:
+    writer = RowsWriter(repo, OPTIONS, ["time", "lat", "lon", "tas"])
+    sent = [
+        message(writer, observed((5, 10.0, 1), (0, 30.0, 4), tas=[1.5, 2.5])),
+        message(writer, observed((5, 20.0, 2), tas=[3.5])),
+        message(writer, observed((5, 20.0, 2), tas=[3.5])[:0]),
+        None,
+    ]
+    writer.commit(sent, 0)
+    writer.commit([message(writer, observed((3, 10.0, 1), (5, 10.0, 1), tas=[7.5, 8.5]))], 1)
+    found = shown(repo)
+    assert ((found.time.values - START) / HOUR).tolist() == [0, 5, 3]
+    expected = np.full((3, 3, 4), np.nan, "f4")
+    expected[0, 2, 3], expected[1, 0, 0], expected[1, 1, 1], expected[2, 0, 0] = 2.5, 8.5, 3.5, 7.5
+    np.testing.assert_array_equal(found.tas.values, expected)
+    assert found.packed.shape == (3, 3)  # grew with the others
+    history = list(repo.ancestry(branch="main"))
+    told = [(info.metadata["spark.query"], info.metadata["spark.batch"]) for info in history[:2]]
+    assert told == [("q", 1), ("q", 0)]
+    assert len(history) == 4
+    same_by_reference(path)
+
+
+def test_values_are_stored_as_the_array_wants_them(repo: frazil.Repository) -> None:
+    writer = RowsWriter(repo, OPTIONS, ["time", "lat", "packed"])
+    table = observed((1, 10.0, 1), (1, 20.0, 1), (1, 30.0, 1), packed=[100.0, None, 101.5]).drop_columns(
+        "lon"
+    )
+    writer.commit([message(writer, table)], 0)
+    raw = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    assert raw["packed"][:].tolist() == [[0, -1, 3]]
+    assert raw["time"][:].tolist() == [1]
+    np.testing.assert_array_equal(shown(repo).packed, [[100.0, np.nan, 101.5]])
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "expected"),
+    [
+        (
+            observed((0, 10.0, 1), (0, 10.0, 1), tas=[1.0, 2.0]),
+            {},
+            r"found 2 for time=.*lat=10.0, lon=1: with",
+        ),
+        (
+            observed((0, 11.0, 1), tas=[1.0]),
+            {},
+            r"`lat`, found 1 others \(11.0, ...\): with the option append-dim=lat",
+        ),
+        (observed((0, None, 1), tas=[1.0]), {}, "`lat` in each row, found 1 NULL"),
+        (observed((0, 10.0, 1), tas=["warm"]), {}, "expected float32 for `tas`, found"),
+        (observed((0, 10.0, 1), packed=[1e9]).drop_columns("lon"), {}, "fit into int16 for `packed`"),
+        (observed((0, 10.0, 1), wind=[1.0]), {}, "for the column `wind` in the group /, found none"),
+        (observed((0, 10.0, 1), tas=[1.0]).drop_columns("lon"), {}, r"of `tas` .*found none for lon"),
+        (observed((0, 10.0, 1)), {}, "expected columns that are no coordinates"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"append-dim": "height"}, "append to, found height"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"duplicates": "first"}, "one of error, last, found 'first'"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"group": "/nowhere"}, "nowhere"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    repo: frazil.Repository, table: pa.Table, options: dict, expected: str
+) -> None:
+    before = repo.lookup_branch("main")
+
+    def write() -> None:
+        writer = RowsWriter(repo, OPTIONS | options, table.column_names)
+        writer.commit([message(writer, table)], 0)
+
+    with pytest.raises((InvalidInputError, FileNotFoundError), match=expected):
+        write()
+    assert repo.lookup_branch("main") == before
+
+
+def test_the_last_of_two_rows_may_win(repo: frazil.Repository) -> None:
+    writer = RowsWriter(repo, OPTIONS | {"duplicates": "last"}, ["time", "lat", "lon", "tas"])
+    table = observed((0, 10.0, 1), (0, 20.0, 1), (0, 10.0, 1), (0, 20.0, 1), tas=[1.0, 2.0, 3.0, None])
+    writer.commit([message(writer, table)], 0)
+    assert shown(repo).tas.values[0, :2, 0].tolist() == [3.0, 2.0]
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_rows_equal_assignments_one_by_one(data: st.DataObject) -> None:
+    """Against a plain loop over the rows, for arrays of any rank and chunks."""
+    ndim = data.draw(st.integers(1, 3))
+    shape = [data.draw(st.integers(1, 5)) for _ in range(ndim)]
+    names = [f"d{axis}" for axis in range(ndim)]
+    labels = [data.draw(st.permutations(range(10, 10 + n))) for n in shape]
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    root = zarr.create_group(session.store)
+    for name, values in zip(names, labels, strict=True):
+        root.create_array(name, data=np.array(values, "i4"), chunks=(2,), dimension_names=[name])
+    chunks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    root.create_array("v", shape=shape, chunks=chunks, dtype="i4", fill_value=-7, dimension_names=names)
+    place = st.tuples(*(st.integers(10, 10 + n) for n in shape))  # the last label of each is new
+    found = data.draw(st.lists(st.tuples(place, st.none() | st.integers(-99, 99)), min_size=1, max_size=12))
+    columns = zip(*(at for at, _ in found), strict=True)
+    table = pa.table(
+        {**dict(zip(names, columns, strict=True)), "v": pa.array([value for _, value in found], pa.int32())}
+    )
+    write_rows(session, table, Rows("/", tuple(names), "last"))
+
+    expected = {at: value for at, value in found if value is not None}
+    known = [[*given_, *({at[axis] for at, _ in found} - set(given_))] for axis, given_ in enumerate(labels)]
+    assert [root[name][:].tolist() for name in names] == known
+    array = np.full([len(axis) for axis in known], -7)
+    for at, value in expected.items():
+        array[tuple(axis.index(label) for axis, label in zip(known, at, strict=True))] = value
+    np.testing.assert_array_equal(zarr.open_array(session.store, path="v")[...], array)
+
+
+# Once
+
+
+def counted(session: frazil.Session) -> None:
+    """Adds one: a batch that is done twice is seen."""
+    lat = zarr.open_array(session.store, path="lat", mode="r+")
+    lat[0] = lat[0] + 1
+
+
+def count(repo: frazil.Repository, batch: int, query: str = "q", branch: str = "main") -> str | None:
+    return commit_once(repo, branch, Stamp(query, batch), counted, f"{query} {batch}")
+
+
+def total(repo: frazil.Repository, branch: str = "main") -> float:
+    return float(zarr.open_array(repo.readonly_session(branch).store, path="lat", mode="r")[0]) - LAT[0]
+
+
+def done(repo: frazil.Repository, query: str = "q", branch: str = "main") -> int:
+    info = repo._context.repo_info()
+    return last_batch(info, info.branches[branch], query)
+
+
+def test_a_batch_is_done_once(repo: frazil.Repository) -> None:
+    assert done(repo) == -1
+    assert count(repo, 0)
+    assert count(repo, 0) is None  # the answer was lost
+    assert count(repo, 1)
+    assert count(repo, 0, "other")  # numbers are of one query
+    assert count(repo, 0) is None  # long ago
+    assert (total(repo), done(repo), done(repo, "other")) == (3, 1, 0)
+
+
+@pytest.mark.parametrize("records", [True, False], ids=["records", "only commits"])
+def test_branches_have_done_what_is_in_their_history(repo: frazil.Repository, records: bool) -> None:
+    for batch in range(3):
+        count(repo, batch)
+    second = list(repo.ancestry(branch="main"))[1].id
+    repo.create_branch("side", snapshot_id=second)
+    if not records:
+        repo.set_metadata({})
+    assert done(repo, branch="side") == 1
+    assert count(repo, 2, branch="side")
+    repo.reset_branch("main", second)
+    assert done(repo) == 1
+    assert count(repo, 2)
+    assert (total(repo), total(repo, "side")) == (3, 3)
+
+
+def test_stamps_outlive_their_commits(repo: frazil.Repository, path: Path) -> None:
+    repo.update_metadata({"owner": "somebody"})
+    count(repo, 0)
+    count(repo, 1)
+    with repo.transaction("main", message="by hand") as store:
+        zarr.open_array(store, path="lon", mode="r+")[0] = 9
+    tip = repo.lookup_snapshot(repo.lookup_branch("main"))
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
+    assert theirs.get_metadata()["owner"] == "somebody"
+    theirs.expire_snapshots(tip.written_at)  # whoever does it
+    theirs.garbage_collect(tip.written_at)
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(path)))
+    assert [info.message for info in repo.ancestry(branch="main")] == ["by hand", "Repository initialized"]
+    assert done(repo) == 1
+    assert count(repo, 1) is None
+    assert count(repo, 2)
+    assert total(repo) == 3
+    assert repo.get_metadata()["owner"] == "somebody"
+    assert [record["batch"] for record in repo.get_metadata()[STREAMS]["q"]] == [2, 1]
+    same_by_reference(path)
+
+
+def test_records_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.spark.streams.stamps._QUERIES", 2)
+    metadata: dict[str, Any] = {"owner": "somebody"}
+    for number, query in enumerate("abcab"):
+        metadata = Stamp(query, number).note(metadata, bytes(12))
+    assert {key: list(value) for key, value in metadata.items() if key == STREAMS} == {STREAMS: ["a", "b"]}
+    assert metadata["owner"] == "somebody"
+
+
+def test_others_commit_meanwhile(repo: frazil.Repository) -> None:
+    """Elsewhere: rebased. To the same chunk: written anew. The very batch, by a second driver: left alone."""
+    calls = []
+
+    def after(interfere: Any) -> Any:
+        def write(session: frazil.Session) -> None:
+            counted(session)
+            if not calls:
+                interfere()
+            calls.append(session.snapshot_id)
+
+        return write
+
+    def elsewhere() -> None:
+        with repo.transaction("main", message="elsewhere") as store:
+            zarr.open_array(store, path="lon", mode="r+")[0] = 9
+
+    assert commit_once(repo, "main", Stamp("q", 0), after(elsewhere), "0")
+    assert (len(calls), total(repo)) == (1, 1)
+    calls.clear()
+    assert commit_once(repo, "main", Stamp("q", 1), after(lambda: count(repo, 0, "other")), "1")
+    assert (len(calls), total(repo)) == (2, 3)
+    calls.clear()
+    assert commit_once(repo, "main", Stamp("q", 2), after(lambda: count(repo, 2)), "2") is None
+    assert (total(repo), done(repo)) == (4, 2)
+
+
+def test_version_1_has_stamps_in_its_commits(path: Path) -> None:
+    old = frazil.Repository.create(frazil.local_filesystem_storage(str(path)), spec_version=1)
+    weather(old)
+    assert count(old, 0)
+    assert count(old, 0) is None
+    assert count(old, 1)
+    assert (total(old), done(old)) == (2, 1)
+    same_by_reference(path)

@@ -1,0 +1,143 @@
+"""Functions of blocks equal functions of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage  # a requirement of xarray-regrid
+from tests.spark.transform.test_rechunk import INLINE, made, read
+
+import frazil
+from frazil.errors import IcechunkError, InvalidInputError
+from frazil.spark import Block, Target, map_blocks
+
+MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "constant"}
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.integers(1, 11), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3),
+    st.sampled_from(list(MODES)),
+    st.integers(64, 3000),
+)
+def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int) -> None:
+    shape, chunks, depth = (tuple(each[n] for each in axes) for n in range(3))
+    data = np.random.default_rng(len(axes)).integers(0, 1000, shape).astype("f8")
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        names = [f"d{n}" for n in range(len(shape))]
+        zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
+    size = tuple(2 * each + 1 for each in depth)
+
+    def smooth(block: np.ndarray) -> np.ndarray:
+        return ndimage.uniform_filter(block, size, mode="constant")
+
+    halo = dict(zip(names, depth, strict=True))
+    target = Target(repo, group="out")
+    result = map_blocks(
+        smooth, repo, ["x"], to=target, halo=halo, boundary=boundary, max_mem=most, engine=INLINE
+    )
+    cval = boundary if isinstance(boundary, float) else 0
+    expected = ndimage.uniform_filter(data, size, mode=MODES[boundary], cval=cval)
+    np.testing.assert_allclose(read(result, "out/x")[:], expected, rtol=1e-12, atol=1e-9)
+
+
+@pytest.fixture
+def wind() -> frazil.Repository:
+    repo = made()
+    with repo.transaction("main", message="wind") as store:
+        dims = ("time", "lat", "lon")
+        for number, name in enumerate(("u", "v")):
+            data = np.random.default_rng(number).random((4, 6, 5), "f4")
+            zarr.create_array(
+                store,
+                name=name,
+                data=data,
+                chunks=(2, 3, 5),
+                dimension_names=dims,
+                attributes={"units": "m s-1"},
+            )
+        zarr.create_array(store, name="lat", data=np.arange(6.0), chunks=(6,), dimension_names=("lat",))
+    return repo
+
+
+def speed_and_angle(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.hypot(u, v), (np.degrees(np.arctan2(v, u)) + 360).astype("i2")
+
+
+def test_many_inputs_many_outputs(wind: frazil.Repository) -> None:
+    given: dict[str, Any] = {"names": ["speed", "angle"], "dtype": ["f4", "i2"], "chunks": {"lat": 6}}
+    to = Target(wind, group="derived")
+    result = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given, engine=INLINE)
+    u, v = (read(result, name)[:] for name in "uv")
+    expected = speed_and_angle(u, v)
+    speed, angle = read(result, "derived/speed"), read(result, "derived/angle")
+    np.testing.assert_array_equal(speed[:], expected[0])
+    np.testing.assert_array_equal(angle[:], expected[1])
+    assert (speed.dtype, angle.dtype, speed.chunks) == (np.dtype("f4"), np.dtype("i2"), (2, 6, 5))
+    assert speed.metadata.dimension_names == ("time", "lat", "lon")
+    assert read(result, "derived/lat")[:].tolist() == list(range(6))
+    again = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given, engine=INLINE)
+    assert again.done_before
+    other = map_blocks(lambda u, v: (u, v), wind, ["u", "v"], to=to, **given, engine=INLINE)
+    assert not other.done_before  # another function
+
+
+def test_axes_come_and_go(wind: frazil.Repository) -> None:
+    def extremes(block: np.ndarray) -> np.ndarray:
+        return np.stack([block.min(axis=0), block.max(axis=0)])
+
+    to = Target(wind)
+    result = map_blocks(
+        extremes,
+        wind,
+        ["u"],
+        to=to,
+        names=["range"],
+        drop=["time"],
+        new={"bounds": 2},
+        max_mem=100,
+        engine=INLINE,
+    )
+    found, u = read(result, "range"), read(result, "u")[:]
+    assert found.metadata.dimension_names == ("bounds", "lat", "lon")
+    np.testing.assert_array_equal(found[:], np.stack([u.min(axis=0), u.max(axis=0)]))
+
+
+def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> None:
+    def weighted(u: np.ndarray, lat: np.ndarray, block: Block) -> np.ndarray:
+        assert lat.shape == (1, u.shape[1], 1)
+        assert lat[0, 0, 0] == block.start[1]
+        return u * lat
+
+    result = map_blocks(
+        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=300, engine=INLINE
+    )
+    u = read(result, "u")[:]
+    np.testing.assert_array_equal(read(result, "w")[:], u * np.arange(6.0)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "match"),
+    [
+        (lambda block: block[1:], {"names": ["o"]}, "shape"),
+        (lambda block: (block, block), {"names": ["o"]}, "1 arrays"),
+        (lambda block: 1 / 0, {"names": ["o"]}, "ZeroDivisionError"),
+        (lambda block: block, {}, "found `/u` in both"),
+        (lambda block: block, {"names": ["o"], "halo": {"height": 2}}, "'height'"),
+        (lambda block: block, {"names": ["o"], "halo": -1}, "at least 0"),
+        (lambda block: block, {"names": ["o"], "halo": 1, "drop": [0]}, "no halo"),
+    ],
+)
+def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: Any, match: str) -> None:
+    tip = wind.lookup_branch("main")
+    with pytest.raises(IcechunkError, match=match):
+        map_blocks(function, wind, ["u"], to=Target(wind), **options, engine=INLINE)
+    with pytest.raises(InvalidInputError, match="on the grid of"):
+        map_blocks(function, wind, ["lat", "u"], to=Target(wind), names=["o"], engine=INLINE)
+    assert wind.lookup_branch("main") == tip
