@@ -12,7 +12,7 @@ The version is looked up once, in ``schema``, and goes along. A table of the cat
 schema that the user gave, have no such call: they look it up when they are planned.
 
 ``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, but for secrets,
-into the metadata of the first column, where ``reader`` and ``writer`` find them again.
+into the metadata of the columns, where ``reader`` and ``writer`` find them again.
 """
 
 from __future__ import annotations
@@ -148,6 +148,16 @@ class FrazilDataSource(spark.DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = options_of(self.options, schema)
+        if "path" not in options and self.handle is None:
+            raise InvalidInputError(
+                "expected a path to write to, found none. Spark forgets that of a table where all "
+                "columns of an "
+                "INSERT have the names and types of the table's: call one of them something else, they go by "
+                "position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never there: "
+                "write with "
+                "DataFrame.write.format('frazil').option('path', ...)",
+                ErrorKind.NOT_ALLOWED,
+            )
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
     def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
