@@ -58,8 +58,11 @@ from frazil.spark.streams.queries import read_stream, write_stream
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.tables.writing import write_table
 from frazil.spark.transform import (
+    Copied,
     coarsen,
+    copy_repository,
     crop,
     map_blocks,
     materialize,
@@ -97,6 +100,7 @@ __all__ = [
     "Attributes",
     "Block",
     "ConcatDim",
+    "Copied",
     "DType",
     "Dims",
     "Engine",
@@ -143,6 +147,7 @@ __all__ = [
     "anomaly",
     "climatology",
     "coarsen",
+    "copy_repository",
     "count",
     "crop",
     "discard_job",
@@ -186,5 +191,6 @@ __all__ = [
     "write_audit_publish",
     "write_blocks",
     "write_stream",
+    "write_table",
     "zonal_stats",
 ]
