@@ -124,7 +124,9 @@ def test_only_what_is_missing_is_done(repo: frazil.Repository) -> None:
     is_right(repo)
 
 
-def test_others_may_commit_meanwhile(repo: frazil.Repository) -> None:
+@pytest.mark.parametrize("spec_version", [2, 1])
+def test_others_may_commit_meanwhile(spec_version: int, tmp_path: Path) -> None:
+    repo = created(tmp_path / "repo", spec_version)
     stopped(repo)
     with repo.transaction("main", message="other") as store:
         zarr.create_array(store, name="other", data=np.arange(3))
@@ -373,7 +375,7 @@ def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     return killed.counts(fork, shared, start)
 
 
-def test_retries_are_counted(repo: frazil.Repository, tmp_path: Path) -> None:
+def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
     job = counting(repo)
     work = replace(
         job,
@@ -389,6 +391,8 @@ def fails_once(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     outcome = killed.counts(fork, "x", start)
     if start in (4, 12) and not (mark := Path(shared) / str(start)).exists():
         mark.touch()
+        if start == 4:
+            killed.die()
         raise OSError("the first try")
     return outcome
 
