@@ -111,3 +111,10 @@ def copies(fork: frazil.ForkSession, shared: Any, start: int) -> Outcome:
     values = zarr.open_array(source.session().store, path="s", mode="r")[start : start + 4]
     zarr.open_array(fork.store, path=path, mode="r+")[start : start + 4] = values
     return Outcome(int(values.sum()), rows=4, chunks=1, bytes_written=values.nbytes)
+
+
+def counts_with_more(fork: frazil.ForkSession, shared: tuple[str, bytes, int], start: int) -> Outcome:
+    """``counts``, with a large value that all tasks share."""
+    path, large, checksum = shared
+    assert zlib.crc32(large) == checksum
+    return counts(fork, path, start)

@@ -1,4 +1,4 @@
-"""The daily pipeline of the examples: on a local Spark and on a cluster that loses a worker, each run twice."""
+"""The daily pipeline: on a local Spark, and on a cluster that loses a worker, each run twice."""
 
 from __future__ import annotations
 

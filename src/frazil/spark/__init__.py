@@ -58,6 +58,7 @@ from frazil.spark.streams.queries import read_stream, write_stream
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.tables.writing import write_table
 from frazil.spark.transform import (
     Copied,
     coarsen,
@@ -190,5 +191,6 @@ __all__ = [
     "write_audit_publish",
     "write_blocks",
     "write_stream",
+    "write_table",
     "zonal_stats",
 ]
