@@ -312,6 +312,16 @@ def test_others_commit_meanwhile(repo: frazil.Repository) -> None:
     calls.clear()
     assert commit_once(repo, "main", Stamp("q", 2), after(lambda: count(repo, 2)), "2") is None
     assert (total(repo), done(repo)) == (4, 2)
+    calls.clear()
+
+    def beside() -> None:
+        def lon(session: frazil.Session) -> None:
+            zarr.open_array(session.store, path="lon", mode="r+")[0] = 10
+
+        assert commit_once(repo, "main", Stamp("q", 3), lon, "3")
+
+    assert commit_once(repo, "main", Stamp("q", 3), after(beside), "3") is None  # though nothing conflicts
+    assert (len(calls), total(repo), done(repo)) == (1, 4, 3)
 
 
 def test_version_1_has_stamps_in_its_commits(path: Path) -> None:
