@@ -10,12 +10,12 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.spark.transform.test_rechunk import INLINE, made, read
+from tests.spark.transform.shared import INLINE, made, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.spark import Target, coarsen
-from frazil.spark.transform.coarsen import HOW
+from frazil.spark.transform.coarsening import HOW
 
 
 @settings(max_examples=25)
@@ -72,10 +72,6 @@ def climate() -> frazil.Repository:
     data.to_zarr(session.store, consolidated=False, zarr_format=3, group="era")
     session.commit("made")
     return repo
-
-
-def opened(version: Any, group: str) -> xr.Dataset:
-    return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
 
 
 def test_a_dataset_stays_one(climate: frazil.Repository) -> None:

@@ -12,8 +12,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark.reference import same_by_reference
-from tests.spark.transform.test_coarsen import opened
-from tests.spark.transform.test_rechunk import INLINE, TYPES, made, read, values
+from tests.spark.transform.shared import INLINE, TYPES, made, opened, read, values
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
