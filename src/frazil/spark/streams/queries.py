@@ -62,7 +62,7 @@ def write_stream(
 
     ``append`` are coordinates that grow with new labels; of two rows of one place the last one wins with
     ``duplicates="last"``. ``app_id`` names the query where a new checkpoint has to go on from an old one.
-    Give the writer that is returned a trigger and a checkpoint, and start it; see `frazil.spark.streams.sink`.
+    Give the writer a trigger and a checkpoint, and start it. More in `frazil.spark.streams.sink`.
     """
     given = {
         "branch": target.branch,
