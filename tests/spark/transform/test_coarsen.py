@@ -57,7 +57,7 @@ def climate() -> frazil.Repository:
             "t": (("time", "lat", "lon"), np.where(packed > 90, np.nan, packed * 0.5), {"units": "K"}),
             "lat_bnds": (("lat", "nv"), np.stack([lat - 5, lat + 5], axis=1)),
             "crs": ((), 0, {"grid_mapping_name": "latitude_longitude"}),
-            "height": (("lat", "lon"), np.arange(48.0).reshape(8, 6)),
+            "height": (("lat", "lon"), np.where(np.arange(48) % 11, np.arange(48.0), np.nan).reshape(8, 6)),
         },
         {
             "lat": ("lat", lat, {"bounds": "lat_bnds", "units": "degrees_north"}),
@@ -68,6 +68,7 @@ def climate() -> frazil.Repository:
         },
     )
     data["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9, "chunks": (1, 3, 6)}
+    data["height"].encoding = {"_FillValue": 1e20}
     session = repo.writable_session("main")
     data.to_zarr(session.store, consolidated=False, zarr_format=3, group="era")
     session.commit("made")
