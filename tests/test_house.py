@@ -89,6 +89,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.repository.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
+    (
+        "frazil.spark.transform.regrid",
+        "xarray_regrid",
+    ): "it takes a second to import, and most executors never regrid",
     **{
         ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
             "upkeep is public as methods of `Repository`, and is made of what is below it"

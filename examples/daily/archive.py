@@ -34,6 +34,11 @@ def damage(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
+def repair(file: Path) -> None:
+    """The file as it should be."""
+    _write(file, date.fromisoformat(file.stem[-10:]))
+
+
 def _write(file: Path, day: date) -> None:
     hours = 24.0 * (day - EPOCH).days + 6.0 * np.arange(STEPS)
     with netCDF4.Dataset(file, "w", format="NETCDF4") as out:

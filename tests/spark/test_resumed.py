@@ -283,9 +283,7 @@ def test_another_driver_is_done_in_between(
         assert not run_job(other, Inline()).done_before
         return call(*args)
 
-    owner, name = {"before it opens its session": (jobs, "Staging"), "before it commits": (jobs, "_commit")}[
-        when
-    ]
+    name = {"before it opens its session": "Staging", "before it commits": "_commit"}[when]
     monkeypatch.setattr(jobs, name, partial(first, call=getattr(jobs, name)))
     result = run_job(mine, ENGINE)
     assert result.done_before

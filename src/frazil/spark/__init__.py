@@ -6,6 +6,7 @@
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
     staging    what a job has done so far, for a run that goes on from there
+    history    what jobs have cost
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
@@ -14,6 +15,7 @@
     validation rules about data, and what breaks them
     publishing write, audit, publish; roll back
     provenance what was made from what
+    streams    commits as a source, micro-batches as commits
     tables     arrays as tables of SQL and DataFrames, and what a repository knows of itself
     progress   how far a job is, on a terminal or in a log
 
@@ -22,6 +24,7 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline
+from frazil.spark.history import job_metrics
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
@@ -50,18 +53,23 @@ from frazil.spark.reductions import (
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
+from frazil.spark.streams.pipelines import foreach_batch
+from frazil.spark.streams.queries import read_stream, write_stream
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
 from frazil.spark.tables.writing import write_table
 from frazil.spark.transform import (
+    Copied,
     coarsen,
+    copy_repository,
     crop,
     map_blocks,
     materialize,
     pyramid,
     rechunk,
     recompress,
+    regrid,
     select,
 )
 from frazil.spark.validation import (
@@ -92,6 +100,7 @@ __all__ = [
     "Attributes",
     "Block",
     "ConcatDim",
+    "Copied",
     "DType",
     "Dims",
     "Engine",
@@ -138,13 +147,16 @@ __all__ = [
     "anomaly",
     "climatology",
     "coarsen",
+    "copy_repository",
     "count",
     "crop",
     "discard_job",
+    "foreach_batch",
     "get_spark",
     "groupby",
     "ingest",
     "inspect_files",
+    "job_metrics",
     "lineage",
     "lineage_graph",
     "map_blocks",
@@ -158,11 +170,13 @@ __all__ = [
     "pyramid",
     "quantile",
     "read",
+    "read_stream",
     "ready",
     "rechunk",
     "recompress",
     "reduce",
     "register",
+    "regrid",
     "resample",
     "rollback_to",
     "rules_from",
@@ -176,6 +190,7 @@ __all__ = [
     "validate",
     "write_audit_publish",
     "write_blocks",
+    "write_stream",
     "write_table",
     "zonal_stats",
 ]

@@ -38,7 +38,10 @@ _STRING: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class TargetArray:
-    """An array to be written. ``axis`` is the number of its dimension that goes on, None if it has none."""
+    """An array to be written. ``axis`` is the number of its dimension that goes on, None if it has none.
+
+    ``window`` is the part of it that files have, ``(start, stop)`` for each dimension; None if they have all.
+    """
 
     path: str
     name: str
@@ -52,6 +55,19 @@ class TargetArray:
     shards: tuple[int, ...] | None = None
     keywords: Mapping[str, Any] = field(default_factory=dict)
     codecs: tuple[str, ...] = ()
+    window: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """The window on the borders of chunks; the whole axis."""
+        if self.window is None:
+            return tuple((0, size) for size in self.shape)
+        return tuple(
+            (0, size) if at == self.axis else (low // step * step, min(-(-high // step) * step, size))
+            for at, ((low, high), size, step) in enumerate(
+                zip(self.window, self.shape, self.grid, strict=True)
+            )
+        )
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -181,6 +197,10 @@ def encoded_fill(value: Any, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "iu":
         return int(value)
     return None
+
+
+#: A fill value that changes nothing: what is not a number is none with and without it.
+NAN_FILL: Final = encoded_fill(np.nan, np.dtype(np.float64))
 
 
 def create(store: Any, target: TargetArray) -> None:

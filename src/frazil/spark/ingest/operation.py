@@ -22,9 +22,9 @@ from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
 from frazil.spark.ingest import record as recorded
-from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
-from frazil.spark.ingest.axis import MODES, Axis, Mode, Pieces, place
-from frazil.spark.ingest.combining import Combined, Family, combine, gaps
+from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, create, open_target, read_labels, target_array
+from frazil.spark.ingest.axis import MODES, Axis, Mode, Pieces, place, positions
+from frazil.spark.ingest.combining import Combined, Family, combine, holes
 from frazil.spark.ingest.inspection import Looked, Options, Problem, dimension, look
 from frazil.spark.ingest.layout import PACKING, Chunked, values_digest
 from frazil.spark.ingest.pattern import Expanded, Files, expand
@@ -35,13 +35,14 @@ from frazil.spark.ingest.planning import (
     file_pieces,
     fixed_items,
     items,
+    most_steps,
     moved_old_items,
     require_aligned,
     small_chunk,
 )
 from frazil.spark.ingest.report import Report, refused
 from frazil.spark.ingest.sources import VariableSchema
-from frazil.spark.ingest.units import is_time, shown
+from frazil.spark.ingest.units import is_time
 from frazil.spark.ingest.working import Either, Written, without_container, work
 from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
@@ -99,7 +100,12 @@ def inspect_files(
         progress=progress,
     )
     combined = combine(looked, files, dim, unpack=unpack)
-    return Report(looked, combined, (*looked.problems, *combined.problems))
+    return Report(looked, combined, _problems(looked, combined))
+
+
+def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
+    gaps = holes(combined.axis, combined.units, combined.calendar)
+    return (*looked.problems, *combined.problems, *gaps)
 
 
 def ingest(
@@ -192,8 +198,7 @@ def ingest(
     result = run_job(job, engine, progress=progress)
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
-        problems = (*looked.problems, *combined.problems)
-        reports.append(Report(looked, combined, problems, len(files.urls)))
+        reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
 
@@ -443,14 +448,7 @@ def _placed(
         axis = placed("backfill" if mode == "backfill" else "upsert", combined.axis)
     else:
         axis = placed(mode, combined.axis)
-    problems = []
-    if len(old) and axis.labels is not None and axis.labels.dtype.kind in "iuf":
-        is_new = np.isin(axis.labels, old, invert=True)
-        for start, stop in gaps(axis.labels):
-            if is_new[start] != is_new[stop]:
-                ends = [shown(axis.labels[i], combined.units, combined.calendar) for i in (start, stop)]
-                problems.append(Problem("hole", f"nothing between {ends[0]} and {ends[1]}"))
-    return axis, problems
+    return axis, holes(axis.labels, combined.units, combined.calendar, old)
 
 
 def _axis(array: zarr.Array[Any], dim: str) -> int:
@@ -480,12 +478,13 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
             each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))
         }
         numbers: list[tuple[int, bool]] = []
-        for target, virtual in _targets(request, family, chosen, there, length):
+        windows = _windows(request, family, there)
+        for target, virtual in _targets(request, family, chosen, there, length, windows):
             existing = there.arrays.get(target.name)
             if existing is None:
                 create(store, target)
             elif target.axis is None:
-                _require_same(existing, family, target)
+                _require_same(existing, family, target, windows)
                 continue
             adds = family.layout.adds_axis and target.axis is not None
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
@@ -577,11 +576,39 @@ def _unpacked(variable: VariableSchema) -> VariableSchema:
     return replace(variable, attrs=attrs, dtype=found.dtype, fill_value=None)
 
 
+def _windows(request: Request, family: Family, there: _Group) -> dict[str, tuple[int, int]]:
+    """Where files have a part of a dimension that is there: their labels, which have to be a run of those."""
+    dims = [dim for dim in family.layout.dims if dim in there.arrays and dim != request.dim]
+    if request.mode in ("create", "append") or not dims:
+        return {}
+    with request.options.open(request.looked.urls[int(family.files[0])]) as reader:
+        coords = reader.schema().coords
+    windows = {}
+    for dim in dims:
+        if dim not in coords or np.array_equal(labels := read_labels(there.arrays[dim]), coords[dim]):
+            continue
+        found = positions(labels, coords[dim])
+        if not len(found) or found[0] < 0 or (np.diff(found) != 1).any():
+            raise InvalidInputError(
+                f"expected labels of {dim} in the files that are a run of those of `/{there.path}`, "
+                "found others",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        windows[dim] = (int(found[0]), int(found[-1]) + 1)
+    return windows
+
+
 def _targets(
-    request: Request, family: Family, chosen: Sequence[VariableSchema], there: _Group, length: int
+    request: Request,
+    family: Family,
+    chosen: Sequence[VariableSchema],
+    there: _Group,
+    length: int,
+    windows: Mapping[str, tuple[int, int]],
 ) -> list[tuple[TargetArray, bool]]:
     """The arrays of a family; those of data first, so that small ones can follow their chunks."""
     made: list[tuple[TargetArray, bool]] = []
+    most = most_steps(request.looked.length[family.files])
     for variable in sorted(chosen, key=lambda each: each.coordinate):
         path = request.target.path(variable.name)
         spec = (family.layout.virtual or {}).get(variable.name)
@@ -591,28 +618,43 @@ def _targets(
         )
         existing = there.arrays.get(variable.name)
         if existing is not None:
-            target = _like(existing, target, virtual)
+            target = _like(existing, target, virtual, windows)
+        elif windows.keys() & set(target.dims):
+            raise InvalidInputError(
+                f"expected `{target.path}` in the repository, since files have a part of it only, found none",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
         elif (
-            target.axis is not None
-            and variable.coordinate
+            virtual is None
+            and target.axis is not None
             and "chunks" not in request.encoding.get(variable.name, {})
             and request.dim not in request.chunks
         ):
+            target = _with_steps(target, min(target.chunks[target.axis], most))
             data = [each for each, _ in made if each.axis is not None]
-            if data:
+            if data and variable.coordinate:
                 widest = max(data, key=lambda each: each.row)
                 step = widest.grid[widest.axis or 0]
-                chunk = small_chunk(target.row, sum(each.row for each in data), step, length)
-                grid = (*target.chunks[: target.axis], chunk, *target.chunks[target.axis + 1 :])
-                target = replace(target, chunks=grid)
+                chunk = small_chunk(target.row, sum(each.row for each in data), step, length, most)
+                target = _with_steps(target, chunk)
         made.append((target, virtual is not None))
     return made
 
 
-def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) -> TargetArray:
+def _with_steps(target: TargetArray, steps: int) -> TargetArray:
+    at = target.axis or 0
+    return replace(target, chunks=(*target.chunks[:at], steps, *target.chunks[at + 1 :]))
+
+
+def _like(
+    array: zarr.Array[Any],
+    target: TargetArray,
+    virtual: Chunked | None,
+    windows: Mapping[str, tuple[int, int]],
+) -> TargetArray:
     """An array that is there, if the variable fits to it; else ``InvalidInputError``."""
     dims = tuple(array.metadata.dimension_names or ())  # type: ignore[union-attr]
-    fixed = [i for i in range(len(target.shape)) if i != target.axis]
+    fixed = [i for i, dim in enumerate(target.dims) if i != target.axis and dim not in windows]
     said: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
     if dims == target.dims:
         said.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
@@ -623,7 +665,9 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
             ("dtype", array.dtype, target.dtype),
             ("units", attrs.get("units"), target.attrs.get("units")),
         ]
-    said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "_FillValue", "calendar")]
+    said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
+    here, new = (_none_if_nan(each.get("_FillValue")) for each in (attrs, target.attrs))
+    said.append(("_FillValue", here, new))
     if virtual is not None:
         codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
         said += [
@@ -636,8 +680,20 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
                 f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
+    window = None
+    if windows.keys() & set(dims):
+        if virtual is not None:
+            raise InvalidInputError(
+                f"virtual: expected whole steps of `{target.path}`, found files with a part of them: "
+                "copy them",
+                ErrorKind.UNIMPLEMENTED,
+            )
+        window = tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
+    shape = tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape))
     return replace(
         target,
+        shape=shape,
+        window=window,
         dtype=array.dtype,
         chunks=array.chunks,
         shards=array.shards,
@@ -646,12 +702,19 @@ def _like(array: zarr.Array[Any], target: TargetArray, virtual: Chunked | None) 
     )
 
 
-def _require_same(array: zarr.Array[Any], family: Family, target: TargetArray) -> None:
+def _none_if_nan(fill: Any) -> Any:
+    return None if fill == NAN_FILL else fill
+
+
+def _require_same(
+    array: zarr.Array[Any], family: Family, target: TargetArray, windows: Mapping[str, tuple[int, int]]
+) -> None:
     """What does not go on must be what is there, as far as it is compared."""
     expected = family.layout.values.get(target.name)
     if expected is None:
         return
-    if values_digest(np.asarray(array[...])) != expected:
+    part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
+    if values_digest(np.asarray(array[part])) != expected:
         raise InvalidInputError(
             f"expected the values of `{target.path}` that are in the repository, found others in the files",
             ErrorKind.INVALID_ARRAY_METADATA,

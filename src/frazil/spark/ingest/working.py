@@ -68,7 +68,7 @@ class Readers:
 
 def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
     """Write the boxes of an item with values from its files, and from what was there."""
-    before = fork.fork()  # what was there, whatever this task writes
+    before = fork.fork() if len(item.old) else fork  # what was there, whatever this task writes
     done = _Done()
     with Readers(written.options, item.urls) as readers:
         for box in item.boxes:
@@ -112,7 +112,8 @@ def _values(
     values = np.full(shape, target.fill_value, target.dtype)
     low, high = region[axis].start, region[axis].stop
     pieces = item.pieces.within(low, high)
-    for start, stop, at in _uncovered(item.old, pieces, low, high, written.shifted[number]):
+    covering = pieces if target.window is None else pieces.within(0, 0)
+    for start, stop, at in _uncovered(item.old, covering, low, high, written.shifted[number]):
         there = (*region[:axis], slice(start, stop), *region[axis + 1 :])
         here = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
         values[here] = open_target(before.store, target.path)[there]
@@ -121,8 +122,9 @@ def _values(
         pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist(), strict=True
     )
     for file, start, at, count in rows:
-        there = (*region[:axis], slice(start, start + count), *region[axis + 1 :])
-        here = (*(slice(None),) * axis, slice(at - low, at - low + count))
+        there, here = _inside(region, target)
+        there = (*there[:axis], slice(start, start + count), *there[axis + 1 :])
+        here = (*here[:axis], slice(at - low, at - low + count), *here[axis + 1 :])
         if written.adds_axis[number]:
             found = np.expand_dims(
                 _read(readers, item, written, target, file, there[:axis] + there[axis + 1 :], done), axis
@@ -131,6 +133,19 @@ def _values(
             found = _read(readers, item, written, target, file, there, done)
         values[here] = found
     return values
+
+
+def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """The part of a region that files have: where it is in a file, and where in the region."""
+    if target.window is None:
+        return region, (slice(None),) * len(region)
+    low = [max(each.start, first) for each, (first, _) in zip(region, target.window, strict=True)]
+    high = [min(each.stop, last) for each, (_, last) in zip(region, target.window, strict=True)]
+    files = [first for first, _ in target.window]
+    return (
+        tuple(slice(a - f, b - f) for a, b, f in zip(low, high, files, strict=True)),
+        tuple(slice(a - each.start, b - each.start) for a, b, each in zip(low, high, region, strict=True)),
+    )
 
 
 def _uncovered(

@@ -5,7 +5,8 @@
 
 A sketch of size ``k`` keeps about 3 k numbers, whatever it has seen. The *rank* of its answer is off by at
 most ``rank_error(k)`` with 99 % confidence: with k = 200 the answer for the median is between the quantiles
-0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. NaN are not seen.
+0.487 and 0.513. It picks numbers at random: two runs may differ within that bound. The
+extremes (0 and 1) are exact. NaN are not seen.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ class Sketch:
     def _answer(self, seen: Sketched | None) -> list[float]:
         if seen is None or seen.sketch.is_empty() or (seen.nan and not self.skipna):
             return [np.nan] * len(self.q)
-        return list(seen.sketch.get_quantiles(list(self.q), True))
+        between = seen.sketch.get_quantiles(list(self.q), True)
+        # The extremes are known exactly, and the sketch does not say so when it is asked for a rank.
+        ends = {0.0: seen.sketch.get_min_value(), 1.0: seen.sketch.get_max_value()}
+        return list(map(ends.get, self.q, between))
 
 
 def _merge_two(a: Sketched | None, b: Sketched | None) -> Sketched | None:

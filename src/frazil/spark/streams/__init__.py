@@ -8,7 +8,3 @@ stamps     how a batch is known to be done
 rows       rows with coordinates go into arrays
 pipelines  whole pipelines for each micro-batch, with the same guarantee
 """
-
-from frazil.spark.streams.pipelines import foreach_batch
-
-__all__ = ["foreach_batch"]

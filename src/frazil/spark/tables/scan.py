@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.spark.session import get_spark
 from frazil.spark.tables.batches import batches, blocks_of
@@ -48,7 +49,7 @@ def read(
     """
     spark = get_spark() if spark is None else spark
     at = Version.of(source, **version)
-    made = _registered(spark, at)
+    made = register_repository(spark, at.repo)
     reader = spark.read.format(made).options(
         **{"snapshot-id": at.snapshot_id, **(options or {}), **({} if where is None else {"where": where})}
     )
@@ -77,9 +78,9 @@ def register(spark: SparkSession | None = None) -> None:
     register_functions(spark)
 
 
-def _registered(spark: SparkSession, at: Version) -> str:
-    """The name of a data source that knows this repository."""
-    handle = pickle.dumps(at.repo)
+def register_repository(spark: SparkSession, repo: Repository) -> str:
+    """The name of a data source that knows this repository: it needs no ``path``."""
+    handle = pickle.dumps(repo)
     name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}"
 
     class Bound(FrazilDataSource):

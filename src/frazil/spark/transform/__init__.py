@@ -10,7 +10,9 @@
     map_blocks   `map_blocks`
     coarsen      `coarsen`
     pyramid      `pyramid`
+    regrid       `regrid`
     select       `select`, `crop`
+    replicate    `copy_repository`
 
 Each operation takes a version and returns one, and makes one commit.
 """
@@ -20,6 +22,20 @@ from frazil.spark.transform.map_blocks import map_blocks
 from frazil.spark.transform.materialize import materialize
 from frazil.spark.transform.pyramid import pyramid
 from frazil.spark.transform.rechunk import rechunk, recompress
+from frazil.spark.transform.regrid import regrid
+from frazil.spark.transform.replicate import Copied, copy_repository
 from frazil.spark.transform.select import crop, select
 
-__all__ = ["coarsen", "crop", "map_blocks", "materialize", "pyramid", "rechunk", "recompress", "select"]
+__all__ = [
+    "Copied",
+    "coarsen",
+    "copy_repository",
+    "crop",
+    "map_blocks",
+    "materialize",
+    "pyramid",
+    "rechunk",
+    "recompress",
+    "regrid",
+    "select",
+]

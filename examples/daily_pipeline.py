@@ -1,0 +1,214 @@
+"""Every morning: new files arrive, and readers get checked data, a fresh climatology and a tidy repository.
+
+    python examples/daily_pipeline.py [DIRECTORY] [--days N] [--cluster [--kill-worker]]
+
+    ingest      on a branch of its own; files that are damaged are left out, and named
+    audit       rules about units, ranges, missing values, the time axis
+    publish     the branch that people read moves to what was checked, in one step
+    climatology monthly means of all that is published
+    upkeep      old versions expire, what only they needed is deleted
+
+Each step finds out what is left to do: run it again, and nothing happens; let it die anywhere, run it again,
+and it is finished. ``--days`` is how many days of the (invented) archive have arrived. One
+file is damaged on its first morning, as downloads sometimes are, and whole on the next.
+
+It runs on a local Spark, or with ``--cluster`` on a standalone cluster that it starts for the purpose: two
+workers, on 127.0.0.1 and 127.0.0.2. ``--kill-worker`` kills one of them in the middle of the ingest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from datetime import date
+from pathlib import Path
+
+from daily import archive
+from daily.picture import draw
+from pyspark.sql import SparkSession
+
+import frazil
+from frazil.spark import (
+    Exists,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Progress,
+    Range,
+    Target,
+    Units,
+    Version,
+    climatology,
+
+    get_spark,
+    ingest,
+    job_metrics,
+    write_audit_publish,
+)
+from frazil.testing.spark_cluster import SparkCluster, spark_cluster
+
+FIRST = date(2026, 1, 1)
+#: So many published versions can be read; older ones expire.
+KEEP = 2
+
+RULES = [
+    Exists("/weather/t2m"),
+    Units("/weather/t2m", "K"),
+    Range("/weather/t2m", 180, 340),
+    NanShare("/weather/t2m", 0.01),
+    Range("/weather/tp", 0, 500),
+    Monotonic("/weather/time"),
+    NoDuplicates("/weather/time"),
+]
+
+
+def morning(directory: Path, days: int) -> bool:
+    """Bring the repository up to date; whether there was anything to do."""
+    files = deliver(directory / "archive", days)
+    repo = frazil.Repository.open_or_create(frazil.local_filesystem_storage(str(directory / "repository")))
+    told(f"{len(files)} files, until {files[-1].stem[-10:]}")
+
+    def work(target: Target) -> object:
+        told(f"Spark is {get_spark().sparkContext.master}")  # nobody starts it on a quiet morning
+        with Progress("   ingest", 0, sys.stdout) as bar:
+            return ingest(
+                [str(file) for file in files],
+                Target(target.repo, target.branch, "/weather"),
+                concat_dim="time",
+                mode="backfill",
+                chunks={"time": 40, "latitude": 36, "longitude": 72},
+                on_problem="quarantine",
+                on_change="rewrite",
+                allow={"hole"},
+                progress=bar,
+            )
+
+    published = write_audit_publish(repo, work, RULES, job_id=name_of(files))
+    if published.done_before:
+        told(f"publish: nothing new since {published.snapshot_id}")
+    else:
+        for file in published.value.quarantined:
+            told(f"left out: {Path(file).name}, which is damaged")
+        told(f"audit: {sum(row.ok for row in published.report.rows)} rules hold")
+        told(f"publish: main is {published.snapshot_id}")
+
+    means = climatology(
+        Version.of(repo), ["/weather/t2m", "/weather/tp"], "month", to=Target(repo, group="/climatology")
+    )
+    told(f"climatology: {'as it was' if means.done_before else means.snapshot_id}")
+    changed = not (published.done_before and means.done_before)
+    picture = directory / f"climatology-{means.snapshot_id}.png"
+    if not picture.exists():
+        for old in directory.glob("climatology-*.png"):
+            old.unlink()
+        draw(repo.readonly_session("main").store, picture)
+    changed |= tidy(repo)
+    if changed:
+        report(repo)
+    return changed
+
+
+def deliver(directory: Path, days: int) -> list[Path]:
+    """What has arrived by this morning: a file is damaged at first, and sent again the next day."""
+    known = set(directory.glob("*.nc"))
+    files = archive.fill(directory, FIRST, days)
+    note = directory / "damaged.json"
+    bad: dict[str, int] = json.loads(note.read_text()) if note.exists() else {}
+    for name in [name for name, since in bad.items() if since < days]:
+        archive.repair(directory / name)
+        del bad[name]
+    if days > 9 and files[-9] not in known:
+        archive.damage(files[-9])
+        bad[files[-9].name] = days
+    note.write_text(json.dumps(bad))
+    return files
+
+
+def name_of(files: list[Path]) -> str:
+    """A name for exactly these files: the same files are the same work."""
+    seen = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return f"weather-{hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]}"
+
+
+def tidy(repo: frazil.Repository) -> bool:
+    """Let old versions expire, and delete what only they needed; whether there were any."""
+    published = [info for info in repo.ancestry(branch="main") if "frazil_audit" in info.metadata]
+    if len(published) <= KEEP:
+        return False
+    limit = published[KEEP - 1].written_at
+    expired = repo.expire_snapshots(limit)
+    freed = garbage_collect(repo, limit)
+    told(f"upkeep: {len(expired)} versions expired, {freed.bytes_deleted / 1e6:.1f} MB deleted")
+    return True
+
+
+def report(repo: frazil.Repository) -> None:
+    """What the jobs of the newest versions took, as their commits tell."""
+    for row in job_metrics(repo, branch="main")[:2]:
+        told(
+            f"{row['name']}: {row['tasks']} tasks ({row['retries']} tried again), "
+            f"{row['bytes_read'] / 1e6:.1f} MB read, {row['bytes_written'] / 1e6:.1f} MB written, "
+            f"{row['requests']} requests, {row['seconds']:.1f} s"
+        )
+
+
+def told(line: str) -> None:
+    print(f"  {line}", flush=True)
+
+
+# Where it runs
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", type=Path, nargs="?", default=Path("pipeline-output"))
+    parser.add_argument("--days", type=int, default=120, help="so many days have arrived (120)")
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, started for this")
+    parser.add_argument("--kill-worker", action="store_true", help="kill a worker in the middle")
+    options = parser.parse_args(arguments)
+    if options.kill_worker and not options.cluster:
+        parser.error("--kill-worker needs --cluster")
+    if options.cluster:
+        return on_a_cluster(options)
+    options.directory.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    try:
+        changed = morning(options.directory, options.days)
+    finally:
+        if (spark := SparkSession.getActiveSession()) is not None:
+            spark.stop()
+    told(f"{'done' if changed else 'nothing to do'}, in {time.monotonic() - started:.0f} s")
+    return 0
+
+
+def on_a_cluster(options: argparse.Namespace) -> int:
+    """The same program, in a process whose Spark is a cluster."""
+    command = [sys.executable, __file__, str(options.directory), "--days", str(options.days)]
+    with spark_cluster() as cluster:
+        driver = subprocess.Popen(command, env={**os.environ, **cluster.environment})
+        if options.kill_worker:
+            staging = options.directory / "repository" / "staging"
+            threading.Thread(target=kill_a_worker, args=(cluster, staging, driver), daemon=True).start()
+        return driver.wait()
+
+
+def kill_a_worker(cluster: SparkCluster, staging: Path, driver: subprocess.Popen[bytes]) -> None:
+    """As soon as the first task has left its result; the others have to do without this worker."""
+    while driver.poll() is None:
+        if any(staging.glob("*/*/*")):
+            cluster.kill_worker("127.0.0.2")
+            told("(the worker on 127.0.0.2 was killed)")
+            return
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

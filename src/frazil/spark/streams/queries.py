@@ -1,0 +1,77 @@
+"""Streams from and to a repository that is open here: its storage and credentials go along.
+
+The same with options, for a repository that options can name: ``format("frazil")``, see `source` and `sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from frazil.repository.repository import Repository
+from frazil.spark.session import get_spark
+from frazil.spark.streams.feed import FEED
+from frazil.spark.tables.scan import register_repository
+from frazil.spark.versions import Target
+
+
+def read_stream(
+    repo: Repository,
+    *,
+    branch: str = "main",
+    start: str = "earliest",
+    since: datetime | None = None,
+    max_commits: int | None = None,
+    max_rows: int | None = None,
+    fail_on_data_loss: bool = True,
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """The commits of a branch as a stream: a row for each chunk and node that was changed.
+
+    A new query begins at ``start`` ("earliest", "latest", or after a tag or snapshot), or with the commits
+    after ``since``. A batch has at most ``max_commits`` commits, or ``max_rows`` changed chunks. Columns and
+    options: `frazil.spark.streams.feed`, `frazil.spark.streams.source`.
+    """
+    spark = spark or get_spark()
+    given = {
+        "table": FEED,
+        "branch": branch,
+        "stream-from": None if since is not None else start,
+        "stream-from-timestamp": since and since.isoformat(),
+        "stream-max-commits": max_commits,
+        "stream-max-rows": max_rows,
+        "stream-fail-on-data-loss": str(fail_on_data_loss).lower(),
+    }
+    options = {name: str(value) for name, value in given.items() if value is not None}
+    return spark.readStream.format(register_repository(spark, repo)).options(**options).load()
+
+
+def write_stream(
+    rows: DataFrame,
+    target: Target,
+    *,
+    append: Sequence[str] = (),
+    duplicates: str = "error",
+    app_id: str | None = None,
+    message: str | None = None,
+) -> DataStreamWriter:
+    """A stream of rows with coordinates into arrays, one commit for each micro-batch.
+
+    ``append`` are coordinates that grow with new labels; of two rows of one place the last one wins with
+    ``duplicates="last"``. ``app_id`` names the query where a new checkpoint has to go on from an old one.
+    Give the writer a trigger and a checkpoint, and start it. More in `frazil.spark.streams.sink`.
+    """
+    given = {
+        "branch": target.branch,
+        "group": target.group,
+        "append-dim": ",".join(append) or None,
+        "duplicates": duplicates,
+        "txnAppId": app_id,
+        "message": message,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    name = register_repository(rows.sparkSession, target.repo)
+    return rows.writeStream.format(name).options(**options)

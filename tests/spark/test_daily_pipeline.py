@@ -1,0 +1,97 @@
+"""The daily pipeline: on a local Spark, and on a cluster that loses a worker, each run twice."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from tests.programs import WARNINGS
+from tests.spark.reference import same_by_reference
+
+import frazil
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "daily_pipeline.py"
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+def run(directory: Path, days: int, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *WARNINGS, str(PROGRAM), str(directory), "--days", str(days), *options],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def files(directory: Path) -> dict[str, int]:
+    """Everything in the repository, and when it was written."""
+    found = (directory / "repository").rglob("*")
+    return {str(path): path.stat().st_mtime_ns for path in found if path.is_file()}
+
+
+def is_up_to_date(directory: Path, left_out: set[str] = frozenset()) -> None:
+    """What readers find is what the archive holds, and its monthly means."""
+    names = [path for path in sorted((directory / "archive").glob("*.nc")) if path.name not in left_out]
+    storage = frazil.local_filesystem_storage(str(directory / "repository"))
+    store = frazil.Repository.open(storage).readonly_session("main").store
+    with xr.open_mfdataset(names, engine="h5netcdf", combine="nested", concat_dim="time") as expected:
+        found = xr.open_zarr(store, group="weather", consolidated=False)
+        for name in ("t2m", "tp"):
+            np.testing.assert_array_equal(found[name], expected[name])
+            assert found[name].attrs == expected[name].attrs
+        np.testing.assert_array_equal(found.time, expected.time)
+        means = xr.open_zarr(store, group="climatology/weather", consolidated=False)
+        with xr.set_options(use_flox=False):
+            monthly = expected.astype("f8").groupby("time.month").mean()
+        for name in ("t2m", "tp"):
+            np.testing.assert_allclose(means[name], monthly[name], rtol=1e-6, atol=1e-6)
+    same_by_reference(directory / "repository")
+
+
+def damaged(printed: str) -> set[str]:
+    return set(re.findall(r"left out: (\S+), which is damaged", printed))
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("daily pipeline")
+def test_on_this_machine(tmp_path: Path) -> None:
+    first = run(tmp_path, 20)
+    [bad] = damaged(first)
+    is_up_to_date(tmp_path, {bad})
+    before = files(tmp_path)
+    assert "nothing to do" in run(tmp_path, 20)
+    assert files(tmp_path) == before
+
+    # The damaged file was sent again, and goes where it belongs; another is damaged.
+    [another] = damaged(run(tmp_path, 22))
+    assert another != bad
+    is_up_to_date(tmp_path, {another})
+
+    third = run(tmp_path, 23)
+    assert "versions expired" in third
+    is_up_to_date(tmp_path, damaged(third))
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repository"))
+    repo = frazil.Repository.open(storage)
+    assert repo.list_branches() == {"main"}
+    published = [info for info in repo.ancestry(branch="main") if "frazil_audit" in info.metadata]
+    assert len(published) == 2
+
+
+@pytest.mark.cluster
+@pytest.mark.xdist_group("daily pipeline on a cluster")
+def test_on_a_cluster_that_loses_a_worker(tmp_path: Path) -> None:
+    first = run(tmp_path, 120, "--cluster", "--kill-worker")
+    assert "(the worker on 127.0.0.2 was killed)" in first
+    is_up_to_date(tmp_path, damaged(first))
+    before = files(tmp_path)
+    assert "nothing to do" in run(tmp_path, 120, "--cluster")
+    assert files(tmp_path) == before
