@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark.ingest.archives import daily, field, repository, same, seen, truth, write
@@ -30,7 +31,7 @@ from frazil.spark import (
     inspect_files,
     staged_jobs,
 )
-from frazil.spark.ingest import operation
+from frazil.spark.ingest import operation, planning, working
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,14 @@ def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
 # Sequences of modes against a dictionary
 
 
+# As if a few hundred bytes were much.
+TINY = (
+    (planning, "LARGE", 100),
+    (planning, "TASK", 150),
+    (planning, "FILES", 2),
+    (working, "HELD", 60),
+    (working, "OPEN", 1),
+)
 LABELS = st.lists(st.integers(0, 30), min_size=1, max_size=12, unique=True).map(sorted)
 
 
@@ -103,11 +112,15 @@ def expected_after(mode: str, old: list[int], new: list[int]) -> list[int] | Non
 
 
 @settings(max_examples=25)
-@given(stories())
-def test_modes_are_what_a_dictionary_does(story: tuple[int, list[tuple[str, list[list[int]]]]]) -> None:
+@given(stories(), st.booleans())
+def test_modes_are_what_a_dictionary_does(
+    story: tuple[int, list[tuple[str, list[list[int]]]]], tiny: bool
+) -> None:
     chunk, rounds = story
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        folder = Path(name)
+        for each in TINY if tiny else ():
+            patched.setattr(*each)
         repo = frazil.Repository.create(frazil.in_memory_storage())
         values: dict[int, int] = {}
         for salt, (mode, files) in enumerate(rounds):
@@ -131,8 +144,6 @@ def test_modes_are_what_a_dictionary_does(story: tuple[int, list[tuple[str, list
             steps = [field(label + 100 * values[label]) for label in expected]
             np.testing.assert_array_equal(data.tas.values, np.stack(steps))
             assert data.time_bnds.values[:, 1].tolist() == [label + 1 for label in expected]
-    finally:
-        shutil.rmtree(folder)
 
 
 # What is in the files
@@ -408,3 +419,56 @@ def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: d
     other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
     with pytest.raises(InvalidInputError, match="a run of those"):
         ingest(other, repo, mode="insert", engine=Inline())
+
+
+@pytest.mark.parametrize("chunks", [(3, 2, 3), (2, 1, 1), (5, 3, 4)])
+def test_large_arrays_are_written_in_parts(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, int, int]
+) -> None:
+    """Tasks for parts of steps, and parts of tasks in memory."""
+    for module, name, value in TINY:
+        monkeypatch.setattr(module, name, value)
+    paths = daily(tmp_path / "days", 5, steps=3)
+    encoding = {"tas": {"chunks": chunks}, "time_bnds": {"chunks": (4, 2)}, "lat": {"chunks": (2,)}}
+    ingest([*paths[:2], *paths[3:4]], repo, encoding=encoding, allow={"hole"}, engine=Inline())
+    result = ingest(paths, repo, mode="backfill", engine=Inline())
+    assert result.metrics.tasks >= 3
+    same(seen(result.version), truth(paths))
+
+
+def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Repository) -> None:
+    def save(name: int, values: list[float]) -> str:
+        data = xr.Dataset({"x": (("obs", "y"), np.array(values)[:, None] + [0.0, 0.5])})
+        data.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf", unlimited_dims=["obs"])
+        return str(tmp_path / f"{name}.nc")
+
+    paths = [save(2, [3, 4]), save(1, [1, 2, 5]), save(3, [9])]
+    ingest(paths[:2], repo, chunks={"obs": 2}, engine=Inline())
+    with pytest.raises(InvalidInputError, match="expected labels of obs"):
+        ingest(paths[2], repo, mode="upsert", engine=Inline())
+    result = ingest(paths[2], repo, mode="append", concat_dim="obs", engine=Inline())
+    assert seen(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
+    # Which dimensions are unlimited is not said in Zarr: it is with the record.
+    hidden = zarr.open_group(result.version.session().store, path=".frazil", mode="r")
+    assert dict(hidden.attrs) == {"concat_dim": "obs", "unlimited": ["obs"]}
+    assert [Path(url).name for url in zarr.open_array(hidden.store, path=".frazil/url", mode="r")[:]] == [
+        "2.nc",
+        "1.nc",
+        "3.nc",
+    ]
+
+
+def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
+    def save(*words: str) -> str:
+        data = xr.Dataset(
+            {"x": (("station",), np.arange(len(words), dtype="f4"))}, {"station": np.array(words, object)}
+        )
+        data.to_netcdf(tmp_path / f"{words[0]}.nc", engine="h5netcdf")
+        return str(tmp_path / f"{words[0]}.nc")
+
+    request = {"concat_dim": "station", "engine": Inline()}
+    ingest([save("köln", "bonn"), save("aachen")], repo, **request)
+    result = ingest(save("bonn", "trier"), repo, mode="upsert", **request)
+    found = seen(result.version)
+    assert found.station.values.tolist() == ["köln", "bonn", "aachen", "trier"]
+    assert found.x.values.tolist() == [0, 0, 0, 1]

@@ -23,8 +23,6 @@ from frazil.spark.ingest.pattern import Expanded
 from frazil.spark.ingest.sources import NotVirtual, VariableSchema
 from frazil.spark.ingest.units import SAME, Linear, finest, is_time, moved, rebase, shown
 
-#: How many of many alike problems are told one by one.
-TOLD: Final = 20
 #: Labels are regular if at least this share of their distances is within a fifth of the median...
 REGULAR: Final = 0.8
 #: ... and a hole is a distance of more than so many medians.
@@ -139,7 +137,7 @@ def combine(
         _overlaps(looked, labels, family, good, problems, said, calendar)
     families = _still(families, good)
     axis = _axis(looked, labels, good, descending)
-    _holes(looked, labels, axis, families, problems, said, calendar)
+    _missing(looked, labels, axis, families, problems, said, calendar)
     return Combined(
         dim,
         tuple(families),
@@ -459,7 +457,7 @@ def _axis(looked: Looked, labels: NDArray[Any], good: NDArray[np.bool_], descend
     return mine[np.sort(first)]
 
 
-def _holes(
+def _missing(
     looked: Looked,
     labels: NDArray[Any],
     axis: NDArray[Any],
@@ -468,11 +466,7 @@ def _holes(
     units: str | None,
     calendar: str,
 ) -> None:
-    for start, stop in gaps(axis)[:TOLD]:
-        text = (
-            f"nothing between {shown(axis[start], units, calendar)} and {shown(axis[stop], units, calendar)}"
-        )
-        problems.append(Problem("hole", text))
+    """Labels that only some variables have."""
     if len(families) < 2:
         return
     counts = np.diff(looked.label_start)
@@ -486,6 +480,25 @@ def _holes(
             problems.append(
                 Problem("hole", f"{missing.sum()} labels, from {first} on, are missing for {names}")
             )
+
+
+def holes(
+    axis: NDArray[Any] | None,
+    units: str | None,
+    calendar: str,
+    old: NDArray[Any] | None = None,
+) -> list[Problem]:
+    """The gaps of an axis; not those between two ``old`` labels."""
+    if axis is None:
+        return []
+    is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
+    return [
+        Problem(
+            "hole", f"nothing between {shown(axis[i], units, calendar)} and {shown(axis[j], units, calendar)}"
+        )
+        for i, j in gaps(axis)
+        if not (is_old[i] and is_old[j])
+    ]
 
 
 def gaps(axis: NDArray[Any]) -> list[tuple[int, int]]:

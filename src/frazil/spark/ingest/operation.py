@@ -24,7 +24,7 @@ from frazil.spark.engine import Engine
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, create, open_target, read_labels, target_array
 from frazil.spark.ingest.axis import MODES, Axis, Mode, Pieces, place, positions
-from frazil.spark.ingest.combining import Combined, Family, combine, gaps
+from frazil.spark.ingest.combining import Combined, Family, combine, holes
 from frazil.spark.ingest.inspection import Looked, Options, Problem, dimension, look
 from frazil.spark.ingest.layout import PACKING, Chunked, values_digest
 from frazil.spark.ingest.pattern import Expanded, Files, expand
@@ -35,13 +35,14 @@ from frazil.spark.ingest.planning import (
     file_pieces,
     fixed_items,
     items,
+    most_steps,
     moved_old_items,
     require_aligned,
     small_chunk,
 )
 from frazil.spark.ingest.report import Report, refused
 from frazil.spark.ingest.sources import VariableSchema
-from frazil.spark.ingest.units import is_time, shown
+from frazil.spark.ingest.units import is_time
 from frazil.spark.ingest.working import Either, Written, without_container, work
 from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
@@ -99,7 +100,12 @@ def inspect_files(
         progress=progress,
     )
     combined = combine(looked, files, dim, unpack=unpack)
-    return Report(looked, combined, (*looked.problems, *combined.problems))
+    return Report(looked, combined, _problems(looked, combined))
+
+
+def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
+    gaps = holes(combined.axis, combined.units, combined.calendar)
+    return (*looked.problems, *combined.problems, *gaps)
 
 
 def ingest(
@@ -192,8 +198,7 @@ def ingest(
     result = run_job(job, engine, progress=progress)
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
-        problems = (*looked.problems, *combined.problems)
-        reports.append(Report(looked, combined, problems, len(files.urls)))
+        reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
 
@@ -443,14 +448,7 @@ def _placed(
         axis = placed("backfill" if mode == "backfill" else "upsert", combined.axis)
     else:
         axis = placed(mode, combined.axis)
-    problems = []
-    if len(old) and axis.labels is not None and axis.labels.dtype.kind in "iuf":
-        is_new = np.isin(axis.labels, old, invert=True)
-        for start, stop in gaps(axis.labels):
-            if is_new[start] != is_new[stop]:
-                ends = [shown(axis.labels[i], combined.units, combined.calendar) for i in (start, stop)]
-                problems.append(Problem("hole", f"nothing between {ends[0]} and {ends[1]}"))
-    return axis, problems
+    return axis, holes(axis.labels, combined.units, combined.calendar, old)
 
 
 def _axis(array: zarr.Array[Any], dim: str) -> int:
@@ -610,6 +608,7 @@ def _targets(
 ) -> list[tuple[TargetArray, bool]]:
     """The arrays of a family; those of data first, so that small ones can follow their chunks."""
     made: list[tuple[TargetArray, bool]] = []
+    most = most_steps(request.looked.length[family.files])
     for variable in sorted(chosen, key=lambda each: each.coordinate):
         path = request.target.path(variable.name)
         spec = (family.layout.virtual or {}).get(variable.name)
@@ -626,20 +625,25 @@ def _targets(
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         elif (
-            target.axis is not None
-            and variable.coordinate
+            virtual is None
+            and target.axis is not None
             and "chunks" not in request.encoding.get(variable.name, {})
             and request.dim not in request.chunks
         ):
+            target = _with_steps(target, min(target.chunks[target.axis], most))
             data = [each for each, _ in made if each.axis is not None]
-            if data:
+            if data and variable.coordinate:
                 widest = max(data, key=lambda each: each.row)
                 step = widest.grid[widest.axis or 0]
-                chunk = small_chunk(target.row, sum(each.row for each in data), step, length)
-                grid = (*target.chunks[: target.axis], chunk, *target.chunks[target.axis + 1 :])
-                target = replace(target, chunks=grid)
+                chunk = small_chunk(target.row, sum(each.row for each in data), step, length, most)
+                target = _with_steps(target, chunk)
         made.append((target, virtual is not None))
     return made
+
+
+def _with_steps(target: TargetArray, steps: int) -> TargetArray:
+    at = target.axis or 0
+    return replace(target, chunks=(*target.chunks[:at], steps, *target.chunks[at + 1 :]))
 
 
 def _like(
@@ -662,11 +666,8 @@ def _like(
             ("units", attrs.get("units"), target.attrs.get("units")),
         ]
     said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
-    fills = [
-        None if each == NAN_FILL else each
-        for each in (attrs.get("_FillValue"), target.attrs.get("_FillValue"))
-    ]
-    said.append(("_FillValue", *fills))
+    here, new = (_none_if_nan(each.get("_FillValue")) for each in (attrs, target.attrs))
+    said.append(("_FillValue", here, new))
     if virtual is not None:
         codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
         said += [
@@ -699,6 +700,10 @@ def _like(
         fill_value=array.fill_value,
         attrs=attrs,
     )
+
+
+def _none_if_nan(fill: Any) -> Any:
+    return None if fill == NAN_FILL else fill
 
 
 def _require_same(

@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,17 +105,23 @@ def _expanded(source: Files) -> Expanded:
 
 
 def _globbed(text: str) -> Iterable[str]:
-    path = text.removeprefix("file://")
+    path = _absolute(text)
     if "://" in path or not glob.has_magic(path) or os.path.exists(path):
         return (path,)
     return sorted(glob.glob(path, recursive=True))
+
+
+def _absolute(url: str) -> str:
+    """Tasks have other working directories, and a second run may have."""
+    path = unquote(url.removeprefix("file://")) if url.startswith("file://") else url
+    return path if "://" in path else os.path.abspath(path)
 
 
 def _from_pattern(pattern: FilePattern) -> Expanded:
     dims = pattern.combine_dims
     names = [dim.name for dim in dims]
     urls = tuple(
-        pattern.format_function(**dict(zip(names, keys, strict=True)))
+        _absolute(pattern.format_function(**dict(zip(names, keys, strict=True))))
         for keys in itertools.product(*(dim.keys for dim in dims))
     )
     at = next((i for i, dim in enumerate(dims) if isinstance(dim, ConcatDim)), None)

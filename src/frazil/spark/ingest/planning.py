@@ -24,6 +24,7 @@ from frazil.spark.ingest.units import Linear
 #: What a task writes, in bytes, unless it would read fewer files than `FILES`.
 TASK: Final = 128 << 20
 FILES: Final = 50
+FILES_OF_A_CHUNK: Final = 500
 #: An array with chunks this large along the axis gets tasks of its own, for parts of its other dimensions.
 LARGE: Final = 256 << 20
 
@@ -95,12 +96,21 @@ def file_pieces(files: NDArray[np.int64], lengths: NDArray[np.int64], at: NDArra
     return runs(source, start, at)
 
 
-def small_chunk(row: int, data_row: int, chunk: int, length: int) -> int:
+def most_steps(lengths: NDArray[np.int64]) -> int:
+    """The longest chunk along the axis that is chosen: one task has to open all files of a chunk.
+
+    >>> most_steps(np.full(100_000, 24))
+    12000
+    """
+    return max(int(FILES_OF_A_CHUNK * lengths.mean()), 1)
+
+
+def small_chunk(row: int, data_row: int, chunk: int, length: int, most: int) -> int:
     """Chunk along the axis of a small array, such as bounds, beside data: what one task writes.
 
     Its own choice would be so long that one task would have to open all files.
     """
-    span = max(TASK // max(data_row * chunk, 1), 1)
+    span = max(min(TASK // max(data_row * chunk, 1), most // chunk), 1)
     return chunk * max(1, min(span, -(-max(length, (1 << 20) // max(row, 1)) // chunk)))
 
 
