@@ -35,7 +35,7 @@ def test_the_code_runs(page: Path, tmp_path: Path) -> None:
         env={key: value for key, value in os.environ.items() if not key.startswith("ICECHUNK")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

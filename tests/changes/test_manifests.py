@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.chunk_edits import table_of
-from frazil.changes.manifests import distribute, plan, share
+from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, auto_split, distribute, plan, share
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef
 from frazil.format.snapshot import ArrayData, ManifestRef
 
@@ -149,3 +149,22 @@ def test_a_manifest_that_lies_between_the_parts_of_others_is_read_too():
     rewrite, _ = array.commit({(0, 0): InlineRef(b"y")}, (1, 5))
     assert len(rewrite.read) == 3
     array.check()
+
+
+@given(
+    st.lists(st.integers(1, 1 << 20), min_size=1, max_size=4).map(tuple), st.floats(0.001, 1), st.floats(1, 8)
+)
+def test_boxes_of_an_array_that_nobody_configured(num_chunks, filled, grows):
+    whole = np.prod(np.array(num_chunks, float))
+    refs = int(whole * filled)
+    split = auto_split(num_chunks, refs)
+    if refs <= UNSPLIT_REFS:
+        assert split == ((1 << 32) - 1,) * len(num_chunks)
+        return
+    in_box = filled * np.prod(np.minimum(split, num_chunks).astype(float))
+    assert SPLIT_REFS / 2 ** len(num_chunks) <= in_box * 1.001
+    assert in_box <= SPLIT_REFS * 1.001
+    # As it fills, no box reaches into two of those before.
+    later = auto_split(num_chunks, int(min(refs * grows, whole)))
+    for before, now, count in zip(split, later, num_chunks, strict=True):
+        assert before >= count or (now <= before and before % now == 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -34,11 +35,12 @@ ROWS = 32
 
 def _prepare(session: frazil.Session) -> Tasks:
     zarr.create_array(session.store, name="x", shape=(ROWS,), chunks=(4,), dtype="i4", overwrite=True)
-    return Tasks(range(0, ROWS, 4), shared="x")
+    large = os.urandom(2 << 20)  # more than goes with each task
+    return Tasks(range(0, ROWS, 4), shared=("x", large, zlib.crc32(large)))
 
 
 def a_job(repo: frazil.Repository, site: Site) -> tuple[str, bool]:
-    job = Job("count", Target(repo), _prepare, tasks.counts, writes=("/x",))
+    job = Job("count", Target(repo), _prepare, tasks.counts_with_more, writes=("/x",))
     first = run_job(job, site.engine)
     again = run_job(job, site.engine)
     return first.snapshot_id, again.done_before
@@ -96,7 +98,7 @@ def streams(repo: frazil.Repository, site: Site) -> list[tuple[str, list[int], s
     schema = "x bigint, v double"
     arriving = site.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(files))
     arriving = arriving.mapInArrow(_lost_on_the_way(site), schema)
-    _finish(write_stream(arriving, Target(repo), append=["x"]), site.directory / "sink")
+    _finish(write_stream(arriving, Target(repo)), site.directory / "sink")
     commits = read_stream(repo, spark=site.spark, max_commits=2)
     told = site.directory / "told"
     _finish(commits.writeStream.format("json").option("path", str(told)), site.directory / "source")

@@ -8,6 +8,7 @@ import signal
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
@@ -102,3 +103,18 @@ def reversed_and_more(fork: frazil.ForkSession, shared: tuple[str, str], item: t
     values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 4]
     zarr.open_array(fork.store, path=target, mode="r+")[start : start + 4] = values[::-1] + more
     return Outcome(int(values[-1] - 2 * start))
+
+
+def copies(fork: frazil.ForkSession, shared: Any, start: int) -> Outcome:
+    """Work of a job that reads another repository."""
+    path, source = shared
+    values = zarr.open_array(source.session().store, path="s", mode="r")[start : start + 4]
+    zarr.open_array(fork.store, path=path, mode="r+")[start : start + 4] = values
+    return Outcome(int(values.sum()), rows=4, chunks=1, bytes_written=values.nbytes)
+
+
+def counts_with_more(fork: frazil.ForkSession, shared: tuple[str, bytes, int], start: int) -> Outcome:
+    """``counts``, with a large value that all tasks share."""
+    path, large, checksum = shared
+    assert zlib.crc32(large) == checksum
+    return counts(fork, path, start)

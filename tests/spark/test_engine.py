@@ -108,6 +108,13 @@ def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
 
 
 @pytest.mark.spark
+def test_tasks_may_share_a_partition(spark: SparkSession) -> None:
+    messages = [b"%d" % n for n in range(11)]
+    results = list(OnSpark(spark, jobs=2, partitions=4).run(tasks.joined, messages, b""))
+    assert results == [message[::-1] for message in messages]
+
+
+@pytest.mark.spark
 def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     results = list(OnSpark(spark, jobs=1).run(tasks.process, [b"%d" % n for n in range(8)], b""))
     workers, frozen = zip(*(result.decode().split() for result in results), strict=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import zarr
 from tests.spark import tasks
 
 import frazil
-from frazil.spark import Engine, Inline, Job, Phase, Target, Tasks, Version, run_job
+from frazil.spark import Engine, Inline, Job, Metrics, Phase, Target, Tasks, Version, job_metrics, run_job
 from frazil.spark.job import JOB
+from frazil.storage.counted import COUNTS, Taken
 
 
 @pytest.fixture
@@ -110,3 +113,39 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
     first_commit = list(repo.ancestry(branch="main"))[-1]
     made = repo.diff(from_snapshot_id=first_commit.id, to_snapshot_id=result.snapshot_id)
     assert (made.new_arrays, made.deleted_arrays) == ({"/x"}, set())
+
+
+def test_metrics_are_told_and_kept(tmp_path: Any, every_engine: Engine) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
+    source = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "source")), config)
+    with source.transaction("main", message="data") as store:
+        zarr.create_array(store, name="s", data=np.arange(12, dtype="i4"), chunks=(4,), compressors=None)
+    planned = partial(_prepared_with, job=counting(repo), source=source)
+    result = run_job(replace(counting(repo), prepare=planned, work=tasks.copies), every_engine)
+    metrics = result.metrics
+    assert (metrics.tasks, metrics.resumed, metrics.retries, metrics.bytes_written) == (3, 0, 0, 48)
+    # of both repositories: three chunks of 16 bytes each, and files of metadata
+    assert metrics.stored_bytes_read > 48
+    assert metrics.stored_bytes_written > 48
+    assert metrics.requests > 12
+    assert 0 < metrics.longest_task_seconds <= metrics.task_seconds
+    (row,) = job_metrics(repo)
+    assert row == job_metrics(repo, snapshot_id=result.snapshot_id)[0]
+    assert (row["id"], row["name"], row["snapshot_id"]) == (result.id, "count", result.snapshot_id)
+    assert {name: row[name] for name in Metrics.__slots__} == asdict(metrics)
+    assert job_metrics(repo, snapshot_id=list(repo.ancestry(branch="main"))[-1].id) == []
+
+
+def _prepared_with(session: frazil.Session, job: Job, source: frazil.Repository) -> Tasks:
+    planned = job.prepare(session)
+    return Tasks(planned.items, shared=(planned.shared, Version.of(source)))
+
+
+def test_storages_count_their_requests(tmp_path: Any) -> None:
+    for storage in (frazil.in_memory_storage(), frazil.local_filesystem_storage(str(tmp_path))):
+        COUNTS.take()
+        storage.put("a", b"1234")
+        storage.get("a", 1, 3)
+        assert storage.head("a") is not None
+        assert COUNTS.take() == Taken(3, 2, 4)

@@ -7,7 +7,9 @@ should, with the right data. The cases are in ``cases``.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyspark
@@ -19,9 +21,9 @@ from tests.spark.reference import same_by_reference
 import frazil
 from frazil.testing import servers
 from frazil.testing.servers import RunningServer
-from frazil.testing.spark_cluster import SparkCluster, spark_cluster
+from frazil.testing.spark_cluster import HOSTS, SparkCluster, spark_cluster
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -30,6 +32,15 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def cluster() -> Iterator[SparkCluster]:
     with spark_cluster() as running:
         yield running
+        left = [*running.workers.values(), *running.executors()]
+    assert not any(is_alive(pid) for pid in left)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +92,32 @@ def test_cluster_and_object_store(on_cluster: Driver, s3: RunningServer, case: C
     case.check(repo, on_cluster.run(case, storage, tmp_path, losing=False))
     assert len(list(repo.ancestry(branch="main"))) == 1 + case.commits
     same_by_reference((s3, bucket), repo)
+
+
+@pytest.mark.cluster
+def test_a_host_is_lost(on_cluster: Driver, cluster: SparkCluster, tmp_path: Path) -> None:
+    """The last test of the cluster: its worker does not come back."""
+    case = next(each for each in CASES if each.name == "write_blocks")
+    path = tmp_path / "repo"
+    storage = frazil.local_filesystem_storage(str(path))
+    repo = frazil.Repository.create(storage)
+    before = cluster.executors(at_least=2)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(on_cluster.run, case, storage, tmp_path, losing=False)
+        while not running.done() and not any((path / "chunks").glob("*")):
+            time.sleep(0.01)
+        cluster.kill_worker(HOSTS[1])
+        case.check(repo, running.result())
+    assert len(list(repo.ancestry(branch="main"))) == 1 + case.commits
+    # what is left goes on, and replaces an executor that it loses
+    lost = cluster.kill_executor()
+    assert lost in before
+    case = next(each for each in CASES if each.name == "job")
+    again = tmp_path / "again"
+    again.mkdir()
+    case.check(repo, on_cluster.run(case, storage, again, losing=False))
+    assert set(cluster.executors().values()) == {cluster.workers[HOSTS[0]]}
+    same_by_reference(path)
 
 
 @pytest.mark.connect

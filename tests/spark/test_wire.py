@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
-from frazil.errors import FormatError
-from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
-from frazil.format.snapshot import ArrayData, ManifestRef, Node
+from frazil.changes.merge import merge_forks
+from frazil.errors import ErrorKind, FormatError, SessionStateError
+from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
+from frazil.format.snapshot import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import Move
 from frazil.spark import wire
 
@@ -113,3 +115,57 @@ def test_hostile_bytes_are_refused_or_read(changes: ChangeSet, data: st.DataObje
         payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(FormatError):
         plain(wire.decode(zstandard.compress(bytes(payload))))
+
+
+GRID = np.indices((100, 25, 40)).reshape(3, -1).T.astype(np.uint32)
+COUNT = len(GRID)
+NODE = b"an array"
+
+
+def part(table: ChunkTable) -> ChangeSet:
+    return ChangeSet(chunks={NODE: ChunkEdits("/a", 3, (table,))})
+
+
+def lengths(kind: str) -> Any:
+    random = np.random.default_rng(0)
+    if kind == "equal":
+        return np.full(COUNT, 1 << 20)
+    if kind == "compressed":
+        return np.clip(random.normal(400_000, 30_000, COUNT), 1, None).astype(np.int64)
+    return random.integers(0, 1 << 20, COUNT)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("equal", 0.1), ("compressed", 2.5), ("any", 3)])
+def test_bytes_of_a_virtual_reference(kind: str, most: float) -> None:
+    """A file for each thousand chunks, one after the other in it."""
+    sizes = lengths(kind)
+    starts = np.cumsum(sizes) - sizes
+    files, etag = np.repeat(np.arange(COUNT // 1000), 1000), '"5eb63bbb"'
+    names = [f"s3://archive/cmip6/day/tas/tas_{1850 + number}.nc" for number in files.tolist()]
+    table = ChunkTable.from_virtual(GRID, names, starts - starts[files * 1000] + 4016, sizes, etag=etag)
+    assert len(wire.encode(part(table))) <= most * COUNT
+
+
+@pytest.mark.parametrize(("a_file", "most"), [(1, 16), (100, 3)])
+def test_bytes_of_a_native_reference(a_file: int, most: float) -> None:
+    ids = np.random.default_rng(1).integers(0, 256, (COUNT // a_file, 12), np.uint8)
+    sizes = lengths("compressed")
+    starts = np.cumsum(sizes) - sizes
+    files = np.repeat(np.arange(len(ids)), a_file)
+    table = ChunkTable.from_native(GRID, ids, files, starts - starts[files * a_file], sizes)
+    assert len(wire.encode(part(table))) <= most * COUNT
+
+
+def test_a_thousand_parts_come_together_and_none_twice() -> None:
+    parts = [
+        ChunkTable.from_virtual(rows, [f"s3://b/{number}"] * len(rows), np.arange(len(rows)), number)
+        for number, rows in enumerate(np.split(GRID, 1000))
+    ]
+    forks = [wire.decode(wire.encode(part(table))) for table in parts]
+    merged = merge_forks(NodeTable.from_nodes([]), ChangeSet(), forks[::-1]).chunks[NODE].table()
+    assert np.array_equal(merged.index, GRID)
+    assert merged.foreign.locations.text(int(merged.source[777])) == "s3://b/7"
+    again = ChunkTable.from_virtual(GRID[777:778], ["s3://b/other"], 1, 1)
+    with pytest.raises(SessionStateError, match=re.escape(f"{tuple(GRID[777].tolist())}")) as caught:
+        merge_forks(NodeTable.from_nodes([]), ChangeSet(), [*forks, wire.decode(wire.encode(part(again)))])
+    assert caught.value.kind == ErrorKind.MERGE_FAILED

@@ -9,6 +9,7 @@ change set itself stays small, can be pickled, and merged with those of forks.
     updated   ids of the base's nodes with other metadata
     deleted   ids of the base's nodes that are gone -> whether each was an array
     chunks    node id -> edits of its references
+    ready     node id -> manifests that others have written; what ``chunks`` has comes on top of these
     borrowed  whether these refer to chunk files of other versions too, which may be older than the session
 """
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.moves import Moves, moved
+from frazil.changes.ready import Ready
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.columns import U8
@@ -39,13 +41,14 @@ class ChangeSet:
     chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
     moves: Moves = field(default_factory=dict)
     borrowed: bool = False
+    ready: dict[bytes, Ready] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.moves) or not self.only_moves
 
     @property
     def only_moves(self) -> bool:
-        return not (self.created or self.updated or self.deleted or any(self.chunks.values()))
+        return not (self.created or self.updated or self.deleted or self.ready or any(self.chunks.values()))
 
     def copy(self) -> ChangeSet:
         chunks = {id_: edits.copy() for id_, edits in self.chunks.items()}
@@ -57,6 +60,7 @@ class ChangeSet:
             chunks,
             dict(self.moves),
             self.borrowed,
+            dict(self.ready),
         )
 
     def chunk_files(self) -> U8:
@@ -72,9 +76,20 @@ class ChangeSet:
     def node(self, base: NodeTable, path: str) -> Node | None:
         """The node at ``path`` as the session sees it."""
         if path in self.nodes:
-            return self.nodes[path]
+            return self._with_manifests(self.nodes[path])
         row = base.find(path)
-        return None if row < 0 else base.node(row)
+        return None if row < 0 else self._with_manifests(base.node(row))
+
+    def _with_manifests(self, node: Node | None) -> Node | None:
+        """The node with the manifests that are ready for it."""
+        if node is None or node.array is None or node.id not in self.ready:
+            return node
+        return replace(node, array=replace(node.array, manifests=self.ready[node.id].manifests))
+
+    def present(self, base: NodeTable) -> dict[str, Node]:
+        """The nodes that are other ones than in ``base``, by path."""
+        paths = dict.fromkeys((*self.nodes, *(ready.path for ready in self.ready.values())))
+        return {path: node for path in paths if (node := self.node(base, path)) is not None}
 
     def array(self, base: NodeTable, path: str) -> Node:
         """The array at ``path``; an error if there is none."""
@@ -117,13 +132,14 @@ class ChangeSet:
             if known.array is not None and array is not None:
                 if len(known.array.shape) == len(array.shape):
                     array = replace(array, manifests=known.array.manifests)
-                elif any(known.id in changes.chunks for changes in below):
+                elif any(known.id in changes.chunks or known.id in changes.ready for changes in below):
                     # Chunks that cannot be taken back from here would go on under the old id.
                     self.delete_node(base, path)
                     self.set_node(base, path, document, new_id)
                     return
                 else:
                     self.chunks.pop(known.id, None)
+                    self.ready.pop(known.id, None)
             node = Node(known.id, path, document, array)
             if node.id not in self.created:
                 self.updated.add(node.id)
@@ -148,8 +164,9 @@ class ChangeSet:
             self.created.discard(node_.id)
         removed = {node_.id for node_ in gone.values()}.union(ids)
         self.updated -= removed
-        for id_ in removed & self.chunks.keys():
-            del self.chunks[id_]
+        for part in (self.chunks, self.ready):
+            for id_ in removed & part.keys():
+                del part[id_]
         for key in mine:
             del self.nodes[key]
         self.nodes.update(dict.fromkeys(paths))
@@ -210,12 +227,12 @@ class ChangeSet:
 
     def edited(self, base: NodeTable) -> NodeTable:
         """The nodes of ``moved`` with all other changes."""
-        if not self.nodes:
+        if not (self.nodes or self.ready):
             return base
-        rows = np.fromiter(map(base.find, self.nodes), np.int64, len(self.nodes))
-        return base.edit(
-            rows[rows >= 0], NodeTable.from_nodes([node for node in self.nodes.values() if node])
-        )
+        present = self.present(base)
+        paths = self.nodes | present
+        rows = np.fromiter(map(base.find, paths), np.int64, len(paths))
+        return base.edit(rows[rows >= 0], NodeTable.from_nodes(list(present.values())))
 
 
 def in_grid(node: Node, coords: Coords) -> bool:

@@ -29,13 +29,23 @@ def transaction_log(changes: ChangeSet, id_: bytes) -> TransactionLog:
         deleted_arrays=_sorted(gone_arrays),
         updated_arrays=_sorted(changes.updated & arrays),
         updated_groups=_sorted(changes.updated & groups),
-        updated_chunks={
-            node_id: table.index
-            for node_id, edits in sorted(changes.chunks.items())
-            if len(table := edits.table())
-        },
+        updated_chunks=united([_ready(changes), _edited(changes)]),
         moves=steps(changes.moves),
     )
+
+
+def _edited(changes: ChangeSet) -> dict[bytes, U32]:
+    edits = sorted(changes.chunks.items())
+    return {node_id: table.index for node_id, edit in edits if len(table := edit.table())}
+
+
+def _ready(changes: ChangeSet) -> dict[bytes, U32]:
+    """Coordinates in manifests that others have written, of arrays that were there before."""
+    return {
+        node_id: ready.index
+        for node_id, ready in sorted(changes.ready.items())
+        if ready.index is not None and len(ready.index)
+    }
 
 
 def union(logs: Sequence[TransactionLog]) -> TransactionLog:

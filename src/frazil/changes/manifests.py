@@ -14,12 +14,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from frazil.format.coordinates import box, keys
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.snapshot import ArrayData, ManifestRef
 
 #: Bounds of a manifest that several arrays share: references of one array, and bytes of all chunks.
 _SHARED_REFS: Final = 1000
 _SHARED_BYTES: Final = 1 << 20
+
+#: Up to so many references an array has one manifest, unless the configuration says otherwise. A reader that
+#: wants one chunk reads all of a manifest: this many take 6 to 30 MB and half a second.
+UNSPLIT_REFS: Final = 2_000_000
+#: Beyond, about so many in each: a manifest is read in a fifth of a second, and a hundred million references
+#: are a hundred files.
+SPLIT_REFS: Final = 1 << 20
+#: No dimension has more chunks.
+_WHOLE: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +83,30 @@ def _meet(
     return out
 
 
+def auto_split(num_chunks: tuple[int, ...], refs: int) -> tuple[int, ...]:
+    """The boxes of an array whose configuration says nothing, with so many references: all in one manifest up
+    to ``UNSPLIT_REFS``, else about ``SPLIT_REFS`` in each.
+
+    Slabs along the first dimension, or the next where one index is too much. Their sizes are powers of two:
+    as the array fills, boxes become halves of those before, and no manifest crosses several.
+
+    >>> auto_split((100_000, 10, 20), 20_000_000), auto_split((3, 3000, 5000), 45_000_000)
+    ((4096, 4294967295, 4294967295), (1, 128, 4294967295))
+    """
+    if refs <= UNSPLIT_REFS:
+        return (_WHOLE,) * len(num_chunks)
+    left = SPLIT_REFS / refs  # of the array, in one manifest
+    sizes: list[int] = []
+    for count in num_chunks:
+        if left >= 1:
+            sizes.append(_WHOLE)
+            continue
+        along = 1 << max(0, int(left * count).bit_length() - 1)
+        sizes.append(along)
+        left = left * count if left * count < 1 else 1.0
+    return tuple(sizes)
+
+
 def distribute(
     array: ArrayData, old: list[ChunkTable], edits: ChunkTable, split: tuple[int, ...]
 ) -> list[ChunkTable]:
@@ -89,15 +123,20 @@ def distribute(
     inside = (table.index < np.array(array.num_chunks, np.uint64)).all(axis=1)
     if not inside.all():
         table = table.take(inside)
-    boxes = table.index // np.array(split, np.uint32)
+    return [part.prune() for part in in_boxes(table, split)]
+
+
+def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
+    """The rows of each box, for as many boxes as have some. Sources stay as they are."""
     if not len(table):
         return []
+    boxes = table.index // np.array(split, np.uint32)
     if (boxes == boxes[0]).all():
-        return [table.prune()]
-    _, numbers = np.unique(boxes, axis=0, return_inverse=True)
+        return [table]
+    _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    return [table.take(rows).prune() for rows in np.split(order, cuts)]
+    return [table.take(rows) for rows in np.split(order, cuts)]
 
 
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:

@@ -79,8 +79,10 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
     out.deleted.update((id_, kind) for id_, kind in fork.deleted.items() if id_ not in ours)
     out.updated |= fork.updated - out.created - twins
     out.updated -= fork.deleted.keys()
-    for id_ in fork.deleted.keys() & out.chunks.keys():
-        del out.chunks[id_]
+    for part in (out.chunks, out.ready):
+        for id_ in fork.deleted.keys() & part.keys():
+            del part[id_]
+    out.ready.update(fork.ready)
 
 
 def _take_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> None:
@@ -167,7 +169,7 @@ def _check_chunks(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) 
         if not edits:
             continue
         tables = [edit.table() for edit, _ in edits]
-        twice = _differing(tables)
+        twice = differing(tables)
         if not len(twice) and id_ in seen.chunks:
             # Forks made at the same time are looked up together.
             generations = [made for _, made in edits]
@@ -181,7 +183,7 @@ def _check_chunks(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) 
             )
 
 
-def _differing(tables: Sequence[ChunkTable]) -> U32:
+def differing(tables: Sequence[ChunkTable]) -> U32:
     """Coordinates (k, ndim) that several of the tables have, with different references."""
     twice = ChunkTable.duplicates(tables)
     if not len(twice):

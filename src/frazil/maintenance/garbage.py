@@ -18,6 +18,7 @@ Ages are by the storage's clock: that of a file's last modification.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +34,7 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
-from frazil.maintenance.walk import Bounds, all_chunks, all_manifests
+from frazil.maintenance.walk import Bounds, Here, Walk
 from frazil.repository.clock import now_us
 from frazil.repository.context import Context
 from frazil.repository.in_use import announce, forget_old, newest_update, oldest_in_use
@@ -45,6 +46,9 @@ from frazil.storage.base import Storage
 
 _log = logging.getLogger(__name__)
 
+#: Deletes what is listed.
+type Sweep = Callable[[Listed], Swept]
+
 
 def _no_ids() -> U8:
     return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
@@ -52,12 +56,21 @@ def _no_ids() -> U8:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What to collect: files modified before ``older_than`` (microseconds since 1970), and how."""
+    """What to collect: files modified before ``older_than`` (microseconds since 1970), and how.
+
+    ``walk`` reads manifests and ``sweep`` deletes, where not this process is to do that.
+    """
 
     older_than: int
     bounds: Bounds = field(default_factory=Bounds)
     patience: Patience = field(default_factory=Patience)
     listings: int = 32
+    walk: Walk | None = None
+    sweep: Sweep | None = None
+
+    @property
+    def walker(self) -> Walk:
+        return self.walk or Here(self.bounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +116,7 @@ def referred(info: RepoInfo) -> NDArray[np.bool_]:
     return info.table.reachable(info.table.find_many(tips))
 
 
-def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Bounds) -> Live:
+def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, walk: Walk) -> Live:
     """Steps 2 and 3: what the versions of ``info`` need, ``known`` included. Of two kinds of files only as
     much is read as is needed to tell which of the old ones live.
     """
@@ -113,9 +126,9 @@ def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, bounds: Boun
     files = ManifestFiles.empty()
     if len(old.manifests) or len(old.chunks):
         # A version that no ref leads to may have lost its file.
-        files = all_manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new], bounds)
+        files = walk.manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new])
     fresh = files.take(~among(files.ids, known.manifests))
-    chunks = all_chunks(storage, fresh, bounds) if len(old.chunks) else _no_ids()
+    chunks = walk.chunks(storage, fresh) if len(old.chunks) else _no_ids()
     return Live(
         distinct([known.snapshots, ids[living]]),
         distinct([known.manifests, fresh.ids]),
@@ -159,7 +172,7 @@ def collect(context: Context, what: Collection) -> GCSummary:
     record = record.put(storage, older_than=what.older_than, ran_at=ran_at)
     try:
         phases = garbage(after, old, live)
-        summary = _summary(phases, _swept(storage, phases, what.patience, now))
+        summary = _summary(phases, _swept(storage, phases, what, now))
         delete_abandoned(storage, what.older_than)
         return summary
     finally:
@@ -173,7 +186,7 @@ def look(context: Context, what: Collection) -> GCSummary:
     what = replace(what, older_than=_spared(storage, what.older_than, now_us()))
     old = old_files(storage, what)
     info = context.whole()
-    live = needed(storage, info, old, Live(), what.bounds)
+    live = needed(storage, info, old, Live(), what.walker)
     phases = garbage(without_dead(info, old.snapshots.ids), old, live)
     return _summary(
         phases, {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
@@ -193,7 +206,7 @@ def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Liv
     """Steps 2 to 4: the repo info without the dead, what lives, and the time of the entry in the ops log."""
     live = Live()
     while True:
-        live = needed(context.storage, context.whole(), old, live, what.bounds)
+        live = needed(context.storage, context.whole(), old, live, what.walker)
         try:
             after = context.update_whole(Collecting(old, live))
         except _Outdated:
@@ -216,15 +229,15 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     return {name: files.take(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
 
 
-def _swept(storage: Storage, phases: dict[str, Listed], patience: Patience, now: int) -> dict[str, Swept]:
+def _swept(storage: Storage, phases: dict[str, Listed], what: Collection, now: int) -> dict[str, Swept]:
     """Step 5: as far as the first kind of which not all could be deleted. Spares what sessions have written
     that took a lease since.
     """
-    sweeper = Sweeper(storage, patience)
+    sweep = what.sweep or Sweeper(storage, what.patience).sweep
     done: dict[str, Swept] = {}
     for name, files in phases.items():
         since = oldest_in_use(storage, now)
-        done[name] = sweeper.sweep(files if since is None else files.take(files.modified < since))
+        done[name] = sweep(files if since is None else files.take(files.modified < since))
         if done[name].failed:
             break
     return done

@@ -6,9 +6,12 @@ This touches all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.changes.change_set import ChangeSet
+from frazil.changes.ready import Ready
+from frazil.format.snapshot import Snapshot
 from frazil.repository.clock import now_us
 from frazil.repository.commit import REWRITE, REWRITE_AMEND, end_session
 from frazil.repository.config_document import splitting_document
@@ -19,10 +22,21 @@ from frazil.repository.mutations import branch_tip, require_online
 _RESERVED: Final = "__icechunk"
 
 
-def rewrite(context: Context, branch: str, message: str, metadata: dict[str, Any], *, amend: bool) -> bytes:
-    """The id of the new snapshot. ``metadata`` are the user's; what the format reserves is added."""
+def rewrite(
+    context: Context,
+    branch: str,
+    message: str,
+    metadata: dict[str, Any],
+    *,
+    amend: bool,
+    write: Callable[[Snapshot], dict[bytes, Ready]] = lambda parent: {},
+) -> bytes:
+    """The id of the new snapshot. ``metadata`` are the user's; what the format reserves is added. ``write``
+    may write the manifests of some arrays, by node id.
+    """
     if amend:
         context.require_version_2()
+    since = now_us()
     info = context.repo_info()
     require_online(info)
     parent = context.assets.snapshot(branch_tip(info, branch))
@@ -36,9 +50,9 @@ def rewrite(context: Context, branch: str, message: str, metadata: dict[str, Any
         REWRITE_AMEND if amend else REWRITE,
         branch,
         parent,
-        ChangeSet(),
+        ChangeSet(ready=write(parent)),
         message,
         {**metadata, _RESERVED: reserved},
         lambda: None,
-        Relied(newest_update(info), now_us()),
+        Relied(newest_update(info), since),
     )

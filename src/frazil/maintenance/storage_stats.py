@@ -9,7 +9,7 @@ Versions count that a branch or tag leads to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -107,9 +107,14 @@ def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     storage, info = context.storage, context.whole()
     nothing = info.snapshots.ids()[:0]
     manifests = all_manifests(storage, info.snapshots.ids()[referred(info)], nothing, bounds)
+    return summed(over_manifests(manifests, lambda id_: parts_of(storage, id_), bounds))
+
+
+def summed(found: Iterable[Parts]) -> ChunkStorageStats:
+    """The finish."""
     native, virtual = _Gathered(), _Gathered()
     inline = 0
-    for parts in over_manifests(manifests, lambda id_: parts_of(storage, id_), bounds):
+    for parts in found:
         native.add(parts.native)
         virtual.add(parts.virtual)
         inline += parts.inline

@@ -7,10 +7,10 @@ and answers with columns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -108,11 +108,12 @@ def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds)
         for files in side_by_side(id_list(ids), work, bounds.snapshots):
             parts.append(files)
             if sum(map(len, parts)) > max(len(known), 100_000):
-                known, parts = _joined([known, *parts]), []
-    return _joined([known, *parts])
+                known, parts = each_once([known, *parts]), []
+    return each_once([known, *parts])
 
 
-def _joined(parts: list[ManifestFiles]) -> ManifestFiles:
+def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
+    """Each manifest of several lists once."""
     ids = np.concatenate([part.ids for part in parts])
     _, first = np.unique(id_keys(ids), return_index=True)
     return ManifestFiles(
@@ -163,3 +164,26 @@ def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8
         if gathered > max(len(known), _GATHERED):
             known, parts, gathered = distinct([known, *parts]), [], 0
     return distinct([known, *parts])
+
+
+class Walk(Protocol):
+    """Who reads the metadata of many versions: this process, or many."""
+
+    def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
+        """As ``all_manifests``."""
+
+    def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
+        """As ``all_chunks``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This process, within bounds."""
+
+    bounds: Bounds
+
+    def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
+        return all_manifests(storage, snapshots, optional, self.bounds)
+
+    def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
+        return all_chunks(storage, manifests, self.bounds)

@@ -10,18 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import joined, transaction_log
-from frazil.changes.manifests import Rewrite, distribute, plan, share
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
+from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import id_keys, id_matrix, id_to_text
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
-from frazil.format.manifest import ChunkTable, LocationCompression, Manifest, encode_manifest
+from frazil.format.manifest import (
+    ChunkTable,
+    LocationCompression,
+    Manifest,
+    decode_chunk_files,
+    encode_manifest,
+)
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.snapshot import (
     ArrayData,
@@ -193,7 +200,7 @@ def _attempt(
 
     def files() -> U8:
         flush()
-        return changes.chunk_files()
+        return np.concatenate([changes.chunk_files(), _files_of_ready(context, parent, changes)])
 
     if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
         attempts.forget()
@@ -298,7 +305,7 @@ def write_version(
         message=message,
         metadata=metadata,
         nodes=nodes,
-        manifests=manifest_files(parent.manifests, nodes, written),
+        manifests=manifest_files(_with_ready(parent.manifests, changes), nodes, written),
         parent_id=parent.id,
         spec_version=context.spec_version,
     )
@@ -325,14 +332,17 @@ def write_manifests(
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written, all of them if asked to."""
     nodes = changes.moved(parent.nodes)
-    arrays = _all_arrays(nodes) if rewrites else _arrays_to_write(nodes, changes)
-    updates = [_update(context, node, changes, everything=rewrites) for node in arrays]
+    arrays = _arrays_to_write(nodes, changes)
+    if rewrites:
+        arrays = [node for node in _all_arrays(nodes) if node.id not in changes.ready]
+    files = _with_ready(parent.manifests, changes)
+    updates = [_update(context, files, node, changes, everything=rewrites) for node in arrays]
     stored = [attempts.find(update) for update in updates]
     missing = [update for update, known in zip(updates, stored, strict=True) if known is None]
     reads = [ref.id for update in missing for ref in update.rewrite.read]
     threads = max(_READERS, context.settings.concurrent_manifest_fetches)
     old = dict(zip(reads, context.assets.manifests(reads, threads), strict=True))
-    put = _put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in missing])
+    put = put_manifests(context, puts, [(update.node.id, update.tables(old)) for update in missing])
     new: dict[bytes, list[Written]] = {}
     for manifest in put:
         new.setdefault(manifest.node_id, []).append(manifest)
@@ -342,7 +352,7 @@ def write_manifests(
     refs: dict[bytes, list[ManifestRef]] = {}
     for manifest in written:
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
-    changed = {path: node for path, node in changes.nodes.items() if node is not None}
+    changed = changes.present(nodes)
     for update in updates:
         manifests = (*update.rewrite.kept, *refs.get(update.node.id, ()))
         changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
@@ -374,12 +384,71 @@ class _Update:
         return distribute(self.array, known, self.edits, self.split)
 
 
-def _update(context: Context, node: Node, changes: ChangeSet, *, everything: bool = False) -> _Update:
+def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
+    """Chunks in a manifest of an array with so many references, along each dimension: as configured, or as
+    ``auto_split`` says.
+    """
+    assert node.array is not None
+    num_chunks = node.array.num_chunks
+    if context.settings.is_split_configured:
+        return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
+    return auto_split(num_chunks, refs)
+
+
+def num_refs(files: ManifestFiles, array: ArrayData) -> int:
+    """References in the manifests of an array."""
+    rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in array.manifests])))
+    return int(files.num_chunk_refs[rows].sum())
+
+
+def _with_ready(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
+    """With the manifests that others have written."""
+    parts = [files, *(ready.files for ready in changes.ready.values())]
+    if len(parts) == 1:
+        return files
+    ids = np.concatenate([part.ids for part in parts])
+    _, first = np.unique(id_keys(ids), return_index=True)
+    return ManifestFiles(
+        ids[first],
+        np.concatenate([part.size_bytes for part in parts])[first],
+        np.concatenate([part.num_chunk_refs for part in parts])[first],
+    )
+
+
+def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> U8:
+    """Chunk files of the manifests that others have written: to be asked for after garbage was collected.
+
+    Raises ``SessionStateError`` (``garbage-collected``) if a manifest itself is gone.
+    """
+    parts = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
+    old = set(id_list(parent.manifests.ids))
+    for ready in changes.ready.values():
+        for id_ in map(attrgetter("id"), ready.manifests):
+            if id_ in old:
+                continue
+            key = manifest_key(id_)
+            try:
+                parts.append(decode_chunk_files(context.storage.get(key), key)[1])
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                raise SessionStateError(
+                    f"`{key}`, written for this commit, is gone: garbage was collected, with a limit younger "
+                    "than the session. Write it again in a new session",
+                    ErrorKind.GARBAGE_COLLECTED,
+                ) from error
+    ids = np.concatenate(parts)
+    return ids[np.unique(id_keys(ids), return_index=True)[1]]
+
+
+def _update(
+    context: Context, files: ManifestFiles, node: Node, changes: ChangeSet, *, everything: bool = False
+) -> _Update:
     assert node.array is not None
     array = node.array
     known = changes.chunks.get(node.id)
     edits = ChunkTable.empty(len(array.shape)) if known is None else known.table()
-    split = context.settings.split_sizes_for(node.path, array.dimension_names, array.num_chunks)
+    split = split_of(context, node, num_refs(files, array) + len(edits))
     rewrite = Rewrite((), array.manifests) if everything else plan(array, edits, split)
     return _Update(node, array, edits, split, rewrite)
 
@@ -404,9 +473,10 @@ def _arrays_to_write(nodes: NodeTable, changes: ChangeSet) -> list[Node]:
     return [changes.array(nodes, path) for path in sorted(edited | resized, key=str.encode)]
 
 
-def _put_manifests(
+def put_manifests(
     context: Context, puts: Puts, updates: list[tuple[bytes, list[ChunkTable]]]
 ) -> list[Written]:
+    """Put manifests of these tables, by node id; those of small arrays share files."""
     settings = context.settings
     level = settings.compression_level
     locations = LocationCompression(

@@ -161,6 +161,11 @@ class Effective:
             virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),
         )
 
+    @property
+    def is_split_configured(self) -> bool:
+        """Whether anybody said how manifests are split."""
+        return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
+
     def split_sizes_for(
         self, path: str, dimension_names: Sequence[str | None] | None, num_chunks: Sequence[int]
     ) -> tuple[int, ...]:

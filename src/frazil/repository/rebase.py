@@ -18,7 +18,7 @@ import numpy as np
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import Coords, table_of
 from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
-from frazil.changes.edits import edits_between, rows_of
+from frazil.changes.edits import Edits, edits_between, rows_of
 from frazil.changes.meeting import Did, Meeting, meet
 from frazil.changes.rebase import Choice, is_whole, ours_can_stand, rebased
 from frazil.errors import (
@@ -142,15 +142,41 @@ def _go(
     base = workspace.snapshot.nodes
     tip = context.assets.snapshot(end).nodes
     theirs = edits_between(read_logs(context.assets, steps), base, tip)
-    at = meet(workspace.own(), base, theirs, tip)
+    own = workspace.own()
+    if lost := _outdated(own, base, tip, theirs):
+        return lost
+    at = meet(own, base, theirs, tip)
     conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
     changes = carry_over(at, decided, Workspace(context, workspace.snapshot_id))
     if changes is None:
         return conflicts
+    changes.ready = own.ready
     workspace.continue_on(end, changes)
     return []
+
+
+def _outdated(own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: Edits) -> list[Conflict]:
+    """Arrays whose manifests were written for the commit, and that theirs has touched: whichever chunks it
+    was, these manifests are those of another array now. No solver can mend that.
+    """
+    ids = list(own.ready)
+    if not ids:
+        return []
+    matrix = id_matrix(ids, NODE_ID_BYTES)
+    rows, now = rows_of(base, matrix).tolist(), rows_of(tip, matrix).tolist()
+    touched = theirs.chunks.keys() | theirs.updated.keys() | theirs.deleted.keys() | theirs.moved.keys()
+    # Those that were written anew no log tells of; nor where new arrays go along with a group.
+    same = [
+        not theirs.moved if row < 0 else at >= 0 and base.node(row).array == tip.node(at).array
+        for row, at in zip(rows, now, strict=True)
+    ]
+    return [
+        Conflict(ConflictType.ChunkDoubleUpdate, own.ready[id_].path)
+        for id_, kept in zip(ids, same, strict=True)
+        if id_ in touched or not kept
+    ]
 
 
 def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Workspace) -> ChangeSet | None:

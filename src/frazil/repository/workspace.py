@@ -27,6 +27,7 @@ from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
+from frazil.changes.ready import Ready
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
@@ -127,6 +128,16 @@ class Workspace:
                 absorb(self.start, self.sealed, changes)
                 self.changes = ChangeSet()
                 self._forget("here", "_tree", *(["base"] if changes.nodes or changes.moves else []))
+
+    def adopt(self, ready: dict[bytes, Ready]) -> None:
+        """Manifests that others have written, in which the own edits of these arrays are contained."""
+        with self._turn, self._lock:
+            self.seal()
+            self._require_uncommitted()
+            for id_ in ready.keys() & self.sealed.chunks.keys():
+                del self.sealed.chunks[id_]
+            self.sealed.ready.update(ready)
+            self._forget("base", "here", "_tree")
 
     def merge(self, forks: list[ChangeSet], twins: set[bytes]) -> None:
         """Take over the changes of forks that ``check_forks`` had nothing against."""

@@ -6,6 +6,7 @@
     versions   what a job reads and writes, and how that is recorded
     job        prepare, work, commit: what every operation is made of
     staging    what a job has done so far, for a run that goes on from there
+    history    what jobs have cost
     wire       what a task changed, as columns on their way to the driver
     write      write the blocks of arrays in parallel, from forks of one session
     reductions statistics along dimensions, of groups, zones and periods
@@ -23,6 +24,7 @@ Spark Connect.
 """
 
 from frazil.spark.engine import Engine, Inline
+from frazil.spark.history import job_metrics
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
@@ -56,8 +58,11 @@ from frazil.spark.streams.queries import read_stream, write_stream
 from frazil.spark.tables.grid import Selection
 from frazil.spark.tables.planning import Split
 from frazil.spark.tables.scan import map_chunks, read, register, scan
+from frazil.spark.tables.writing import write_table
 from frazil.spark.transform import (
+    Copied,
     coarsen,
+    copy_repository,
     crop,
     map_blocks,
     materialize,
@@ -95,6 +100,7 @@ __all__ = [
     "Attributes",
     "Block",
     "ConcatDim",
+    "Copied",
     "DType",
     "Dims",
     "Engine",
@@ -141,6 +147,7 @@ __all__ = [
     "anomaly",
     "climatology",
     "coarsen",
+    "copy_repository",
     "count",
     "crop",
     "discard_job",
@@ -149,6 +156,7 @@ __all__ = [
     "groupby",
     "ingest",
     "inspect_files",
+    "job_metrics",
     "lineage",
     "lineage_graph",
     "map_blocks",
@@ -183,5 +191,6 @@ __all__ = [
     "write_audit_publish",
     "write_blocks",
     "write_stream",
+    "write_table",
     "zonal_stats",
 ]

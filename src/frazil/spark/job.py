@@ -35,15 +35,18 @@ from typing import Any, Final
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
+from frazil.format.ids import id_to_text
+from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.session import ForkSession, Session
-from frazil.repository.staged import clean_up, place_of
+from frazil.repository.staged import STAGING, clean_up, place_of
+from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
 from frazil.spark.engine import Engine, attempt
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
 from frazil.spark.session import get_spark
-from frazil.spark.staging import Round, Staging, Unusable
+from frazil.spark.staging import Folder, Round, Staging, Unusable
 from frazil.spark.versions import Input, Target, Version, address, digest
 from frazil.storage.counted import COUNTS
 
@@ -83,7 +86,8 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class Job:
     """See the module. ``writes`` are the paths that it creates or changes; ``phases`` come after ``work``,
-    and ``finish`` gets the values of the last.
+    and ``finish`` gets the values of the last. With more than ``manifests_on_executors_above`` references in
+    a round the executors write the manifests (`frazil.spark.bulk`).
     """
 
     name: str
@@ -98,6 +102,7 @@ class Job:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = None
     phases: tuple[Phase, ...] = ()
+    manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +215,7 @@ def _run(
 ) -> JobResult:
     repo, branch = job.target.repo, job.target.branch
     tally = _Tally()
-    rounds = _Rounds(session, staging, engine, progress, tally)
+    rounds = _Rounds(session, staging, engine, progress, tally, job.manifests_on_executors_above)
     values = rounds.run(job.prepare, job.work)
     for phase in job.phases:
         values = rounds.run(functools.partial(_with_values, phase, values), phase.work)
@@ -271,6 +276,7 @@ class _Rounds:
     engine: Engine
     progress: Progress | None
     tally: _Tally
+    above: int
     number: int = 0
 
     def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any]:
@@ -294,27 +300,37 @@ class _Rounds:
             place = staging.round(self.number, session, items)
         self.number += 1
         base = session.fork()
+        # A run that goes on from here may need what is in there, until the commit.
+        bulk = Folder(session.workspace.context.storage, f"{STAGING}/{id_to_text(new_object_id())}")
+        if place is not None:
+            bulk = place.folder.below("references")
+        gathered = Gathered(session, base, bulk.key, self.above, keeps=place is not None)
         if place is not None:
             for number, result in place.results(work.__module__):
                 if number < len(items):
-                    results[number] = result
+                    results[number] = gathered.add(result)
                     self._done(result)
         missing = [number for number, result in enumerate(results) if result is None]
-        shared = dumps((base, work, tasks.shared, place))  # type: ignore[no-untyped-call]
+        shared = dumps((base, work, tasks.shared, place, bulk.key))  # type: ignore[no-untyped-call]
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
-            results[number] = result = decode_result(data)
+            results[number] = result = gathered.add(decode_result(data))
             self.tally.returned += len(data)
             self._done(result)
         whole = [result for result in results if result is not None]
-        session.merge(*(_returned(base, result) for result in whole))
+        gathered.finish(self.engine)
         return [result.outcome.value for result in whole]
 
     def _done(self, result: Result) -> None:
         self.tally.add(result)
         outcome = result.outcome
         if self.progress is not None:
-            self.progress.advance(rows=outcome.rows, chunks=outcome.chunks, bytes=outcome.bytes_written)
+            self.progress.advance(
+                rows=outcome.rows,
+                chunks=outcome.chunks,
+                bytes=outcome.bytes_written,
+                resumed=result.staged,
+            )
 
 
 _NUMBER: Final = struct.Struct("<Q")
@@ -323,32 +339,29 @@ _NUMBER: Final = struct.Struct("<Q")
 def run_task(shared: bytes, message: bytes) -> bytes:
     """The task: one item, with a fork of its own."""
     started = time.perf_counter()
-    base, work, common, place = _unpacked(shared)
+    base, work, common, place, bulk = _unpacked(shared)
+    (number,) = _NUMBER.unpack_from(message)
+    # A retry may be for the sake of another task in the same partition, or of a result that got lost.
+    if attempt() and place is not None and (known := place.get(number, work.__module__)) is not None:
+        return known
     fork = base.fork()  # not `base`: this process keeps it for the next task
     outcome = work(fork, common, pickle.loads(message[_NUMBER.size :]))
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
     seconds = round(time.perf_counter() - started, 6)
     state = fork._state
-    changes = state.workspace.changes
-    result = encode_result(Result(changes, outcome, state.ends(), attempt(), seconds, COUNTS.take()))
+    changes, segments = unloaded(fork, bulk)
+    told = state.ends(), attempt(), seconds, COUNTS.take()
+    result = encode_result(Result(changes, outcome, *told, segments=segments))
     if place is not None:
-        (number,) = _NUMBER.unpack_from(message)
         place.put(number, result)
     return result
 
 
 @functools.lru_cache(maxsize=2)
-def _unpacked(shared: bytes) -> tuple[ForkSession, Work, Any, Round | None]:
+def _unpacked(shared: bytes) -> tuple[ForkSession, Work, Any, Round | None, str]:
     """Once in each process: snapshot and node table are read once, not for each task."""
-    base: tuple[ForkSession, Work, Any, Round | None] = pickle.loads(shared)
+    base: tuple[ForkSession, Work, Any, Round | None, str] = pickle.loads(shared)
     return base
-
-
-def _returned(base: ForkSession, result: Result) -> ForkSession:
-    fork = base.fork()
-    fork.workspace.changes = result.changes
-    fork._state.expires_at = min(fork._state.expires_at, result.ends)
-    return fork
 
 
 @dataclass(slots=True)

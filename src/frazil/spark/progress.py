@@ -1,4 +1,4 @@
-"""How far a job is: one line that moves on a terminal, a few that do not in a log."""
+"""How far a job is: one line that moves on a terminal or in a notebook, a few that do not in a log."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self, TextIO
+from html import escape
+from typing import Any, Final, Self, TextIO
 
 WIDTH = 24
 #: Lines in a log: one for each quarter.
 STEPS = 4
+#: Seconds between two updates of a notebook.
+_PAUSE: Final = 0.2
 
 
 @dataclass(slots=True)
 class Progress:
     """A bar for ``total`` tasks; ``advance`` it as they finish, then leave the context.
+
+    A ``total`` of 0 grows with the rounds of the job that it is given to. In the kernel of a notebook it
+    shows as HTML below the cell, unless ``out`` is given.
 
     >>> import sys
     >>> with Progress("write", 2, sys.stdout, clock=lambda: 0.0) as bar:
@@ -34,17 +40,24 @@ class Progress:
     rows: int = 0
     chunks: int = 0
     bytes: int = 0
+    resumed: int = 0
     _start: float = 0.0
     _grows: bool | None = None
+    _cell: Any = None
+    _shown_at: float = 0.0
 
     def __enter__(self) -> Self:
         self._start = self.clock()
-        if self.out.isatty():
+        if self.out is sys.stderr:
+            self._cell = _cell()
+        if self._cell is not None or self.out.isatty():
             self._draw()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self.out.isatty():
+        if self._cell is not None:
+            self._draw(last=True)
+        elif self.out.isatty():
             self.out.write("\n")
 
     def expect(self, tasks: int) -> None:
@@ -54,37 +67,61 @@ class Progress:
         if self._grows:
             self.total += tasks
 
-    def advance(self, *, rows: int = 0, chunks: int = 0, bytes: int = 0) -> None:
-        """One more task is done, with so much in it."""
+    def advance(self, *, rows: int = 0, chunks: int = 0, bytes: int = 0, resumed: bool = False) -> None:
+        """One more task is done, with so much in it; ``resumed`` says that an earlier run has done it."""
         before = self.done * STEPS // self.total
         self.done += 1
+        self.resumed += resumed
         self.rows += rows
         self.chunks += chunks
         self.bytes += bytes
-        if self.out.isatty() or self.done * STEPS // self.total > before:
+        moves = self._cell is not None or self.out.isatty()
+        if moves or self.done * STEPS // self.total > before:
             self._draw()
 
-    def _draw(self) -> None:
+    def _draw(self, *, last: bool = False) -> None:
         share = self.done / max(self.total, 1)
         parts = [f"{self.name} {share:4.0%}"]
         parts += [f"{self.done}/{self.total} tasks", counted(self.rows, "row"), counted(self.chunks, "chunk")]
         parts += [size(self.bytes), *self._time(share)]
-        if self.out.isatty():
+        if self._cell is not None:
+            now = self.clock()
+            if last or share == 1 or now - self._shown_at >= _PAUSE:
+                self._shown_at = now
+                self._cell.update(_mime(parts, share), raw=True)
+        elif self.out.isatty():
             # A line that wraps could not be overwritten.
             columns = shutil.get_terminal_size().columns - 1
             width = min(WIDTH, columns - len("  ".join(parts)) - 2)
             full = round(share * width)
             parts.insert(1, "━" * full + "─" * (width - full))
             self.out.write("\r" + "  ".join(parts)[:columns] + "\x1b[K")
+            self.out.flush()
         else:
             self.out.write("  ".join(parts) + "\n")
-        self.out.flush()
+            self.out.flush()
 
     def _time(self, share: float) -> list[str]:
         passed = self.clock() - self._start
         if share >= 1:
             return [f"in {passed:.1f} s"]
-        return [f"{passed / share - passed:.0f} s left"] if share and passed else []
+        own = self.done - self.resumed  # what an earlier run has done tells nothing of the pace
+        return [f"{passed / own * (self.total - self.done):.0f} s left"] if own and passed else []
+
+
+def _cell() -> Any:
+    """A place for output in the notebook that this process is the kernel of; None if it is not."""
+    ipython: Any = sys.modules.get("IPython")  # a kernel has imported it; nobody else needs it
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    return ipython.display.display(_mime([], 0.0), raw=True, display_id=True)
+
+
+def _mime(parts: list[str], share: float) -> dict[str, str]:
+    text = "  ".join(parts)
+    bar = f'<progress max="1" value="{share:.4f}" style="vertical-align: middle"></progress>'
+    return {"text/plain": text, "text/html": f"{bar} <code>{escape(text)}</code>"}
 
 
 def counted(number: int, noun: str) -> str:

@@ -16,14 +16,16 @@ import json
 import pickle
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, is_dataclass, replace
 from typing import Any, Final
 
 from pyspark.cloudpickle import dumps
 
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, FormatError
+from frazil.repository.staged import STAGING
 from frazil.spark import wire
+from frazil.spark.segments import Segment
 from frazil.storage.counted import Taken
 
 _LENGTH: Final = struct.Struct("<Q")
@@ -46,7 +48,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a task did. ``ends`` is when its fork can no longer be committed, in microseconds since 1970;
-    ``retries`` counts the tries before this one.
+    ``retries`` counts the tries before this one. ``segments`` are references that are not in ``changes``.
     """
 
     changes: ChangeSet
@@ -56,6 +58,7 @@ class Result:
     seconds: float = 0.0
     stored: Taken = field(default_factory=Taken)
     staged: bool = False
+    segments: tuple[Segment, ...] = ()
 
 
 def encode_result(result: Result) -> bytes:
@@ -66,6 +69,7 @@ def encode_result(result: Result) -> bytes:
         "retries": result.retries,
         "seconds": result.seconds,
         "stored": asdict(result.stored),
+        "segments": [[*astuple(each)[:-1], each.node_id.hex()] for each in result.segments],
     }
     value = dumps(result.outcome.value)  # type: ignore[no-untyped-call]
     return joined([json.dumps(said).encode(), wire.encode(result.changes), value])
@@ -88,9 +92,17 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
             told["seconds"],
             Taken(**told["stored"]),
             staged=staged_for is not None,
+            segments=tuple(map(_segment, told["segments"])),
         )
     except (ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError, AttributeError) as error:
         raise _damaged(str(error)) from error
+
+
+def _segment(told: list[Any]) -> Segment:
+    key, start, stop, count, low, high, node = told
+    if not key.startswith(f"{STAGING}/"):
+        raise _damaged(f"references staged in {key!r}")
+    return Segment(key, start, stop, count, tuple(low), tuple(high), bytes.fromhex(node))
 
 
 def joined(parts: Sequence[bytes]) -> bytes:

@@ -241,18 +241,28 @@ class Round:
     def put(self, number: int, result: bytes) -> None:
         self.folder.put(str(number), result)
 
+    def get(self, number: int, module: str) -> bytes | None:
+        """What one task did, if that is there and can be used; ``module`` has the work function."""
+        data = self.folder.get(str(number))
+        return None if data is None or _usable(number, data, module) is None else data
+
     def results(self, module: str) -> Iterator[tuple[int, Result]]:
-        """What is there and can be used; ``module`` has the work function."""
+        """What is there and can be used."""
         numbers = [int(name) for name in self.folder.names() if name.isdecimal()]
         with ThreadPoolExecutor(_READERS, "frazil-staged") as pool:
             for number, data in zip(numbers, pool.map(self.folder.get, map(str, numbers)), strict=True):
-                try:
-                    result = None if data is None else decode_result(data, module)
-                except IcechunkError as error:
-                    _log.warning("task %d is done again: %s", number, error)
-                    continue
-                if result is not None and result.ends > now_us():
+                result = None if data is None else _usable(number, data, module)
+                if result is not None:
                     yield number, result
+
+
+def _usable(number: int, data: bytes, module: str) -> Result | None:
+    try:
+        result = decode_result(data, module)
+    except IcechunkError as error:
+        _log.warning("task %d is done again: %s", number, error)
+        return None
+    return result if result.ends > now_us() else None
 
 
 def session_at(repo: Repository, branch: str, plan: Plan) -> Session:

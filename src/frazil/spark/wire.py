@@ -35,7 +35,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, stack
-from frazil.format.columns import I64, MAX_COPIED_BYTES, U8, U32, U64, Ragged
+from frazil.format.columns import I64, MAX_COPIED_BYTES, U8, U32, U64, Ragged, decode_text
 from frazil.format.coordinates import ascending
 from frazil.format.envelope import reading
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_list
@@ -131,10 +131,8 @@ class _Columns:
         columns = [
             pa.array(each, kind) for each, kind in zip((names, widths, values), _SCHEMA.types, strict=True)
         ]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, _SCHEMA) as stream:
-            stream.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-        return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(sink.getvalue())
+        message = pa.RecordBatch.from_arrays(columns, schema=_SCHEMA).serialize()
+        return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(message)
 
 
 _NOTHING: Final = (0, np.zeros(0, np.uint8))
@@ -198,24 +196,28 @@ def _open(data: bytes) -> _Read:
             raise FormatError(f"{size} bytes, at most {MAX_COPIED_BYTES} expected")
         # Memory grows with what is there, whatever the frame says of its size.
         payload = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-        batch = pa.ipc.open_stream(payload).read_next_batch()
-        if batch.schema != _SCHEMA:
-            raise FormatError(f"expected columns {_SCHEMA.names}, found {batch.schema.names}")
+        batch = pa.ipc.read_record_batch(pa.py_buffer(payload), _SCHEMA)
         batch.validate(full=True)
-        if batch.column(0).null_count or batch.column(1).null_count or batch.column(2).null_count:
-            raise FormatError("a column without name or values")
         names, widths, values = batch.columns
+        if names.null_count or widths.null_count or values.null_count:
+            raise FormatError("a column without name or values")
         _, places, content = values.buffers()
         stops = np.frombuffer(places, np.int64)[values.offset : values.offset + len(values) + 1].tolist()
         every = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
         parts = map(every.__getitem__, map(slice, stops[:-1], stops[1:]))
         pairs = zip(widths.to_pylist(), parts, strict=True)
         return _Read(dict(zip(names.to_pylist(), pairs, strict=True)))
-    except (zstandard.ZstdError, pa.ArrowException, StopIteration, EOFError, OSError) as error:
+    except (zstandard.ZstdError, pa.ArrowException, OSError) as error:
         raise FormatError(f"neither Arrow nor zstd: {error}") from error
 
 
 # Nodes
+
+
+def _require_text(rows: Ragged) -> None:
+    """``FormatError`` if rows that lie one after the other are not UTF-8, each of them."""
+    if not decode_text(rows.values.tobytes()).isascii():
+        rows.texts()
 
 
 def _put_nodes(out: _Columns, changes: ChangeSet) -> None:
@@ -437,8 +439,8 @@ def _take_references(columns: _Read, kind: U8) -> tuple[U32, U64, U64, tuple[U8,
     modified = columns.numbers("modified", len(locations)).astype(np.uint32)
     if len(etags) != len(locations):
         raise FormatError(f"{len(etags)} etags for {len(locations)} locations")
-    if len(locations):
-        locations.texts(), etags.texts()  # or an error
+    _require_text(locations)
+    _require_text(etags)
     foreign = ForeignObjects(locations, etags, modified)
     source = np.zeros(total, np.uint32)
     offset, length = np.zeros((2, total), np.uint64)

@@ -136,12 +136,14 @@ class MemoryStorage(Storage):
         self.put(to, data)
 
     def head(self, key: str) -> ObjectInfo | None:
+        COUNTS.request()
         found = self._objects().get(check_key(key))
         return None if found is None else ObjectInfo(key, len(found.data), found.modified)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         inside = f"{path}/" if path else ""
+        COUNTS.request()
         # A copy: a listing must survive the writes and deletes made while it is walked.
         items = list(self._objects().items())
         return (
@@ -152,6 +154,7 @@ class MemoryStorage(Storage):
         objects = self._objects()
         for key in keys:
             check_key(key)
+            COUNTS.request()
             with self._contents.lock:
                 objects.pop(key, None)
 

@@ -148,7 +148,7 @@ def _environment(home: Path, spark: Path) -> dict[str, str]:
     }
 
 
-def _wait(home: Path, ready: Callable[[], bool], seconds: float = 60.0) -> None:
+def _wait(home: Path, ready: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:

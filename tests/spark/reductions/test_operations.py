@@ -281,6 +281,63 @@ def test_a_long_series_has_whole_chunks_of_groups(repo: frazil.Repository, t: xr
     assert result.metrics.bytes_read < 2 * t.nbytes
 
 
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+@pytest.mark.parametrize(("freq", "side"), [("MS", None), ("10D", None), ("10D", "right")])
+def test_bounds_of_a_resampling(freq: str, side: str | None, calendar: str) -> None:
+    t = temperatures(calendar, 100)
+    repo = repository(t=t)
+    resample(repo, "data/t", freq, closed=side, label=side, engine=Inline())
+    found = read(repo, "resample/data")
+    low, high = found["time_bnds"].transpose("bnds", "time")
+    assert (low[1:].values == high[:-1].values).all()
+    assert ((high if side else low).values == found["time"].values).all()
+    days, first, last = t["time"].values, low.values[1], high.values[1]
+    some = (days > first) & (days <= last) if side else (days >= first) & (days < last)
+    np.testing.assert_allclose(found["t"].values[1], t[some].mean("time").values)
+
+
+def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.DataArray) -> None:
+    to = Target(repo, group="all")
+    mean(repo, "data/t", "time", to=to, engine=Inline())
+    node = repo.readonly_session("main").get_node_id("/all/data/lat")
+    reduce(repo, "data/t", "time", ["std"], to=to, engine=Inline())
+    assert repo.readonly_session("main").get_node_id("/all/data/lat") == node
+    with repo.transaction("main", message="other latitudes") as store:
+        zarr.open_array(store, path="data/lat", mode="r+")[0] = -80
+    with pytest.raises(InvalidInputError, match=r"`lat` that `t(_std)?` is labelled with"):
+        reduce(repo, "data/t", "time", ["max"], to=to, engine=Inline())
+    reduce(repo, "data/t", "time", ["max"], to=Target(repo, group="own"), engine=Inline())
+
+
+def test_what_is_empty(repo: frazil.Repository) -> None:
+    with repo.transaction("main", message="small") as store:
+        for name, data in [
+            ("none", np.zeros((0, 3), "f4")),
+            ("one", np.array(7.0)),
+            ("i", np.zeros((0, 2), "i4")),
+        ]:
+            dims = ("a", "b")[: data.ndim]
+            chunks = (1, 1)[: data.ndim]
+            zarr.create_array(store, name=f"s/{name}", data=data, chunks=chunks, dimension_names=dims)
+    reduce(
+        repo,
+        "s/none",
+        "a",
+        ["mean", "sum", "count", "max", "median"],
+        to=Target(repo, group="o"),
+        engine=Inline(),
+    )
+    found = read(repo, "o/s")
+    assert found["none_sum"].values.tolist() == found["none_count"].values.tolist() == [0, 0, 0]
+    assert np.isnan([found[f"none_{how}"] for how in ("mean", "max", "median")]).all()
+    reduce(repo, "s/one", None, ["mean", "count"], to=Target(repo, group="p"), engine=Inline())
+    assert float(read(repo, "p/s")["one_mean"]) == 7
+    reduce(repo, "s/i", "a", ["max"], to=Target(repo, group="q"), engine=Inline())
+    assert np.isnan(read(repo, "q/s")["i_max"]).all()
+    reduce(repo, "s/none", "b", ["sum"], to=Target(repo, group="r"), engine=Inline())
+    assert read(repo, "r/s")["none_sum"].shape == (0,)
+
+
 REFUSED = [
     ({"dims": "x"}, "expected some of time, lat, lon"),
     ({"how": "avg"}, "expected one of count, sum"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.spark.ingest.formats.files import File, damaged, find_file, local_path, object_storage
 from frazil.spark.ingest.sources import Reader
 
@@ -84,10 +84,20 @@ def open_source(
             f"{url}: expected a format among {', '.join([*FORMATS, *ALIASES])}, found {format!r}",
             ErrorKind.UNIMPLEMENTED,
         )
-    if name == "zarr" or (name is None and is_zarr(url, storage_options)):
+    file = None if name == "zarr" else _file(url, name, storage_options)
+    if file is None:
         return FORMATS["zarr"].load()(url, group=group, storage_options=storage_options, **options)
-    file = find_file(url, storage_options)
     return FORMATS[name or sniff(file)].load()(file, group=group, **options)
+
+
+def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) -> File | None:
+    """The file; None if what is there is Zarr. A file is asked for first: that is one request."""
+    try:
+        return find_file(url, storage_options)
+    except IcechunkError:
+        if name is None and is_zarr(url, storage_options):
+            return None
+        raise
 
 
 def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:
@@ -95,10 +105,7 @@ def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:
     path = local_path(url)
     if path is not None:
         return any(os.path.exists(os.path.join(path, each)) for each in _ZARR_DOCUMENTS)
-    # an object is asked for first: a file costs one request, and not four in vain
     storage, key = object_storage(url.rstrip("/"), storage_options)
-    if key and storage.head(key) is not None:
-        return False
     inside = f"{key}/" if key else ""
     return any(storage.head(inside + each) is not None for each in _ZARR_DOCUMENTS)
 

@@ -17,6 +17,7 @@ from frazil.spark.blocks import blocks, split
 from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
+from frazil.spark.reductions.coordinates import copy_coordinates
 from frazil.spark.reductions.fields import (
     ENCODING,
     Field,
@@ -28,7 +29,7 @@ from frazil.spark.reductions.fields import (
 )
 from frazil.spark.reductions.grouping import labels_of
 from frazil.spark.reductions.plan import Limits
-from frazil.spark.reductions.running import check_targets, copy_coordinates, several, target_of
+from frazil.spark.reductions.running import check_targets, several, target_of
 from frazil.spark.results import Outcome
 from frazil.spark.versions import Source, Target, Version
 
@@ -153,6 +154,7 @@ def _usual(
 
 
 def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
+    writes = {each.path for each in shared.all}
     items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
     for number, each in enumerate(shared.all):
         field = each.field
@@ -170,7 +172,7 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
             dimension_names=field.dims,
             overwrite=True,
         )
-        copy_coordinates(shared.data, session, field, field.dims, each.path)
+        copy_coordinates(shared.data, session, field, field.dims, each.path, writes=writes)
         starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)
         corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
         items += [(number, low, high) for low, high in corners]

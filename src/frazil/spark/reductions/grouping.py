@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
@@ -90,7 +90,32 @@ def resampling(
 ) -> Grouping:
     """The bins of a frequency, as xarray's ``resample`` has them, empty ones included."""
     more = {} if origin is None else {"origin": origin}
-    return _with_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label, **more)})
+    made = _with_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label, **more)})
+    if freq.endswith(_AT_THE_END):
+        return made
+    if closed == label == "right":
+        return replace(made, bounds=_bounds(dim, made, freq, (-1, 0)))
+    if {closed, label} <= {None, "left"}:
+        return replace(made, bounds=_bounds(dim, made, freq, (0, 1)))
+    return made
+
+
+#: Frequencies whose bins are named by the day that they end with: midnight of that day is no border.
+_AT_THE_END: Final = ("ME", "QE", "YE", "W")
+
+
+def _bounds(dim: str, made: Grouping, freq: str, ends: tuple[int, int]) -> NDArray[Any] | None:
+    """Where the bins of a resampling start and end, encoded like their labels; None where that cannot be."""
+    labels = xr.DataArray(made.labels, dims=(dim,), name=dim, attrs=dict(made.attributes))
+    index = xr.decode_cf(xr.Dataset(coords={dim: labels}))[dim].to_index()
+    edges = [index.shift(by, freq) if by else index for by in ends]
+    units = {name: made.attributes[name] for name in ("units", "calendar") if name in made.attributes}
+    encoded = [
+        xr.conventions.encode_cf_variable(xr.Variable((dim,), np.asarray(edge), {}, units)) for edge in edges
+    ]
+    if any(each.attrs.get("units") != made.attributes.get("units") for each in encoded):
+        return None
+    return np.stack([np.asarray(each.values) for each in encoded], axis=1)
 
 
 def _with_grouper(session: Session, group: str, by: Mapping[str, Grouper]) -> Grouping:

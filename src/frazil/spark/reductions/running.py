@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import xarray as xr
 import zarr
-from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
@@ -20,6 +19,7 @@ from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.reductions import partials
+from frazil.spark.reductions.coordinates import copy_coordinates, put_coordinate
 from frazil.spark.reductions.fields import (
     ENCODING,
     Field,
@@ -368,16 +368,24 @@ def _prepare(
     shared: Shared,
     session: Session,
 ) -> Tasks:
+    writes = {measure.path for reduction in reductions for measure in reduction.measures}
     for number, (reduction, plan) in enumerate(zip(reductions, plans, strict=True)):
         for measure in reduction.measures:
-            _create(session, asked, reduction, plan, measure)
+            _create(session, asked, reduction, plan, measure, writes)
         if plan.meeting is Meeting.STORED:
             _create_scratch(session, shared.scratch, number, reduction, plan)
-    _copy_coordinates(source, session, reductions)
+    _copy_coordinates(source, session, reductions, writes)
     return Tasks([item for plan in plans for item in plan.items], shared)
 
 
-def _create(session: Session, asked: Asked, reduction: Reduction, plan: Planned, measure: Measure) -> None:
+def _create(
+    session: Session,
+    asked: Asked,
+    reduction: Reduction,
+    plan: Planned,
+    measure: Measure,
+    writes: Collection[str],
+) -> None:
     lead = () if measure.q is None else (len(measure.q),)
     floats = measure.dtype.kind == "f"
     zarr.create_array(
@@ -393,12 +401,15 @@ def _create(session: Session, asked: Asked, reduction: Reduction, plan: Planned,
     )
     parent = measure.path.strip("/").rpartition("/")[0]
     if measure.q is not None:
-        put_coordinate(session, f"{parent}/quantile", ("quantile",), np.array(measure.q), {})
+        put_coordinate(session, f"{parent}/quantile", np.array(measure.q), {}, writes=writes)
     if reduction.grouping is not None:
         grouping = reduction.grouping
-        put_coordinate(
-            session, f"{parent}/{grouping.name}", (grouping.name,), grouping.labels, grouping.attributes
-        )
+        attributes = dict(grouping.attributes)
+        if grouping.bounds is not None:
+            attributes["bounds"] = bounds = f"{grouping.name}_bnds"
+            pair = (grouping.name, "bnds")
+            put_coordinate(session, f"{parent}/{bounds}", grouping.bounds, {}, writes=writes, dims=pair)
+        put_coordinate(session, f"{parent}/{grouping.name}", grouping.labels, attributes, writes=writes)
 
 
 def _attributes(asked: Asked, reduction: Reduction, measure: Measure) -> dict[str, Any]:
@@ -409,7 +420,7 @@ def _attributes(asked: Asked, reduction: Reduction, measure: Measure) -> dict[st
     others = [
         name
         for name in str(field.attributes.get("coordinates", "")).split()
-        if asked.settings.get("keep_attrs", True) and name in _kept_names(reduction)
+        if asked.settings.get("keep_attrs", True)
     ]
     if others:
         told["coordinates"] = " ".join(others)
@@ -439,29 +450,6 @@ _CELL_METHODS: Final = {
 }
 
 
-def _kept_names(reduction: Reduction) -> set[str]:
-    """Coordinates that stay: filled in where coordinates are copied."""
-    return set(reduction.field.attributes.get("coordinates", "").split())
-
-
-def put_coordinate(
-    session: Session, path: str, dims: tuple[str, ...], values: NDArray[Any], attributes: Mapping[str, Any]
-) -> None:
-    """Write a coordinate that is computed here."""
-    text = values.dtype.kind in "UOT"
-    array = zarr.create_array(
-        session.store,
-        name=path.strip("/"),
-        shape=values.shape,
-        chunks=tuple(max(1, n) for n in values.shape),
-        dtype=cast("Any", str) if text else values.dtype,
-        attributes=dict(attributes),
-        dimension_names=dims,
-        overwrite=True,
-    )
-    array[...] = values.astype(object) if text else values
-
-
 def _create_scratch(session: Session, scratch: str, number: int, reduction: Reduction, plan: Planned) -> None:
     """Arrays for partial results: a row for each slot."""
     kept = tuple(max(1, n) for n in plan.kept_box)
@@ -479,7 +467,9 @@ def _create_scratch(session: Session, scratch: str, number: int, reduction: Redu
             )
 
 
-def _copy_coordinates(source: Session, session: Session, reductions: Sequence[Reduction]) -> None:
+def _copy_coordinates(
+    source: Session, session: Session, reductions: Sequence[Reduction], writes: Collection[str]
+) -> None:
     """Coordinates of the dimensions that stay, as they are stored, once for each group and reduction."""
     parents = {
         (measure.path.rpartition("/")[0], number): measure.path
@@ -490,17 +480,7 @@ def _copy_coordinates(source: Session, session: Session, reductions: Sequence[Re
         reduction = reductions[number]
         dims = [reduction.field.dims[axis] for axis in reduction.kept]
         group = "" if reduction.grouping is None else reduction.grouping.name
-        copy_coordinates(source, session, reduction.field, dims, path, without=group)
-
-
-def copy_coordinates(
-    source: Session, session: Session, field: Field, dims: Sequence[str], path: str, without: str = ""
-) -> None:
-    """Coordinates of a field that have only the dimensions ``dims``, to where ``path`` is."""
-    parent = path.strip("/").rpartition("/")[0]
-    for name, array in coordinates_of(field, arrays_of(source, field.parent), dims).items():
-        if name != without:
-            zarr.from_array(session.store, data=array, name=f"{parent}/{name}".strip("/"), overwrite=True)
+        copy_coordinates(source, session, reduction.field, dims, path, writes=writes, without=group)
 
 
 def _second(

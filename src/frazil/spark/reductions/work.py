@@ -295,6 +295,8 @@ def written_by_driver(session: Session, reduction: Reduction, planned: Planned, 
     boxes: dict[tuple[Any, ...], list[tuple[Item, list[Partial]]]] = {}
     for item, states in values:
         boxes.setdefault((item.kept_start, item.kept_stop), []).append((item, states))
+    if not boxes:  # there are no cells
+        boxes[(0,) * len(reduction.kept), reduction.kept_shape] = []
     everything = np.arange(reduction.groups, dtype=np.int64)
     for number, measure in enumerate(reduction.measures):
         kernel = measure.kernel
@@ -303,7 +305,8 @@ def written_by_driver(session: Session, reduction: Reduction, planned: Planned, 
         out = np.zeros((*lead, *reduction.shape), measure.dtype)
         for (low, high), parts in boxes.items():
             total = nothing(kernel, everything, tuple(np.subtract(high, low).tolist()))
-            absorb(kernel, total, combine_all(kernel, [states[number] for _, states in parts]))
+            if parts:
+                absorb(kernel, total, combine_all(kernel, [states[number] for _, states in parts]))
             region = reduction.arranged(_slice(None, None), _slices(low, high))
             at: tuple[Any, ...] = (..., *region)
             out[at] = finished(reduction, number, total)

@@ -195,20 +195,20 @@ def _largest(found: Sequence[_Array]) -> list[str]:
             ErrorKind.NODE_NOT_FOUND,
         )
     rank = max(len(each.dims) for each in data)
-    grids = dict.fromkeys(each.dims for each in data if len(each.dims) == rank)
+    grids = {frozenset(each.dims): each.dims for each in reversed(data) if len(each.dims) == rank}
     ragged = _ragged(found)
-    if ragged is not None and rank == 1:
-        grids = dict.fromkeys([(ragged[1],)]) if (ragged[1],) in grids else grids
+    if ragged is not None and rank == 1 and frozenset({ragged[1]}) in grids:
+        grids = {frozenset({ragged[1]}): (ragged[1],)}
     if len(grids) > 1:
         shown = "; ".join(
-            f"({', '.join(dims)}): {', '.join(each.name for each in data if each.dims == dims)}"
-            for dims in grids
+            f"({', '.join(dims)}): {', '.join(each.name for each in data if set(each.dims) == names)}"
+            for names, dims in reversed(grids.items())
         )
         raise InvalidInputError(
             f"expected variables on one grid, found {shown}: name those of one with the option variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    dims = set(next(iter(grids)))
+    dims = next(iter(grids))
     return [each.name for each in data if set(each.dims) <= dims]
 
 

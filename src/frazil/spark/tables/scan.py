@@ -24,6 +24,7 @@ from frazil.repository.session import Session
 from frazil.spark.session import get_spark
 from frazil.spark.tables.batches import batches, blocks_of
 from frazil.spark.tables.conditions import Conditions, predicates
+from frazil.spark.tables.functions import register_functions
 from frazil.spark.tables.grid import Selection, grid_of
 from frazil.spark.tables.planning import Part, Scan, Split, plan
 from frazil.spark.tables.schemas import to_spark
@@ -72,8 +73,9 @@ def register(spark: SparkSession | None = None) -> None:
     The data source is found without this where Frazil is installed beside Spark's Python; the functions are
     not.
     """
-    from_session = get_spark() if spark is None else spark
-    from_session.dataSource.register(FrazilDataSource)
+    spark = get_spark() if spark is None else spark
+    spark.dataSource.register(FrazilDataSource)
+    register_functions(spark)
 
 
 def register_repository(spark: SparkSession, repo: Repository) -> str:

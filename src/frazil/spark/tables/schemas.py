@@ -54,14 +54,11 @@ def to_spark_type(arrow: pa.DataType) -> DataType:
 
 
 def to_spark(schema: pa.Schema, metadata: Mapping[str, Any] | None = None) -> StructType:
-    """The schema in Spark; ``metadata`` goes to its first column."""
-    fields = [
-        StructField(
-            field.name, to_spark_type(field.type), field.nullable, dict(metadata or {}) if first else None
-        )
-        for first, field in zip([True, *[False] * len(schema)], schema, strict=False)
-    ]
-    return StructType(fields)
+    """The schema in Spark, with ``metadata`` at each of its columns."""
+    said = dict(metadata or {})
+    return StructType(
+        [StructField(field.name, to_spark_type(field.type), field.nullable, dict(said)) for field in schema]
+    )
 
 
 def to_arrow_type(spark: DataType, name: str) -> pa.DataType:

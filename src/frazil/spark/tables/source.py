@@ -12,7 +12,7 @@ The version is looked up once, in ``schema``, and goes along. A table of the cat
 schema that the user gave, have no such call: they look it up when they are planned.
 
 ``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, but for secrets,
-into the metadata of the first column, where ``reader`` and ``writer`` find them again.
+into the metadata of the columns, where ``reader`` and ``writer`` find them again.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
 from frazil.spark.tables.predicates import Predicate
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.writer import TableWriter
 
 #: Under this name the options of a table are in the metadata of its first column.
 KEPT: Final = "frazil"
@@ -64,7 +65,7 @@ _READING: Final = frozenset(
 )
 _OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
 _WRITING: Final = frozenset(
-    {"write", "dims", "message", "job-id", "txnappid", "query-name", "append-dim", "duplicates"}
+    {"write", "dims", "append-dim", "chunks", "duplicates", "message", "job-id", "txnappid", "query-name"}
 )
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # of a stream
 _KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _SPARKS_OWN
@@ -144,6 +145,20 @@ class FrazilDataSource(spark.DataSource):
         session = self._session or places.session_at(repo, options)
         made = PushingReader if places.flag(options, "pushdown", False) else GridReader
         return made(session, options, to_arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        options = options_of(self.options, schema)
+        if "path" not in options and self.handle is None:
+            raise InvalidInputError(
+                "expected a path to write to, found none. Spark forgets that of a table where all "
+                "columns of an "
+                "INSERT have the names and types of the table's: call one of them something else, they go by "
+                "position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never there: "
+                "write with "
+                "DataFrame.write.format('frazil').option('path', ...)",
+                ErrorKind.NOT_ALLOWED,
+            )
+        return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
     def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
         options = options_of(self.options, schema)

@@ -70,5 +70,6 @@ def test_groups(path: Path) -> None:
             if "HDFEOSVersion" in renamed.attrs:
                 renamed.attrs["HDFEOSVersion"] = renamed.attrs["HDFEOSVersion"][:13]
             same_as_xarray(reader, renamed)
-            for name in reader.schema().variables:
-                same_by_references(reader, name)
+            for name, variable in reader.schema().variables.items():
+                if variable.dtype.kind != "T":
+                    same_by_references(reader, name)

@@ -51,7 +51,9 @@ def written(path: Path, format: str, records: int = 3, *, alone: bool = False) -
         packed.set_auto_maskandscale(False)
         for at in range(records):
             for name, variable in file.variables.items():
-                if name == "packed" or name.startswith("record"):
+                if name == "time":
+                    variable[at] = at
+                elif name == "packed" or name.startswith("record"):
                     variable[at] = np.arange(5) + at
     return path
 
@@ -190,6 +192,23 @@ def test_a_header_larger_than_the_first_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:200_000])
     with pytest.raises(FormatError, match="that fit in 200000 bytes"):
         open_source(str(path))
+
+
+def test_more_than_four_gigabytes(tmp_path: Path) -> None:
+    """Sparse: nothing but the end is written."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_DATA") as file:
+        file.set_fill_off()
+        file.createDimension("x", 1_200_000_000)
+        file.createDimension("y", 5)
+        file.createVariable("large", "f4", ("x",))
+        file.createVariable("small", "i4", ("y",))[...] = [1, 2, 3, 4, 5]
+    assert path.stat().st_size > 1 << 32
+    with open_source(str(path)) as reader:
+        same(read_all(reader, "small"), np.arange(1, 6, dtype=">i4"))
+        assert reader.references("small").offset[0] > 1 << 32
+        same(reader.read("large", (slice(1_199_999_990, 1_200_000_000),)), np.zeros(10, ">f4"))
+    path.unlink()
 
 
 @given(data=st.data())

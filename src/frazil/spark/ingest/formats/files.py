@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import shutil
 import tempfile
 from bisect import bisect_right
@@ -169,7 +170,7 @@ class Blocks(io.RawIOBase):
         return count
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Read these ranges in parallel, and answer from them until the next call."""
+        """Read these ranges in parallel, and answer from them until the next call (of none: no more)."""
         self._ranges = list(merged(ranges))
         self._found = self._file.read_many(self._ranges)
 
@@ -272,30 +273,38 @@ def object_storage(url: str, storage_options: Mapping[str, Any] | None = None) -
             f"{url}: expected a path or a URL with one of {', '.join(sorted(_STORAGES))}, file",
             ErrorKind.CANNOT_PARSE_URL,
         )
-    return connect(url, dict(storage_options or {}))
+    place = f"{parts.scheme}://{parts.netloc}"
+    known = (place, pickle.dumps(storage_options or None))
+    storage = _connected.get(known)
+    if storage is None:
+        if len(_connected) >= _MOST_CONNECTED:
+            _connected.clear()
+        storage = _connected[known] = connect(place, dict(storage_options or {}))
+    if parts.scheme.startswith("http"):
+        return storage, unquote(parts.path).strip("/")
+    return storage, url[len(place) + 1 :]  # all of it, letter by letter
 
 
-def _s3(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
-    bucket, _, key = url.partition("://")[2].partition("/")
-    return s3_storage(bucket=bucket, prefix=None, **options), key
+def _s3(place: str, options: dict[str, Any]) -> Storage:
+    return s3_storage(bucket=place.partition("://")[2], prefix=None, **options)
 
 
-def _gcs(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
-    bucket, _, key = url.partition("://")[2].partition("/")
-    return gcs_storage(bucket=bucket, prefix=None, **options), key
+def _gcs(place: str, options: dict[str, Any]) -> Storage:
+    return gcs_storage(bucket=place.partition("://")[2], prefix=None, **options)
 
 
-def _azure(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
-    container, _, key = url.partition("://")[2].partition("/")
-    return azure_storage(container=container, prefix="", **options), key
+def _azure(place: str, options: dict[str, Any]) -> Storage:
+    return azure_storage(container=place.partition("://")[2], prefix="", **options)
 
 
-def _http(url: str, options: dict[str, Any]) -> tuple[Storage, str]:
-    parts = urlsplit(url)
-    return http_storage(f"{parts.scheme}://{parts.netloc}", **options), unquote(parts.path).lstrip("/")
+def _http(place: str, options: dict[str, Any]) -> Storage:
+    return http_storage(place, **options)
 
 
-_STORAGES: Final[dict[str, Callable[[str, dict[str, Any]], tuple[Storage, str]]]] = {
+#: Storages of this process: clients keep connections, which files of one bucket share.
+_connected: Final[dict[tuple[str, bytes], Storage]] = {}
+_MOST_CONNECTED: Final = 32
+_STORAGES: Final[dict[str, Callable[[str, dict[str, Any]], Storage]]] = {
     "s3": _s3,
     "s3a": _s3,
     "gs": _gcs,

@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +26,8 @@ from numpy.typing import NDArray
 from frazil.errors import IcechunkError
 from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, json_value, one_location, text
 from frazil.spark.ingest.formats.files import Blocks, File, damaged
+from frazil.spark.ingest.formats.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
+from frazil.spark.ingest.formats.hdf5_dims import NOT_A_COORDINATE, Scopes, is_scale
 from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, VariableSchema
 
 #: What the libraries write for themselves.
@@ -47,7 +46,6 @@ _HIDDEN: Final = frozenset(
     }
 )
 _NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
-_NOT_A_COORDINATE: Final = "_nc4_non_coord_"
 #: More than this is not read ahead of the library.
 _PREFETCH: Final = 1 << 30
 
@@ -89,8 +87,12 @@ class Hdf5Reader(BaseReader):
         )
         self._prefetch(name, inside)
         with self._reading(f"values of {name!r}"):
-            source = dataset.astype("T") if variable.dtype.kind == "T" else dataset
+            source = dataset.astype("T") if dataset.dtype.kind == "O" else dataset
             values = np.asarray(source[inside])
+        if isinstance(self._stream, Blocks):
+            self._stream.prefetch(())
+        if variable.dtype.kind == "T" and values.dtype.kind == "S":
+            values = _decoded(values)
         # h5py's dtypes carry metadata (enumerations): without them they are equal to others
         values = values.astype(variable.dtype, copy=False)
         values = values if variable.dtype.kind == "T" else values.view(variable.dtype)
@@ -106,9 +108,9 @@ class Hdf5Reader(BaseReader):
         variable = self.variable(name)
         dataset = self._datasets[name]
         with self._reading(f"the chunks of {name!r}"):
-            why = _why_not(dataset)
-            filters = _filters(dataset)
-            found = [_CODECS[each.id](each.values) if each.id in _CODECS else None for each in filters]
+            why = why_not(dataset)
+            filters = filters_of(dataset)
+            found = [CODECS[each.id](each.values) if each.id in CODECS else None for each in filters]
             if why is None and None in found:
                 why = f"{filters[found.index(None)].name}: no codec in Zarr"
             if why is not None:
@@ -147,8 +149,8 @@ class Hdf5Reader(BaseReader):
         variables, skipped, dims = [], {}, {}
         unlimited: set[str] = set()
         for key, dataset in self._members(group):
-            name = key.removeprefix(_NOT_A_COORDINATE)
-            if _is_scale(dataset) and text_attr(dataset, "NAME").startswith(_NOT_A_VARIABLE):
+            name = key.removeprefix(NOT_A_COORDINATE)
+            if is_scale(dataset) and text_attr(dataset, "NAME").startswith(_NOT_A_VARIABLE):
                 dims[name] = dataset.shape[0]
                 unlimited.update([name] if dataset.maxshape[0] is None else [])
                 continue
@@ -272,7 +274,7 @@ class Hdf5Reader(BaseReader):
 def _variable(
     name: str, dataset: h5py.Dataset, dtype: np.dtype[Any], dims: tuple[str, ...]
 ) -> VariableSchema:
-    filters = _filters(dataset)
+    filters = filters_of(dataset)
     attrs = _attrs(dataset)
     names = h5py.check_enum_dtype(dataset.dtype)
     if names and dtype.kind != "b":
@@ -296,8 +298,8 @@ def _dtype(dataset: h5py.Dataset) -> Any:
         return "a null dataspace: it has no values"
     dtype = dataset.dtype
     string = h5py.check_string_dtype(dtype)
-    if string is not None and string.length is None:
-        return np.dtypes.StringDType()
+    if string is not None and string.length != 1:
+        return np.dtypes.StringDType()  # also those of one length, as the library of NetCDF has them
     if dtype.kind == "O":
         return f"{_kind_of_object(dtype)}: no array can hold these"
     if dtype.kind == "V":
@@ -311,12 +313,21 @@ def _kind_of_object(dtype: np.dtype[Any]) -> str:
     return "sequences of different lengths"
 
 
+def _decoded(values: NDArray[Any]) -> NDArray[Any]:
+    """UTF-8, or else Latin-1."""
+    try:
+        found = np.strings.decode(values, "utf-8")
+    except UnicodeDecodeError:
+        found = np.strings.decode(values, "latin-1")
+    return np.asarray(found).astype(np.dtypes.StringDType())
+
+
 def _fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
     if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
         return None
     value = dataset.fillvalue
     if dtype.kind == "T":
-        return value.decode() if isinstance(value, bytes) else str(value or "")
+        return text(value) if isinstance(value, bytes) else str(value or "")
     return np.asarray(value).astype(dtype)[()]
 
 
@@ -362,205 +373,3 @@ def text_attr(node: h5py.Dataset, name: str) -> str:
     """An attribute of the library, if it is there."""
     value = node.attrs.get(name, b"")
     return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)
-
-
-# dimensions
-
-
-def _is_scale(dataset: h5py.Dataset) -> bool:
-    return bool(h5py.h5ds.is_scale(dataset.id))
-
-
-class Scopes:
-    """The dimensions that datasets of one group have: scales of this group and of those above."""
-
-    def __init__(self, group: h5py.Group) -> None:
-        self._group = group
-        self._ids: dict[int, str] | None = None
-        self._phony: dict[int, list[str]] = {}
-        #: Lengths of dimensions that are declared above this group.
-        self.sizes: dict[str, int] = {}
-
-    def dims(self, name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
-        """The names of a dataset's dimensions."""
-        ids = dataset.attrs.get("_Netcdf4Coordinates")
-        if _is_scale(dataset):
-            if ids is not None and len(ids) == dataset.ndim > 1:
-                by_id = self._by_id()
-                return tuple(by_id[int(each)] for each in ids)
-            return (name, *self._without_scale(dataset.shape[1:])) if dataset.ndim else ()
-        if "DIMENSION_LIST" not in dataset.attrs:
-            return self._without_scale(dataset.shape)
-        attached = dataset.attrs["DIMENSION_LIST"]
-        missing = iter(
-            self._without_scale(
-                tuple(size for size, scales in zip(dataset.shape, attached, strict=True) if not len(scales))
-            )
-        )
-        return tuple(self._scale(scales[0]) if len(scales) else next(missing) for scales in attached)
-
-    def _scale(self, reference: h5py.Reference) -> str:
-        scale = self._group.file[reference]
-        name = scale.name.rpartition("/")[2].removeprefix(_NOT_A_COORDINATE)
-        self.sizes[name] = scale.shape[0] if scale.shape else 0
-        return str(name)
-
-    def _by_id(self) -> dict[int, str]:
-        if self._ids is None:
-            self._ids = {}
-            group = self._group
-            while True:
-                for key, each in group.items():
-                    if isinstance(each, h5py.Dataset) and _is_scale(each) and "_Netcdf4Dimid" in each.attrs:
-                        self._ids.setdefault(int(each.attrs["_Netcdf4Dimid"]), key)
-                if group.name == "/":
-                    break
-                group = group.parent
-        return self._ids
-
-    def _without_scale(self, shape: tuple[int, ...]) -> tuple[str, ...]:
-        """One dimension for each length; two for a square."""
-        names: list[str] = []
-        for size in shape:
-            known = self._phony.setdefault(size, [])
-            free = [each for each in known if each not in names]
-            if not free:
-                free = [f"phony_dim_{sum(map(len, self._phony.values()))}"]
-                known += free
-            names.append(free[0])
-        return tuple(names)
-
-
-# filters
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """One filter of a pipeline, with the values that it was told."""
-
-    id: int
-    name: str
-    values: tuple[int, ...]
-
-    @property
-    def words(self) -> str:
-        level = f" {self.values[_LEVELS[self.id]]}" if self.id in _LEVELS and self.values else ""
-        return _NAMES.get(self.id, self.name) + level
-
-
-_NAMES: Final = {1: "zlib", 2: "shuffle", 3: "fletcher32", 307: "bzip2", 32001: "blosc", 32015: "zstd"}
-_LEVELS: Final = {1: 0, 307: 0, 32001: 4, 32015: 0}
-_BLOSC_NAMES: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
-_BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
-
-
-def _blosc(values: tuple[int, ...]) -> dict[str, Any] | None:
-    if len(values) < 7 or values[5] > 2 or values[6] >= len(_BLOSC_NAMES):
-        return None
-    return {
-        "name": "blosc",
-        "configuration": {
-            "typesize": values[2],
-            "cname": _BLOSC_NAMES[values[6]],
-            "clevel": values[4],
-            "shuffle": _BLOSC_SHUFFLES[values[5]],
-            "blocksize": 0,
-        },
-    }
-
-
-def _numcodec(name: str, **names: int) -> Callable[[tuple[int, ...]], dict[str, Any]]:
-    def codec(values: tuple[int, ...]) -> dict[str, Any]:
-        return {
-            "name": f"numcodecs.{name}",
-            "configuration": {key: values[at] for key, at in names.items() if at < len(values)},
-        }
-
-    return codec
-
-
-#: Filter of HDF5 -> codec of Zarr, from the filter's values.
-_CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
-    1: _numcodec("zlib", level=0),
-    2: _numcodec("shuffle", elementsize=0),
-    3: _numcodec("fletcher32"),
-    307: _numcodec("bz2", level=0),
-    32001: _blosc,
-    32015: lambda values: {
-        "name": "zstd",
-        "configuration": {"level": values[0] if values else 3, "checksum": False},
-    },
-}
-
-
-def _filters(dataset: h5py.Dataset) -> list[Filter]:
-    plist = dataset.id.get_create_plist()
-    told = map(plist.get_filter, range(plist.get_nfilters()))
-    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in told]
-
-
-def _why_not(dataset: h5py.Dataset) -> str | None:
-    """Why the chunks of a dataset are not those of a Zarr array; None if they are."""
-    dtype = dataset.dtype
-    if dtype.kind == "O":
-        return "strings of any length: their chunks hold places in a heap of the file"
-    if dtype.kind == "S":
-        padded = dtype.itemsize == 1 or dataset.id.get_type().get_strpad() == h5py.h5t.STR_NULLPAD
-        return (
-            None if padded else "strings that end with a zero byte or with spaces: only the library cuts them"
-        )
-    if h5py.check_enum_dtype(dtype) is None and not dataset.id.get_type().equal(h5py.h5t.py_create(dtype)):
-        return "its numbers are stored in another way than in memory"
-    return None
-
-
-# where chunks are
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkMap:
-    """Columns with a row for each chunk that is there; ``compact`` are values in the dataset's header."""
-
-    shape: tuple[int, ...]
-    index: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    length: NDArray[np.int64]
-    mask: NDArray[np.int64]
-    compact: bytes | None = None
-
-
-def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
-    """Where the chunks of a dataset are in its file. What is contiguous is one chunk."""
-    shape = dataset.chunks
-    if shape is None:
-        return _one_chunk(dataset)
-    found: list[Any] = []
-    dataset.id.chunk_iter(found.append)
-    count, ndim = len(found), dataset.ndim
-
-    def column(name: str) -> NDArray[np.int64]:
-        return np.fromiter(map(attrgetter(name), found), np.int64, count)
-
-    places = map(attrgetter("chunk_offset"), found)
-    first = np.fromiter(chain.from_iterable(places), np.int64, count * ndim).reshape(count, ndim)
-    return ChunkMap(
-        shape, first // np.array(shape), column("byte_offset"), column("size"), column("filter_mask")
-    )
-
-
-def _one_chunk(dataset: h5py.Dataset) -> ChunkMap:
-    shape = tuple(max(size, 1) for size in dataset.shape)
-    # Without storage the library answers an offset as well.
-    length = dataset.id.get_storage_size() if dataset.size else 0
-    compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
-    rows = min(length, 1)
-    offset = dataset.id.get_offset() if length and not compact else 0
-    ones = np.ones(rows, np.int64)
-    return ChunkMap(
-        shape,
-        np.zeros((rows, dataset.ndim), np.int64),
-        ones * offset,
-        ones * length,
-        ones * 0,
-        dataset[()].tobytes() if compact and rows else None,
-    )

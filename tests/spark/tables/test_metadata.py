@@ -1,0 +1,188 @@
+"""Tables about a repository: what they say is what the API says, of repositories of both writers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import zarr
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.format.manifest import ChunkTable
+from frazil.spark.tables import metadata
+from frazil.spark.tables.functions import parsed
+
+
+def filled(module: Any, place: str) -> Any:
+    """A history with groups, moves, deletions, inline, native and virtual chunks; by either library."""
+    repo = module.Repository.create(module.local_filesystem_storage(place))
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store)
+    group.attrs["by"] = "test"
+    below = group.create_group("below")
+    one = below.create_array("one", shape=(6, 4), chunks=(2, 2), dtype="i4", dimension_names=["y", "x"])
+    one[:2, :] = 1
+    big = group.create_array("big", shape=(3000,), chunks=(1000,), dtype="f8", compressors=None)
+    big[:2000] = np.arange(2000)
+    session.commit("first", {"n": 1})
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    session = repo.writable_session("main")
+    one = zarr.open_array(session.store, path="below/one")
+    one[:2, :2] = 2
+    one[4:, 2:] = 3
+    group = zarr.open_group(session.store)
+    group.attrs["by"] = "another"
+    group.create_array("new", shape=(4,), chunks=(2,), dtype="i2")[2:] = 5
+    del group["big"]
+    session.commit("second")
+    return repo
+
+
+@pytest.fixture(params=["frazil", pytest.param("icechunk", marks=pytest.mark.interop)])
+def repo(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Repository:
+    place = str(tmp_path / "repo")
+    filled(pytest.importorskip(request.param), place)
+    return frazil.Repository.open(frazil.local_filesystem_storage(place))
+
+
+def rows(found: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(found[name].to_pylist() for name in names), strict=True))
+
+
+def test_every_table_has_its_schema(repo: frazil.Repository) -> None:
+    for name, schema in metadata.SCHEMAS.items():
+        found = metadata.table(repo, {"table": name})
+        assert found.schema.equals(schema), name
+        assert len(found)
+        found.validate(full=True)
+
+
+def test_history(repo: frazil.Repository) -> None:
+    told = list(repo.ancestry(branch="main"))
+    found = metadata.history(repo)
+    assert found["snapshot_id"].to_pylist() == [each.id for each in told]
+    assert found["parent_id"].to_pylist() == [each.parent_id for each in told]
+    assert found["written_at"].to_pylist() == [each.written_at for each in told]
+    assert found["message"].to_pylist() == ["second", "first", "Repository initialized"]
+    assert found["metadata"][1].as_py() == '{"n": 1}'
+    assert len(metadata.history(repo, tag="v1")) == 2
+    assert set(metadata.snapshots(repo)["snapshot_id"].to_pylist()) == {each.id for each in told}
+    tips = {("main", "branch", told[0].id), ("dev", "branch", told[1].id), ("v1", "tag", told[1].id)}
+    assert set(rows(metadata.refs(repo), "name", "type", "snapshot_id")) == tips
+    ops = metadata.ops(repo)
+    assert ops["updated_at"].to_pylist() == [each.updated_at for each in repo.ops_log()]
+    assert ops["operation"].to_pylist()[:2] == ["new-commit", "branch-created"]
+
+
+def test_nodes_and_arrays(repo: frazil.Repository) -> None:
+    assert rows(metadata.nodes(repo), "path", "type") == [
+        ("/", "group"), ("/below", "group"), ("/below/one", "array"), ("/new", "array"),
+    ]  # fmt: skip
+    found = metadata.arrays(repo, tag="v1")
+    told = rows(found, "path", "shape", "chunk_shape", "num_chunks", "dimensions", "data_type")
+    assert told == [
+        ("/below/one", [6, 4], [2, 2], [3, 2], ["y", "x"], "int32"),
+        ("/big", [3000], [1000], [3], None, "float64"),
+    ]
+
+
+def test_chunks_and_manifests(repo: frazil.Repository) -> None:
+    found = metadata.chunks(repo, tag="v1")
+    told = rows(found, "path", "chunk", "kind", "length")
+    sizes = {kind for path, _, kind, _ in told if path == "/big"}
+    assert [each[:2] for each in told] == [
+        ("/below/one", [0, 0]), ("/below/one", [0, 1]), ("/big", [0]), ("/big", [1]),
+    ]  # fmt: skip
+    assert sizes == {"native"}
+    assert told[-1][3] == 8000
+    files = {info.key: info.size for info in repo.storage.list("")}
+    for location, offset, length, kind in rows(found, "location", "offset", "length", "kind"):
+        assert (location is None) == (kind == "inline")
+        assert location is None or offset + length <= files[location]
+    manifests = metadata.manifests(repo)
+    known = {each.id: each for each in repo.list_manifest_files(repo.lookup_branch("main"))}
+    for id_, location, size, count in rows(manifests, "manifest_id", "location", "bytes", "references"):
+        assert (files[location], known[id_].num_chunk_refs) == (size, count)
+    assert dict(rows(manifests, "path", "end_chunk"))["/below/one"] == [3, 2]
+    storage = {
+        kind: (count, size) for kind, count, size in rows(metadata.storage(repo), "kind", "files", "bytes")
+    }
+    assert sum(size for _, size in storage.values()) == sum(files.values())
+    assert storage["manifests"][0] == sum(key.startswith("manifests/") for key in files)
+
+
+def test_regions(repo: frazil.Repository) -> None:
+    found = metadata.regions(repo)
+    assert rows(found, "path", "chunks", "stored", "fill_ratio") == [
+        ("/below/one", 6, 3, 0.5),
+        ("/new", 2, 1, 0.5),
+    ]
+    slabs = metadata.regions(repo, slab="y")
+    told = rows(slabs, "path", "dimension", "start", "stop", "chunks", "stored")
+    assert told == [
+        ("/below/one", "y", 0, 2, 2, 2), ("/below/one", "y", 2, 4, 2, 0), ("/below/one", "y", 4, 6, 2, 1),
+    ]  # fmt: skip
+    assert metadata.regions(repo, slab="0", array="new")["stop"].to_pylist() == [2, 4]
+
+
+def test_changes(repo: frazil.Repository) -> None:
+    found = metadata.changes(repo, "v1", "main")
+    assert rows(found, "change", "path", "chunk") == [
+        ("new_array", "/new", None),
+        ("deleted_array", "/big", None),
+        ("updated_group", "/", None),
+        ("chunk_changed", "/below/one", [0, 0]),
+        ("chunk_added", "/below/one", [2, 1]),
+        ("chunk_added", "/new", [1]),
+    ]
+    assert found.equals(metadata.changes(repo))
+    assert len(metadata.changes(repo, "main", "main")) == 0
+    session = repo.rearrange_session("main")
+    session.move("/below", "/moved")
+    session.commit("moved")
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="moved/one")[:2, :] = 0
+    session.commit("cleared")
+    told = rows(metadata.changes(repo, "v1"), "change", "path", "from_path", "chunk")
+    assert ("moved", "/moved", "/below", None) in told
+    assert {each[3][1] for each in told if each[0] == "chunk_removed" and each[1] == "/moved/one"} == {0, 1}
+
+
+def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="x", shape=(1000, 1000), chunks=(1, 1), dtype="f4")
+    index = np.stack(np.divmod(np.arange(1_000_000), 1000), axis=1)
+    places = [f"s3://bucket/{number}.nc" for number in range(1000)]
+    virtual = ChunkTable.from_virtual(index, np.repeat(places, 1000).tolist(), index[:, 1] * 4, 4, etag="e")
+    session.workspace.set_refs("/x", virtual)
+    session = repo.readonly_session(snapshot_id=session.commit("a million"))
+    started = time.perf_counter()
+    found = metadata.chunks(repo)
+    assert time.perf_counter() - started < 2
+    assert len(found) == 1_000_000
+    assert found.slice(123_456, 1).to_pylist() == [
+        {
+            "path": "/x",
+            "chunk": [123, 456],
+            "kind": "virtual",
+            "location": "s3://bucket/123.nc",
+            "offset": 1824,
+            "length": 4,
+            "etag": "e",
+            "modified_at": None,
+        }
+    ]
+
+
+def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
+    with pytest.raises(InvalidInputError, match="one of snapshots, history"):
+        metadata.table(repo, {"table": "files"})
+    with pytest.raises(InvalidInputError, match="found brnch"):
+        parsed("brnch=main")

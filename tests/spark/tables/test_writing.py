@@ -1,0 +1,253 @@
+"""Rows as arrays, without Spark: what comes back is what pandas would have."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.spark.tables.test_reading import memory, rows
+
+import frazil
+from frazil.errors import ConflictError, IcechunkError, InvalidInputError
+from frazil.spark import JobResult, Target, write_table
+from frazil.spark.job import JOB
+from frazil.spark.tables.batches import table
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.scan import planned
+from frazil.spark.tables.writer import TableWriter
+
+SHAPE = (5, 7)
+TIMESTAMP = pa.timestamp("us", "UTC")
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+
+
+def grid(repo: frazil.Repository, chunks: tuple[int, int] = (2, 3)) -> dict[tuple[int, float], int]:
+    """A grid of numbers, in no order of coordinates; what is in each cell."""
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store)
+    days, lats = np.array([3, 1, 9, 4, 7]), np.array([10.0, -3, 50, 7.5, 0, 1, 2])
+    values = np.arange(35, dtype="i4").reshape(SHAPE) + 100
+    group.create_array("day", data=days, dimension_names=["day"])
+    group.create_array("lat", data=lats, dimension_names=["lat"])
+    for name in ("n", "turned"):
+        dims = ["day", "lat"] if name == "n" else ["lat", "day"]
+        data = values if name == "n" else values.T.copy()
+        group.create_array(name, data=data, chunks=chunks, dimension_names=dims, fill_value=-1)
+    session.commit("a grid")
+    return {(int(d), float(x)): int(values[i, j]) for i, d in enumerate(days) for j, x in enumerate(lats)}
+
+
+def cells(repo: frazil.Repository) -> dict[tuple[int, float], tuple[int, int]]:
+    found = rows_here(repo)
+    keys = zip(found["day"], found["lat"], strict=True)
+    return dict(zip(keys, zip(found["n"], found["turned"], strict=True), strict=True))
+
+
+def rows_here(repo: frazil.Repository) -> dict[str, list[Any]]:
+    return table(*planned(repo.readonly_session("main"), Selection(block_rows=1))).to_pydict()
+
+
+def as_rows(some: dict[tuple[int, float], int]) -> pa.Table:
+    days, lats = zip(*some, strict=True) if some else ((), ())
+    values = pa.array(some.values(), pa.int64())
+    columns = {
+        "lat": pa.array(lats, pa.float32()),
+        "turned": values,
+        "day": pa.array(days, pa.int32()),
+        "n": values,
+    }
+    return pa.table(columns)
+
+
+@settings(max_examples=40)
+@given(
+    some=st.dictionaries(
+        st.tuples(
+            st.sampled_from([3, 1, 9, 4, 7, 20, 30]), st.sampled_from([10.0, -3, 50, 7.5, 0, 1, 2, 99])
+        ),
+        st.integers(0, 99),
+        max_size=30,
+    ),
+    mode=st.sampled_from(["upsert", "overwrite-region", "append"]),
+    chunks=st.sampled_from([(2, 3), (5, 7), (1, 1), (3, 2)]),
+    partitions=st.sampled_from([None, 1, 3]),
+)
+def test_modes(
+    some: dict[tuple[int, float], int], mode: str, chunks: tuple[int, int], partitions: int | None
+) -> None:
+    repo = memory()
+    before = grid(repo, chunks)
+    days, lats = {day for day, _ in before}, {lat for _, lat in before}
+    new_days, new_lats = {day for day, _ in some} - days, {lat for _, lat in some} - lats
+    refused = {
+        "upsert": False,
+        "overwrite-region": bool(new_days or new_lats),
+        "append": bool(new_lats or {day for day, _ in some} & days),
+    }[mode]
+    if refused:
+        with pytest.raises(InvalidInputError, match=r"coordinates|rows that are new"):
+            write_table(as_rows(some), Target(repo), mode=mode, partitions=partitions)
+        assert cells(repo) == {key: (value, value) for key, value in before.items()}
+        return
+    write_table(as_rows(some), Target(repo), mode=mode, partitions=partitions)
+    expected = {(day, lat): -1 for day in days | new_days for lat in lats | new_lats} | before
+    if mode == "overwrite-region":
+        box = [(day, lat) for day in {d for d, _ in some} for lat in {x for _, x in some}]
+        expected |= dict.fromkeys(box, -1)
+    expected |= some
+    assert cells(repo) == {key: (value, value) for key, value in expected.items()}
+
+
+def observations() -> pa.Table:
+    return pa.table(
+        {
+            "station": ["b", "a", "b", "a"],
+            "time": pa.array([datetime(2024, 1, day, tzinfo=UTC) for day in (2, 1, 1, 2)], TIMESTAMP),
+            "t2m": pa.array([1.5, None, 2.5, 3.5], pa.float32()),
+            "count": pa.array([1, 2, 3, 4], pa.int16()),
+            "seen": [True, False, True, True],
+            "note": ["x", "", "é", "z"],
+            "at": pa.array([datetime(2024, 5, 1, tzinfo=UTC), None, None, None], TIMESTAMP),
+        }
+    )
+
+
+def test_arrays_are_made_of_columns(repo: frazil.Repository) -> None:
+    target = Target(repo, group="/obs")
+    made = write_table(
+        observations(), target, dims=["time", "station"], chunks={"time": 1}, message="stations"
+    )
+    group = zarr.open_group(made.version.session().store, path="obs", mode="r")
+    assert group["t2m"].metadata.dimension_names == ("time", "station")
+    assert (group["t2m"].chunks, group["count"].dtype) == ((1, 2), np.dtype("int16"))
+    found = table(*planned(made.version.session(), Selection("/obs")))
+    order = [("time", "ascending"), ("station", "ascending")]
+    given_ = observations()
+    assert found.select(given_.column_names).sort_by(order).equals(given_.sort_by(order))
+    info = next(iter(repo.ancestry(branch="main")))
+    assert (info.message, info.metadata[JOB]["metrics"]["rows"]) == ("stations", 4)
+    more = pa.table({"station": ["c"], "time": [datetime(2024, 1, 3, tzinfo=UTC)], "t2m": [9.0]})
+    with pytest.raises(InvalidInputError, match="station = 'c'"):
+        write_table(more, target, mode="append")
+    write_table(more, target)
+    assert len(rows(repo.readonly_session("main"), Selection("/obs"))) == 9
+
+
+def test_columns_and_arrays_have_to_fit(repo: frazil.Repository) -> None:
+    grid(repo)
+    good = as_rows({(3, 10.0): 1, (1, 10.0): 2})
+    target = Target(repo)
+    with pytest.raises(InvalidInputError, match=r"neither|dimensions.*found more"):
+        write_table(good.append_column("more", [[1, 2]]), target)
+    with pytest.raises(InvalidInputError, match="none for lat"):
+        write_table(good.drop_columns(["lat"]), target)
+    with pytest.raises(InvalidInputError, match="no array for any column"):
+        write_table(pa.table({"a": [1]}), target)
+    with pytest.raises(IcechunkError, match="values of int32 in the column turned"):
+        write_table(good.set_column(1, "turned", [[1, 2**40]]), target)
+    with pytest.raises(IcechunkError, match="no nulls in the column n"):
+        write_table(good.set_column(3, "n", pa.array([1, None], pa.int64())), target)
+    with pytest.raises(IcechunkError, match=r"one row for each cell.*day = 3"):
+        write_table(pa.concat_tables([good, good]), target)
+    with pytest.raises(InvalidInputError, match="nulls in the column day"):
+        write_table(good.set_column(2, "day", pa.array([None, 1], pa.int32())), target)
+    with pytest.raises(InvalidInputError, match="modes"):
+        write_table(good, target, mode="replace")
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+def test_packed_arrays_and_times_keep_their_encoding(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store)
+    units = {"units": "hours since 2000-01-01", "calendar": "standard"}
+    group.create_array("time", data=np.arange(4), dimension_names=["time"], attributes=units)
+    packing = {"scale_factor": 0.5, "add_offset": 10.0, "_FillValue": -9}
+    group.create_array("t", data=np.full(4, -9, "i2"), dimension_names=["time"], attributes=packing)
+    session.commit("nothing yet")
+    hours = [datetime(2000, 1, 1, hour, tzinfo=UTC) for hour in (2, 0, 5)]
+    write_table(pa.table({"time": hours, "t": [12.0, None, 9.0]}), Target(repo))
+    stored = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    assert stored["time"][:].tolist() == [0, 1, 2, 3, 5]
+    assert stored["t"][:].tolist() == [-9, -9, 4, -9, -2]
+
+
+def through_the_source(
+    repo: frazil.Repository, tasks: list[pa.Table], overwrite: bool = False, **options: str
+) -> TableWriter:
+    """What Spark does with the writer of the data source."""
+    writer = TableWriter(repo, options, tasks[0].schema, overwrite)
+    done = [writer.write(iter(task.to_batches())) for task in tasks]
+    writer.commit([*done])
+    return writer
+
+
+def test_the_writer_of_the_data_source(repo: frazil.Repository) -> None:
+    before = grid(repo)
+    changed = {key: value + 1000 for key, value in before.items() if key[0] in (3, 1, 9)}
+    parts = list(changed.items())
+    tasks = [as_rows(dict(parts[:16])), as_rows(dict(parts[16:])), as_rows({})]
+    through_the_source(repo, tasks, write="upsert", message="three days")
+    assert cells(repo) == {key: (changed.get(key, value),) * 2 for key, value in before.items()}
+    commits = list(repo.ancestry(branch="main"))
+    assert [commits[0].message, len(commits)] == ["three days", 3]
+    through_the_source(repo, [as_rows({(40, 10.0): 1}), as_rows({(40, 50.0): 2})])
+    assert cells(repo)[(40, 50.0)] == (2, 2)
+    with pytest.raises(InvalidInputError, match="new along day"):
+        through_the_source(repo, [as_rows({(40, 10.0): 1})])
+    through_the_source(repo, [as_rows({(40, 10.0): 5}), as_rows({(3, 50.0): 6})], overwrite=True)
+    assert [cells(repo)[key] for key in [(40, 10.0), (40, 50.0), (3, 10.0), (3, 50.0), (40, -3.0)]] == [
+        (5, 5), (-1, -1), (-1, -1), (6, 6), (-1, -1),
+    ]  # fmt: skip
+
+
+def test_the_writer_finds_rows_of_one_cell_in_two_tasks(repo: frazil.Repository) -> None:
+    before = grid(repo, (5, 7))
+    whole = as_rows(before)
+    with pytest.raises(IcechunkError, match="one row for each cell"):
+        through_the_source(repo, [whole, as_rows({(3, 10.0): 1})], write="upsert")
+    with pytest.raises(IcechunkError):
+        through_the_source(repo, [whole, whole], write="upsert")
+    writer = TableWriter(repo, {"write": "upsert"}, whole.schema, overwrite=False)
+    done = writer.write(iter(whole.to_batches()))
+    with repo.transaction("main", message="somebody else") as store:
+        zarr.open_array(store, path="n", mode="r+")[0, 0] = 7
+    with pytest.raises(ConflictError):
+        writer.commit([done])
+    writer.abort([done, None])
+    assert cells(repo)[(3, 10.0)][0] == 7
+
+
+def test_a_version_that_is_no_branch_is_not_written(repo: frazil.Repository) -> None:
+    grid(repo)
+    with pytest.raises(InvalidInputError, match="found the option tag"):
+        TableWriter(repo, {"tag": "v1"}, as_rows({}).schema, overwrite=False)
+
+
+@pytest.mark.interop
+def test_the_reference_reads_what_was_written(tmp_path: Path) -> None:
+    import icechunk
+
+    place = str(tmp_path / "repo")
+    result: JobResult = write_table(
+        observations().select(["station", "time", "t2m"]),
+        Target(frazil.Repository.create(frazil.local_filesystem_storage(place))),
+        dims=["time", "station"],
+    )
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(place))
+    session = theirs.readonly_session(snapshot_id=result.snapshot_id)
+    found = xr.open_zarr(session.store, consolidated=False)["t2m"]
+    assert found.sel(station="b").values.tolist() == [2.5, 1.5]
+    assert pd.Timestamp(found["time"].values[0]) == pd.Timestamp("2024-01-01")
