@@ -87,7 +87,7 @@ def inspect_files(
 
     The arguments are those of `ingest`.
     """
-    files = expand(source)
+    files = expand(source, storage_options)
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     dim = concat_dim or dimension(files, options)
     looked = look(
@@ -162,7 +162,7 @@ def ingest(
     if mode not in MODES:
         raise InvalidInputError(f"expected mode to be one of {MODES}, found {mode!r}", ErrorKind.INVALID_KEY)
     target = to if isinstance(to, Target) else Target(to)
-    files = expand(source)
+    files = expand(source, storage_options)
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     dim = concat_dim or dimension(files, options)
     engine = engine or default_engine()
