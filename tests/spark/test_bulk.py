@@ -177,6 +177,7 @@ def test_somebody_else_commits_meanwhile(theirs: Any, is_lost: bool) -> None:
     def finish(session: frazil.Session, values: list[Any]) -> None:
         with repo.transaction("main", message="theirs") as store:
             work(store.session, None, theirs)
+        zarr.open_array(session.store, path="x", mode="r+").attrs["by"] = "us"
 
     mine = replace(job(repo, [filled("x", range(4, 6), 2)]), finish=finish)
     if is_lost:
