@@ -45,18 +45,15 @@ from frazil.spark import (
     Units,
     Version,
     climatology,
-
     get_spark,
     ingest,
     job_metrics,
     write_audit_publish,
 )
+from frazil.spark.maintenance import garbage_collect
 from frazil.testing.spark_cluster import SparkCluster, spark_cluster
 
 FIRST = date(2026, 1, 1)
-#: So many published versions can be read; older ones expire.
-KEEP = 2
-
 RULES = [
     Exists("/weather/t2m"),
     Units("/weather/t2m", "K"),
@@ -68,7 +65,7 @@ RULES = [
 ]
 
 
-def morning(directory: Path, days: int) -> bool:
+def morning(directory: Path, days: int, keep: int) -> bool:
     """Bring the repository up to date; whether there was anything to do."""
     files = deliver(directory / "archive", days)
     repo = frazil.Repository.open_or_create(frazil.local_filesystem_storage(str(directory / "repository")))
@@ -108,7 +105,7 @@ def morning(directory: Path, days: int) -> bool:
         for old in directory.glob("climatology-*.png"):
             old.unlink()
         draw(repo.readonly_session("main").store, picture)
-    changed |= tidy(repo)
+    changed |= tidy(repo, keep)
     if changed:
         report(repo)
     return changed
@@ -123,9 +120,9 @@ def deliver(directory: Path, days: int) -> list[Path]:
     for name in [name for name, since in bad.items() if since < days]:
         archive.repair(directory / name)
         del bad[name]
-    if days > 9 and files[-9] not in known:
-        archive.damage(files[-9])
-        bad[files[-9].name] = days
+    if files[-2] not in known:
+        archive.damage(files[-2])
+        bad[files[-2].name] = days
     note.write_text(json.dumps(bad))
     return files
 
@@ -136,12 +133,12 @@ def name_of(files: list[Path]) -> str:
     return f"weather-{hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:16]}"
 
 
-def tidy(repo: frazil.Repository) -> bool:
-    """Let old versions expire, and delete what only they needed; whether there were any."""
+def tidy(repo: frazil.Repository, keep: int) -> bool:
+    """Let all but the newest published versions expire, and delete what only they needed; whether there were any."""
     published = [info for info in repo.ancestry(branch="main") if "frazil_audit" in info.metadata]
-    if len(published) <= KEEP:
+    if len(published) <= keep:
         return False
-    limit = published[KEEP - 1].written_at
+    limit = published[keep - 1].written_at
     expired = repo.expire_snapshots(limit)
     freed = garbage_collect(repo, limit)
     told(f"upkeep: {len(expired)} versions expired, {freed.bytes_deleted / 1e6:.1f} MB deleted")
@@ -171,6 +168,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("directory", type=Path, nargs="?", default=Path("pipeline-output"))
     parser.add_argument("--days", type=int, default=120, help="so many days have arrived (120)")
+    parser.add_argument("--keep", type=int, default=2, help="so many published versions stay (2)")
     parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, started for this")
     parser.add_argument("--kill-worker", action="store_true", help="kill a worker in the middle")
     options = parser.parse_args(arguments)
@@ -181,7 +179,7 @@ def main(arguments: list[str]) -> int:
     options.directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     try:
-        changed = morning(options.directory, options.days)
+        changed = morning(options.directory, options.days, options.keep)
     finally:
         if (spark := SparkSession.getActiveSession()) is not None:
             spark.stop()
@@ -191,7 +189,8 @@ def main(arguments: list[str]) -> int:
 
 def on_a_cluster(options: argparse.Namespace) -> int:
     """The same program, in a process whose Spark is a cluster."""
-    command = [sys.executable, __file__, str(options.directory), "--days", str(options.days)]
+    given = {"--days": options.days, "--keep": options.keep}
+    command = [sys.executable, __file__, str(options.directory), *(f"{k}={v}" for k, v in given.items())]
     with spark_cluster() as cluster:
         driver = subprocess.Popen(command, env={**os.environ, **cluster.environment})
         if options.kill_worker:

@@ -90,7 +90,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
     (
-        "frazil.spark.transform.regrid",
+        "frazil.spark.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
     **{

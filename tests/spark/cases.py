@@ -98,7 +98,7 @@ def streams(repo: frazil.Repository, site: Site) -> list[tuple[str, list[int], s
     schema = "x bigint, v double"
     arriving = site.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(files))
     arriving = arriving.mapInArrow(_lost_on_the_way(site), schema)
-    _finish(write_stream(arriving, Target(repo), append=["x"]), site.directory / "sink")
+    _finish(write_stream(arriving, Target(repo)), site.directory / "sink")
     commits = read_stream(repo, spark=site.spark, max_commits=2)
     told = site.directory / "told"
     _finish(commits.writeStream.format("json").option("path", str(told)), site.directory / "source")

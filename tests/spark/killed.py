@@ -25,8 +25,9 @@ ROWS = 24
 TASKS = ROWS // 4
 
 
-def created(path: Path) -> frazil.Repository:
-    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(path)), CONFIG)
+def created(path: Path, spec_version: int = 2) -> frazil.Repository:
+    storage = frazil.local_filesystem_storage(str(path))
+    repo = frazil.Repository.create(storage, CONFIG, spec_version=spec_version)
     with repo.transaction("main", message="root") as store:
         zarr.create_group(store)
     return repo

@@ -85,9 +85,6 @@ def files(place: Path) -> set[str]:
     return {f"{folder}/{each.name}" for folder in folders for each in (place / "repo" / folder).iterdir()}
 
 
-
-
-
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_the_same_garbage_goes(made: Path, repo: frazil.Repository, dry_run: bool) -> None:
     before = files(made)

@@ -22,15 +22,16 @@ import pytest
 import zarr
 from pyspark.sql import SparkSession
 from tests.spark import killed
-from tests.spark.killed import POINTS, ROWS, TASKS, counting, created, opened
+from tests.spark.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
 
 import frazil
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError, StorageError
 from frazil.repository.staged import STAGING
 from frazil.spark import Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
 from frazil.spark import job as jobs
 from frazil.spark.engine import Task
 from frazil.spark.job import JOB
+from frazil.testing.faults import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 ENGINE = Local(2)
@@ -123,7 +124,9 @@ def test_only_what_is_missing_is_done(repo: frazil.Repository) -> None:
     is_right(repo)
 
 
-def test_others_may_commit_meanwhile(repo: frazil.Repository) -> None:
+@pytest.mark.parametrize("spec_version", [2, 1])
+def test_others_may_commit_meanwhile(spec_version: int, tmp_path: Path) -> None:
+    repo = created(tmp_path / "repo", spec_version)
     stopped(repo)
     with repo.transaction("main", message="other") as store:
         zarr.create_array(store, name="other", data=np.arange(3))
@@ -270,6 +273,32 @@ def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
     is_right(repo)
 
 
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.LOST])
+def test_a_commit_whose_reply_is_lost(fault: Fault) -> None:
+    """The first reply: it is looked for and found. All of them: the next run knows."""
+    inner = frazil.in_memory_storage()
+    first = frazil.Repository.create(inner, CONFIG)
+    with first.transaction("main", message="root") as store:
+        zarr.create_group(store)
+    commits: list[str] = []
+
+    def choose(key: str, condition: Any) -> Fault | None:
+        commits.extend([key] if key == "repo" else [])
+        return fault if key == "repo" and (fault is Fault.LOST or len(commits) == 1) else None
+
+    repo = frazil.Repository.open(FaultyStorage(inner, choose), CONFIG)
+    engine = Inline(resumable=True)
+    if fault is Fault.ANSWER_LOST:
+        assert not run_job(counting(repo), engine).done_before
+        assert len(commits) == 1
+    else:
+        with pytest.raises(StorageError, match="was lost"):
+            run_job(counting(repo), engine)
+        assert run_job(counting(first), engine).metrics.resumed == TASKS
+    assert run_job(counting(first), engine).done_before
+    is_right(first)
+
+
 @pytest.mark.parametrize("when", ["before it opens its session", "before it commits"])
 def test_another_driver_is_done_in_between(
     repo: frazil.Repository, when: str, monkeypatch: pytest.MonkeyPatch
@@ -346,7 +375,7 @@ def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     return killed.counts(fork, shared, start)
 
 
-def test_retries_are_counted(repo: frazil.Repository, tmp_path: Path) -> None:
+def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
     job = counting(repo)
     work = replace(
         job,
@@ -362,6 +391,8 @@ def fails_once(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     outcome = killed.counts(fork, "x", start)
     if start in (4, 12) and not (mark := Path(shared) / str(start)).exists():
         mark.touch()
+        if start == 4:
+            killed.die()
         raise OSError("the first try")
     return outcome
 

@@ -16,10 +16,9 @@ from tests.spark.reference import same_by_reference
 from tests.spark.streams.data_source import Failing
 
 import frazil
-from frazil.spark import Target
-from frazil.spark.streams import foreach_batch
+from frazil.spark import Target, foreach_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.interop]
+pytestmark = [pytest.mark.spark, pytest.mark.interop, pytest.mark.timeout(300)]
 
 ROWS = 5
 
@@ -91,7 +90,7 @@ def test_each_batch_is_one_commit(
 
     def query(name: str = "frazil", **options: str) -> DataStreamWriter:
         sink = rows_of(streaming, files).writeStream.format(name)
-        return sink.options(**{"path": str(path), "append-dim": "x", "txnAppId": "hourly", **options})
+        return sink.options(**{"path": str(path), "txnAppId": "hourly", **options})
 
     # the driver dies after the commit of batch 1, and Spark never hears of it
     with pytest.raises(StreamingQueryException, match="the power is gone"):
@@ -119,7 +118,7 @@ def test_a_query_has_a_name_of_its_own(
 ) -> None:
     arrive(tmp_path / "files", 1, 2)
     sink = rows_of(streaming, tmp_path / "files").writeStream.format("failing")
-    options = {"path": str(path), "append-dim": "x", "stream-marks": str(tmp_path)}
+    options = {"path": str(path), "stream-marks": str(tmp_path)}
     with pytest.raises(StreamingQueryException):
         finish(sink.options(**options), tmp_path / "checkpoint")
     finish(sink.options(**options), tmp_path / "checkpoint")

@@ -43,11 +43,9 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 
 def test_the_data_source_is_found_and_reads_versions(spark: SparkSession, place: str) -> None:
     reader = spark.read.format("frazil").option("path", place)
-    now = reader.load()
-    assert now.schema["time"].dataType.simpleString() == "timestamp"
-    assert now.where("tas = -1").count() == 210
-    first = reader.option("tag", "v1").load()
-    same(arrow(first), frame(climate()))
+    assert reader.load().schema["time"].dataType.simpleString() == "timestamp"
+    assert set(arrow(reader.load())["tas"]) == {-1}
+    same(arrow(reader.option("tag", "v1").load()), frame(climate()))
 
 
 def arrow(found: DataFrame) -> pd.DataFrame:
@@ -109,7 +107,6 @@ def test_scans(spark: SparkSession, place: str) -> None:
     found = scan(spark, repo, where=[("lat", ">", 0.0), ("name", "!=", "d")], tag="v1")
     every = frame(climate())
     same(arrow(found), every[(every["lat"] > 0) & (every["name"] != "d")])
-    assert scan(spark, repo, where="lat > 1e9").count() == 0
     totals = map_chunks(
         spark,
         repo,

@@ -10,12 +10,12 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.spark.transform.test_rechunk import INLINE, made, read
+from tests.spark.transform.shared import INLINE, made, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.spark import Target, coarsen
-from frazil.spark.transform.coarsen import HOW
+from frazil.spark.transform.coarsening import HOW
 
 
 @settings(max_examples=25)
@@ -57,7 +57,7 @@ def climate() -> frazil.Repository:
             "t": (("time", "lat", "lon"), np.where(packed > 90, np.nan, packed * 0.5), {"units": "K"}),
             "lat_bnds": (("lat", "nv"), np.stack([lat - 5, lat + 5], axis=1)),
             "crs": ((), 0, {"grid_mapping_name": "latitude_longitude"}),
-            "height": (("lat", "lon"), np.arange(48.0).reshape(8, 6)),
+            "height": (("lat", "lon"), np.where(np.arange(48) % 11, np.arange(48.0), np.nan).reshape(8, 6)),
         },
         {
             "lat": ("lat", lat, {"bounds": "lat_bnds", "units": "degrees_north"}),
@@ -68,14 +68,11 @@ def climate() -> frazil.Repository:
         },
     )
     data["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9, "chunks": (1, 3, 6)}
+    data["height"].encoding = {"_FillValue": 1e20}
     session = repo.writable_session("main")
     data.to_zarr(session.store, consolidated=False, zarr_format=3, group="era")
     session.commit("made")
     return repo
-
-
-def opened(version: Any, group: str) -> xr.Dataset:
-    return xr.open_zarr(version.session().store, group=group, consolidated=False, chunks=None).load()
 
 
 def test_a_dataset_stays_one(climate: frazil.Repository) -> None:

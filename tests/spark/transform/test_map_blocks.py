@@ -10,7 +10,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage  # a requirement of xarray-regrid
-from tests.spark.transform.test_rechunk import INLINE, made, read
+from tests.spark.transform.shared import INLINE, made, read
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError

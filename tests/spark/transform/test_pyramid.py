@@ -10,12 +10,11 @@ import pytest
 import xarray as xr
 import zarr
 from tests.spark.reference import same_by_reference
-from tests.spark.transform.test_coarsen import opened
-from tests.spark.transform.test_rechunk import INLINE, made, read
+from tests.spark.transform.shared import INLINE, made, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Engine, Target, pyramid
+from frazil.spark import Target, pyramid
 
 HALF = {"y": 2, "x": 2}
 
@@ -36,9 +35,9 @@ def picture(tmp_path: Path) -> frazil.Repository:
     return repo
 
 
-def test_each_level_is_coarser(picture: frazil.Repository, engine: Engine, tmp_path: Path) -> None:
+def test_each_level_is_coarser(picture: frazil.Repository, tmp_path: Path) -> None:
     to = Target(picture, group="levels")
-    result = pyramid(picture, ["p"], factors=HALF, to=to, engine=engine)
+    result = pyramid(picture, ["p"], factors=HALF, to=to, engine=INLINE)
     expected = opened(result.version, "/")
     root = zarr.open_group(result.version.session().store, path="levels", mode="r")
     layout = root.attrs["multiscales"]["layout"]
@@ -55,7 +54,7 @@ def test_each_level_is_coarser(picture: frazil.Repository, engine: Engine, tmp_p
     assert root["3/p"].chunks == (1, 8, 16)
     session = result.version.session()
     assert session.chunk_table("/levels/0/p").equals(session.chunk_table("/p"))
-    assert pyramid(picture, ["p"], factors=HALF, to=to, engine=engine).done_before
+    assert pyramid(picture, ["p"], factors=HALF, to=to, engine=INLINE).done_before
     same_by_reference(tmp_path / "repo", picture)
 
 

@@ -10,35 +10,12 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.dtypes import StringDType
 from tests.spark.reference import same_by_reference
+from tests.spark.transform.shared import INLINE, TYPES, made, read, values
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
-
-INLINE = Inline()
-
-
-def made(storage: frazil.Storage | None = None) -> frazil.Repository:
-    return frazil.Repository.create(storage or frazil.in_memory_storage())
-
-
-def read(result: JobResult | Version, path: str) -> Any:
-    version = result.version if isinstance(result, JobResult) else result
-    return zarr.open_array(version.session().store, path=path, mode="r")
-
-
-def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    count = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-    if dtype == "record":
-        return np.array(list(zip(count.ravel(), count.ravel() / 2, strict=True)), "i4,f8").reshape(shape)
-    return np.asarray(
-        (count % 97).astype("U3" if dtype == "T" else dtype), StringDType() if dtype == "T" else None
-    )
-
-
-TYPES = ["u1", "<f4", ">i2", "c8", "bool", "M8[ns]", "m8[s]", "U3", "S2", "record", "T"]
 
 
 @settings(max_examples=25)
@@ -194,3 +171,36 @@ def test_what_cannot_be(
 ) -> None:
     with pytest.raises(error, match=match):
         rechunk(slices, paths, chunks, **options, engine=INLINE)
+
+
+def test_a_job_of_two_stages_goes_on_where_it_was(
+    slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read(Version.of(slices), "t")[:]
+    monkeypatch.setattr("frazil.spark.transform.rechunking._LEAST_TASK", 20_000)
+    real = zarr.Array.__setitem__
+    done: list[str] = []
+
+    def broken(self: Any, region: Any, data: Any) -> None:
+        if done.count("s/t") == 3:
+            raise OSError("no space left")
+        done.append(self.path)
+        real(self, region, data)
+
+    def run() -> JobResult:
+        chunks, to = {"time": -1, "lat": 2, 2: 3}, Target(slices, group="s")
+        return rechunk(slices, ["t"], chunks, max_mem=30_000, to=to, engine=Inline(resumable=True))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zarr.Array, "__setitem__", broken)
+        with pytest.raises(IcechunkError, match="no space left"):
+            run()
+    first = len(set(done))
+    result = run()
+    assert first == 2  # the array between, and the beginning of the new one
+    assert result.metrics.resumed > 3
+    assert result.metrics.resumed < result.metrics.tasks
+    np.testing.assert_array_equal(read(result, "s/t")[:], before)
+    members = zarr.open_group(result.version.session().store, mode="r").members(max_depth=None)
+    assert not [path for path, _ in members if "between" in path]
+    same_by_reference(tmp_path / "repo", slices)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import xarray_regrid  # noqa: F401  # the accessor `regrid`
-from tests.spark.transform.test_coarsen import opened
-from tests.spark.transform.test_rechunk import INLINE, made, read
+from tests.spark.transform.shared import INLINE, made, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError

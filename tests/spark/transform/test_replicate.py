@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 from tests.spark.reference import same_by_reference
-from tests.spark.transform.test_rechunk import INLINE, made, read
+from tests.spark.transform.shared import INLINE, made, read
 
 import frazil
 from frazil.errors import ConflictError, FormatError, IcechunkError

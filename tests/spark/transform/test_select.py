@@ -12,12 +12,14 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark.reference import same_by_reference
-from tests.spark.transform.test_coarsen import opened
-from tests.spark.transform.test_rechunk import INLINE, TYPES, made, read, values
+from tests.spark.transform.shared import INLINE, TYPES, made, opened, read, values
 
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.spark import Target, Version, crop, materialize, select
+from frazil.spark.transform.arrays import create, info
+from frazil.spark.transform.building import as_it_is
+from frazil.spark.transform.transfer import share
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 
@@ -123,6 +125,23 @@ def test_whole_chunks_are_not_decoded(
     assert ids[0] <= known  # the same chunks, at another place
     assert not ids[1] & known
     same_by_reference(tmp_path / "other", other)
+
+
+def test_what_is_cut_off_does_not_come_back(earth: frazil.Repository) -> None:
+    part = select(earth, ["t"], isel={"time": slice(0, 3)}, to=Target(earth, group="p"), engine=INLINE)
+    with earth.transaction("main", message="longer") as store:
+        array = zarr.open_array(store, path="p/t", mode="r+")
+        array.resize((4, *array.shape[1:]))
+    assert np.isnan(read(Version.of(earth), "p/t")[3]).all()
+    assert read(part, "p/t").shape[0] == 3
+
+
+def test_garbage_collection_is_told_of_chunks_that_are_shared(earth: frazil.Repository) -> None:
+    source, session = Version.of(earth).session(), earth.writable_session("main")
+    old, new, move = as_it_is(info(source, "/t"), "/p/t")
+    create(session, source, old, new)
+    assert share(session, source, move) == 4 * 3 * 4
+    assert session.workspace.own().borrowed
 
 
 @pytest.mark.parametrize("west", [-180, 0, 180])

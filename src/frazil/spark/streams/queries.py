@@ -5,7 +5,7 @@ The same with options, for a repository that options can name: ``format("frazil"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -53,21 +53,28 @@ def write_stream(
     rows: DataFrame,
     target: Target,
     *,
-    append: Sequence[str] = (),
+    mode: str = "upsert",
+    dims: Sequence[str] | None = None,
+    append_dim: str | None = None,
+    chunks: Mapping[str, int] | None = None,
     duplicates: str = "error",
     app_id: str | None = None,
     message: str | None = None,
 ) -> DataStreamWriter:
     """A stream of rows with coordinates into arrays, one commit for each micro-batch.
 
-    ``append`` are coordinates that grow with new labels; of two rows of one place the last one wins with
-    ``duplicates="last"``. ``app_id`` names the query where a new checkpoint has to go on from an old one.
-    Give the writer a trigger and a checkpoint, and start it. More in `frazil.spark.streams.sink`.
+    ``mode`` ("upsert" or "append"), ``dims``, ``append_dim`` and ``chunks`` are those of ``write_table``; of
+    two rows of one cell the last one wins with ``duplicates="last"``. ``app_id`` names the query where a new
+    checkpoint has to go on from an old one. Give the writer a trigger and a checkpoint, and start it. More
+    in `frazil.spark.streams.sink`.
     """
     given = {
         "branch": target.branch,
         "group": target.group,
-        "append-dim": ",".join(append) or None,
+        "write": mode,
+        "dims": ",".join(dims) if dims else None,
+        "append-dim": append_dim,
+        "chunks": ",".join(map("{}={}".format, chunks, chunks.values())) if chunks else None,
         "duplicates": duplicates,
         "txnAppId": app_id,
         "message": message,

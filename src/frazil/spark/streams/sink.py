@@ -1,9 +1,11 @@
 """A sink: ``df.writeStream``, one commit for each micro-batch.
 
     branch          ``main`` unless told otherwise
-    group           where the arrays are: see `rows`
-    append-dim      coordinates that grow with labels that are new; names with commas between
-    duplicates      of two rows of one place: ``error`` (unless told otherwise), or the ``last`` one wins
+    group           where the arrays are
+    write           ``upsert`` (unless told otherwise): cells get the values of their rows, new coordinates
+                    are added; ``append``: all rows are new along ``append-dim``
+    dims, chunks    to create arrays that are not there: see `frazil.spark.tables.writing`
+    duplicates      of two rows of one cell: ``error`` (unless told otherwise), or the ``last`` one wins
     txnAppId        names the query, in place of Spark's id: a query with a new checkpoint and the same name
                     does not write again what it wrote before, if it cuts its batches in the same way
     message         of the commits
@@ -29,9 +31,11 @@ from pyspark.sql.types import StructType
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.repository import Repository
-from frazil.spark.streams.rows import DUPLICATES, Rows, check, write_rows
+from frazil.spark.streams.rows import DUPLICATES, MODES, Rows, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.places import Options, choice, listed
+from frazil.spark.tables.writer import chunks_option
+from frazil.spark.tables.writing import Asked
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +58,14 @@ class RowsWriter(DataSourceStreamArrowWriter):
         self._branch = options.get("branch", "main")
         self._query = options.get("txnappid")
         self._message = options.get("message")
-        self._how = Rows(
-            options.get("group", "/"),
-            tuple(listed(options, "append-dim")),
-            choice(options, "duplicates", DUPLICATES),
+        asked = Asked(
+            choice(options, "write", MODES),
+            listed(options, "dims") or None,
+            options.get("append-dim"),
+            chunks_option(options),
         )
+        group = "/" + options.get("group", "/").strip("/")
+        self._how = Rows(group, asked, choice(options, "duplicates", DUPLICATES))
         check(repo.writable_session(self._branch), names, self._how)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

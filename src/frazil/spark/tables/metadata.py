@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
+from itertools import batched, chain
+from operator import attrgetter, methodcaller
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +26,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.columns import Ragged
+from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkKind, ChunkTable
@@ -443,22 +444,28 @@ def _borders(
 
 def storage(repo: Repository) -> pa.Table:
     """Files of each kind, and their bytes: everything that lies in the storage, garbage included."""
-    kinds: dict[str, list[int]] = {}
-    for found in repo.storage.list(""):
-        folder, slash, _ = found.key.partition("/")
-        kind = folder if slash else "repo"
-        count = kinds.setdefault(kind, [0, 0])
-        count[0] += 1
-        count[1] += found.size
-    names = sorted(kinds)
+    folders: list[str] = []
+    count = bytes_ = np.zeros(0, np.int64)
+    for found in batched(repo.storage.list(""), _LISTED, strict=False):
+        keys = map(attrgetter("key"), found)
+        # What is in no folder is the repo info.
+        places_ = [folder if slash else "repo" for folder, slash, _ in map(_partition, keys)]
+        distinct, codes = intern([*folders, *places_])
+        sizes = np.fromiter(map(attrgetter("size"), found), np.float64, len(found))
+        codes = codes[len(folders) :]
+        count = np.bincount(codes, minlength=len(distinct)) + np.pad(count, (0, len(distinct) - len(count)))
+        added = np.bincount(codes, sizes, len(distinct)).astype(np.int64)
+        bytes_ = added + np.pad(bytes_, (0, len(distinct) - len(bytes_)))
+        folders = distinct
+    order = sorted(range(len(folders)), key=folders.__getitem__)
     return pa.table(
-        {
-            "kind": names,
-            "files": [kinds[name][0] for name in names],
-            "bytes": [kinds[name][1] for name in names],
-        },
+        {"kind": [folders[at] for at in order], "files": count[order], "bytes": bytes_[order]},
         SCHEMAS["storage"],
     )
+
+
+_LISTED: Final = 50_000
+_partition = methodcaller("partition", "/")
 
 
 # Between versions

@@ -64,7 +64,7 @@ class TableWriter(DataSourceArrowWriter):
             mode,
             places.listed(options, "dims") or None,
             options.get("append-dim"),
-            _chunks(options),
+            chunks_option(options),
         )
         self._schema = schema
         self._repo = repo
@@ -168,7 +168,7 @@ def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray
     return known & np.isin(numbers, whole), whole
 
 
-def _chunks(options: Options) -> dict[str, int] | None:
+def chunks_option(options: Options) -> dict[str, int] | None:
     """The option ``chunks``: ``time=24,lat=100``."""
     pairs = [each.partition("=") for each in places.listed(options, "chunks")]
     if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):

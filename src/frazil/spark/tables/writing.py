@@ -145,7 +145,7 @@ def job_of(
     def make_room(session: Session) -> Tasks:
         if before is not None:
             before(session)
-        known = _dims(session, target.group, source.schema, asked.dims)
+        known = dims_for(session, target.group, source.schema, asked.dims)
         distinct = source.distinct(known)
         layout = prepare(
             session,
@@ -177,7 +177,7 @@ def job_of(
     return job, engine
 
 
-def _dims(session: Session, group: str, schema: pa.Schema, given: Sequence[str] | None) -> list[str]:
+def dims_for(session: Session, group: str, schema: pa.Schema, given: Sequence[str] | None) -> list[str]:
     """The dimensions of the rows: those of the arrays that are there, or what is given."""
     from_arrays: list[str] = []
     for name in schema.names:

@@ -7,6 +7,7 @@ data types, fill values, attributes, codecs and extensions of any kind.
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ type Json = dict[str, Any]
 #: How much one value of a type without a fixed size takes, about.
 _VARIABLE: Final = 64
 _SHARDING: Final = "sharding_indexed"
+#: So many values are recorded as they are.
+_SHORT: Final = 64
 #: Codecs that make bytes of an array.
 _SERIALIZERS: Final = frozenset(
     {"bytes", "vlen-utf8", "vlen-bytes", "vlen-array", "packbits", "pcodec", "zfpy"}
@@ -93,6 +96,7 @@ class ArrayInfo:
     @cached_property
     def array(self) -> zarr.Array[Any]:
         """An empty array of this kind, for its data type and fill value."""
+        self.grid  # noqa: B018  # refuses what is not regular
         store = zarr.storage.MemoryStore()
         zarr.core.sync.sync(
             store.set(
@@ -280,10 +284,15 @@ def target_of(source: Version, to: Target | None) -> Target:
     return to or Target(source.repo, source.branch or "main")
 
 
+def same_repository(source: Version, target: Target) -> bool:
+    """Whether references to chunks of one are good in the other."""
+    return target.repo is source.repo or target.repo.storage is source.repo.storage
+
+
 def same_place(source: Version, target: Target) -> bool:
     """Whether a job writes to the branch that it reads, at the same paths."""
     same_branch = source.branch in (None, target.branch)
-    return target.repo is source.repo and same_branch and target.group.strip("/") == ""
+    return same_repository(source, target) and same_branch and target.group.strip("/") == ""
 
 
 def require_unchanged(source: Session, target: Session, arrays: Sequence[ArrayInfo]) -> None:
@@ -303,7 +312,8 @@ def create(session: Session, source: Session, old: ArrayInfo, new: ArrayInfo) ->
     Groups that are missing get the attributes of those of the source. Raises ``InvalidInputError``
     (``not-an-array``) where a group is.
     """
-    new.array  # noqa: B018  # zarr has something to say about metadata that are wrong
+    if new.document != old.document:
+        new.array  # noqa: B018  # zarr has something to say about metadata that are wrong
     workspace = session.workspace
     make_groups(session, source, old.group, new.group)
     there = workspace.node(new.path)
@@ -334,7 +344,7 @@ def refuse_overwriting(
     source: Version, target: Target, old: Sequence[ArrayInfo], new: Sequence[ArrayInfo]
 ) -> None:
     """Raises ``InvalidInputError`` if an array would be written over one that is read."""
-    if target.repo is not source.repo or target.branch != (source.branch or target.branch):
+    if not same_repository(source, target) or target.branch != (source.branch or target.branch):
         return
     both = sorted({each.path for each in old} & {each.path for each in new})
     if both:
@@ -394,3 +404,27 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
         return chain
     serializers = [each for each in old if each["name"] in _SERIALIZERS]
     return serializers + chain
+
+
+# What is recorded
+
+
+def told(value: Any) -> Any:
+    """A value for the parameters of a job: what is long, by its hash.
+
+    >>> told(slice(3, "b")), told([1, 2]), told(range(1000))["size"]
+    (['3', 'b', 'None'], [1, 2], 1000)
+    """
+    if isinstance(value, slice):
+        return [str(value.start), str(value.stop), str(value.step)]
+    values = np.asarray(value)
+    if values.size <= _SHORT:
+        return values.tolist() if values.dtype.kind in "iufb" else values.astype(str).tolist()
+    content = values.tobytes() if values.dtype.kind != "O" else repr(values.tolist()).encode()
+    hashed = hashlib.sha256(content).hexdigest()[:24]
+    return {
+        "size": values.size,
+        "first": told(values.flat[0]),
+        "last": told(values.flat[-1]),
+        "sha256": hashed,
+    }

@@ -36,6 +36,7 @@ from frazil.spark.transform.arrays import (
     make_groups,
     open_array,
     refuse_overwriting,
+    same_repository,
 )
 from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
 from frazil.spark.versions import Target, Version
@@ -167,7 +168,7 @@ def take_over(
     writing: Session, session: Session, version: Version, target: Target, moves: Sequence[Move]
 ) -> list[Any]:
     """Take chunks over as they are: done here, or the tasks that will do it."""
-    if target.repo is not version.repo:
+    if not same_repository(version, target):
         return list(fetches(session, moves))
     for move in moves:
         share(writing, session, move)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.spark.ingest.formats.comparing import read_all, same, same_by_references, same_regions, why_not
 
 from frazil.errors import FormatError
+from frazil.spark.ingest.formats.files import find_file
+from frazil.spark.ingest.formats.tiff_layout import read_layout
 from frazil.spark.ingest.opening import open_source
 
 rasterio = pytest.importorskip("rasterio")
@@ -162,6 +167,20 @@ def test_damaged_files(tmp_path: Path) -> None:
     path.write_bytes(b"II*\0\x08\0\0\0" + bytes(100))
     with pytest.raises(FormatError, match="a TIFF with tag"):
         open_source(str(path))
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_hostile_directories(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever the directory says, the answer is an error of ours, and soon."""
+    path = tmp_path_factory.mktemp("hostile") / "a.tif"
+    written(path, BIGTIFF=data.draw(st.sampled_from(["YES", "NO"])), blockysize=16)
+    whole = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(4, 300))] = data.draw(st.sampled_from([0, 1, 2, 16, 127, 128, 255]))
+    path.write_bytes(whole)
+    with contextlib.suppress(FormatError):
+        read_layout(find_file(str(path)))
 
 
 def test_places_are_those_of_async_tiff(tmp_path: Path) -> None:

@@ -194,6 +194,23 @@ def test_a_header_larger_than_the_first_read(tmp_path: Path) -> None:
         open_source(str(path))
 
 
+def test_more_than_four_gigabytes(tmp_path: Path) -> None:
+    """Sparse: nothing but the end is written."""
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_DATA") as file:
+        file.set_fill_off()
+        file.createDimension("x", 1_200_000_000)
+        file.createDimension("y", 5)
+        file.createVariable("large", "f4", ("x",))
+        file.createVariable("small", "i4", ("y",))[...] = [1, 2, 3, 4, 5]
+    assert path.stat().st_size > 1 << 32
+    with open_source(str(path)) as reader:
+        same(read_all(reader, "small"), np.arange(1, 6, dtype=">i4"))
+        assert reader.references("small").offset[0] > 1 << 32
+        same(reader.read("large", (slice(1_199_999_990, 1_200_000_000),)), np.zeros(10, ">f4"))
+    path.unlink()
+
+
 @given(data=st.data())
 @settings(max_examples=60)
 def test_hostile_headers(data: st.DataObject, tmp_path_factory) -> None:

@@ -170,7 +170,7 @@ class Blocks(io.RawIOBase):
         return count
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Read these ranges in parallel, and answer from them until the next call."""
+        """Read these ranges in parallel, and answer from them until the next call (of none: no more)."""
         self._ranges = list(merged(ranges))
         self._found = self._file.read_many(self._ranges)
 

@@ -89,6 +89,8 @@ class Hdf5Reader(BaseReader):
         with self._reading(f"values of {name!r}"):
             source = dataset.astype("T") if dataset.dtype.kind == "O" else dataset
             values = np.asarray(source[inside])
+        if isinstance(self._stream, Blocks):
+            self._stream.prefetch(())
         if variable.dtype.kind == "T" and values.dtype.kind == "S":
             values = _decoded(values)
         # h5py's dtypes carry metadata (enumerations): without them they are equal to others

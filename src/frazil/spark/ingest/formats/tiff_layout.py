@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from frazil.spark.ingest.formats.files import File, damaged
 
 #: Type of an entry -> dtype; those that do not occur in the tags that are read are bytes.
-_TYPES: Final = {1: "u1", 2: "S1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
+_TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR, _FORMAT = (
     256,
     257,
@@ -79,7 +79,9 @@ def read_layout(file: File) -> Layout:
     count = -(-height // chunk[0]) * -(-width // chunk[1]) * (bands if planar else 1)
     if len(offset) != count or len(length) != count:
         raise damaged(file.url, f"{count} tiles or strips", f"{len(offset)} places and {len(length)} sizes")
-    end = int((offset + length).max(initial=0))
+    end = max(map(int, (offset.max(initial=0), length.max(initial=0))))
+    if end <= file.size:  # and so the sum has a place in its dtype
+        end = int((offset.astype(np.int64) + length.astype(np.int64)).max(initial=0))
     if end > file.size:
         raise damaged(file.url, f"at least {end} bytes", f"{file.size}: it is truncated")
     return Layout(

@@ -7,8 +7,8 @@ block of the result is made of one block of the source, and the results are thos
 What does not fill a window at the end of a dimension is cut off (``boundary="trim"``), makes a window of
 fewer elements (``"pad"``), or is an error (``"exact"``).
 
-Coordinates get the mean of each window, bounds the lower of the first and the upper of the last element,
-strings the first.
+Coordinates get the mean of each window, bounds the lower of the first and the upper of the last element.
+Of strings, records and other data that are no numbers, the first of each window is taken.
 """
 
 from __future__ import annotations

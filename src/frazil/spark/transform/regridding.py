@@ -27,7 +27,16 @@ from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
 from frazil.spark.progress import Progress
-from frazil.spark.transform.arrays import ArrayInfo, Json, Shape, companions, lengths, open_array, selected
+from frazil.spark.transform.arrays import (
+    ArrayInfo,
+    Json,
+    Shape,
+    companions,
+    lengths,
+    open_array,
+    selected,
+    told,
+)
 from frazil.spark.transform.building import (
     Build,
     Building,
@@ -146,7 +155,7 @@ def regrid(
         arrays,
         Building(builds, kept, small),
         {
-            "grid": {kind: values.tolist() for kind, values in wanted.items()},
+            "grid": {kind: told(values) for kind, values in wanted.items()},
             "method": method,
             "skipna": skip,
             "nan_threshold": nan_threshold,

@@ -23,7 +23,7 @@ from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import ArrayInfo, Json, companions, lengths, selected
 from frazil.spark.transform.building import Build, Building, Small, as_it_is, run_building
 from frazil.spark.transform.cf import coordinates, is_coordinate, values_of
-from frazil.spark.transform.coarsen import (
+from frazil.spark.transform.coarsening import (
     How,
     build,
     coarse,

@@ -28,6 +28,7 @@ from frazil.spark.transform.arrays import (
     open_array,
     require_dimensions,
     selected,
+    told,
 )
 from frazil.spark.transform.building import Build, Building, Small, Values, block_of, run_building
 from frazil.spark.transform.cf import coordinate_of, kind_of, values_of
@@ -91,8 +92,8 @@ def select(
         return labelled(session, array, dim, sel[dim], method)
 
     parameters = {
-        "isel": {dim: str(value) for dim, value in isel.items()},
-        "sel": {dim: str(value) for dim, value in sel.items()},
+        "isel": {dim: told(value) for dim, value in isel.items()},
+        "sel": {dim: told(value) for dim, value in sel.items()},
         "method": method,
     }
     return _part(

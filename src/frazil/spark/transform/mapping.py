@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final, Literal
 
 import numpy as np
+from pyspark.cloudpickle import dumps
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
@@ -169,7 +171,7 @@ def map_blocks(
             "dtype": [str(each.dtype) for each in results],
             "chunks": [each.document["chunk_grid"] for each in results],
             "fill_value": str(fill_value),
-            "attributes": attributes,
+            "attributes": json.loads(json.dumps(attributes, default=str)),
             "drop": sorted(dropped),
             "new": made,
         },
@@ -335,15 +337,26 @@ def fingerprint(function: Any) -> Json:
     """What tells a function from another, as far as its own code goes: for the id of a job."""
     inner = getattr(function, "func", None)
     if inner is not None and hasattr(function, "keywords"):  # functools.partial
-        return {**fingerprint(inner), "given": repr((function.args, sorted(function.keywords.items())))}
+        given = [*function.args, *sorted(function.keywords.items())]
+        return {**fingerprint(inner), "given": _hash_values(given)}
     name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(type(function)))}"
     code = getattr(function, "__code__", None)
     hashed = hashlib.sha256()
     if isinstance(code, CodeType):
         _hash_code(code, hashed.update)
-        cells = [repr(cell.cell_contents) for cell in function.__closure__ or ()]
-        hashed.update(repr((function.__defaults__, function.__kwdefaults__, cells)).encode())
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+        hashed.update(_hash_values([*cells, *defaults]).encode())
     return {"name": name, "code": hashed.hexdigest()[:16]}
+
+
+def _hash_values(values: Sequence[Any]) -> str:
+    """What a function has with it: other functions by their code, all else by its pickle."""
+    parts = [
+        repr(fingerprint(value)).encode() if callable(value) else dumps(value)  # type: ignore[no-untyped-call]
+        for value in values
+    ]
+    return hashlib.sha256(b"|".join(parts)).hexdigest()[:16]
 
 
 def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:

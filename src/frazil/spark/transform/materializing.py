@@ -16,6 +16,7 @@ from frazil.spark.transform.arrays import (
     refuse_overwriting,
     require_unchanged,
     same_place,
+    same_repository,
     selected,
     target_of,
 )
@@ -62,7 +63,7 @@ def materialize(
             return Tasks(fetches(session, [replace(move, virtual=True) for move in moves]), session)
         for old, new in zip(arrays, made, strict=True):
             create(writing, session, old, new)
-        if target.repo is not version.repo:
+        if not same_repository(version, target):
             return Tasks(fetches(session, moves), session)
         for move in moves:
             share(writing, session, replace(move, virtual=False))

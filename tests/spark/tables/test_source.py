@@ -1,0 +1,139 @@
+"""The data source without Spark: what its classes do in the processes that Spark calls them in."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zarr
+from pyspark.sql import datasource as spark
+from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
+from tests.spark.tables.test_reading import climate, written
+
+import frazil
+from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from frazil.spark.tables.places import session_at, storage_at
+from frazil.spark.tables.source import FrazilDataSource, PushingReader, options_of
+from pyspark_frazil import DefaultSource
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    path = str(tmp_path / "repo")
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(path))
+    written(repo, climate(), {"time": 2, "lat": 1, "lon": 7})
+    return path
+
+
+def read(source: Any, schema: StructType) -> pa.Table:
+    """What Spark does: every step gets a pickle."""
+    reader = pickle.loads(pickle.dumps(source)).reader(schema)
+    parts = reader.partitions()
+    on_executor = pickle.loads(pickle.dumps(reader))
+    batches = [batch for part in parts for batch in on_executor.read(pickle.loads(pickle.dumps(part)))]
+    return pa.Table.from_batches(batches)
+
+
+def test_the_version_is_that_of_when_the_schema_was_asked_for(place: str) -> None:
+    source = DefaultSource({"path": place, "variables": "tas"})
+    schema = source.schema()
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
+    with repo.transaction("main", message="later") as store:
+        zarr.open_array(store, path="tas", mode="r+")[...] = -1
+    assert min(read(source, schema)["tas"].drop_null().to_pylist()) == 0
+    assert set(read(DefaultSource({"path": place}), schema)["tas"].to_pylist()) == {-1}
+
+
+def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
+    secret = {"secret-access-key": "hidden", "access-key-id": "hidden"}
+    given = {"path": place, "provider": "frazil", "option.Where": "lat > 0", "owner": "me", **secret}
+    schema = FrazilDataSource(given).schema()
+    assert "hidden" not in schema.json()
+    assert json.loads(schema[0].metadata["frazil"]) == {"path": place, "where": "lat > 0"}
+    kept = read(FrazilDataSource({}), schema)
+    assert len(kept) == 3 * 6 * 7
+    assert options_of({"branch": "dev"}, schema)["branch"] == "dev"
+    with pytest.raises(InvalidInputError, match="call one of them something else"):
+        FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
+
+
+def test_columns_are_those_of_the_schema(place: str) -> None:
+    wider = StructType([StructField("TAS", DoubleType()), StructField("lat", DoubleType())])
+    found = read(FrazilDataSource({"path": place}), wider)
+    assert found.schema.equals(pa.schema({"TAS": pa.float64(), "lat": pa.float64()}))
+    with pytest.raises(InvalidInputError, match="a column of"):
+        read(FrazilDataSource({"path": place}), StructType([StructField("nothing", DoubleType())]))
+    assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
+
+
+def pushed(place: str, *filters: spark.Filter, told: Any = None) -> tuple[list[spark.Filter], PushingReader]:
+    source = FrazilDataSource({"path": place, "pushdown": "true", "variables": "tas", "block-rows": "1"})
+    schema = told or source.schema()
+    reader = source.reader(schema)
+    assert isinstance(reader, PushingReader)
+    # How Spark finds out that a reader takes conditions, which is refused while the setting is off.
+    assert reader.pushFilters.__func__ is spark.DataSourceReader.pushFilters
+    return list(reader.pushFilters([*filters])), reader
+
+
+def test_conditions_that_are_pushed(place: str) -> None:
+    exact = [
+        spark.GreaterThan(("lat",), 0.0),
+        spark.Not(spark.In(("lon",), (3.0, None))),
+        spark.IsNotNull(("lat",)),
+    ]
+    both = [spark.LessThan(("tas",), 100.0)]
+    sparks = [spark.EqualTo(("lat",), "x"), spark.EqualTo(("a", "b"), 1)]
+    left, reader = pushed(place, *exact, *both, *sparks)
+    assert left == both + sparks
+    assert len(reader.partitions()) >= 1
+    assert {each.column for each in reader._where} == {"lat", "lon", "tas"}
+    narrow = StructType([StructField("lat", FloatType())])
+    assert pushed(place, exact[0], told=narrow)[0] == [exact[0]]  # other values than those that are stored
+
+
+def test_nothing_is_pushed_unless_asked(place: str) -> None:
+    source = FrazilDataSource({"path": place})
+    reader = source.reader(source.schema())
+    assert type(reader).pushFilters is spark.DataSourceReader.pushFilters
+
+
+def test_versions(place: str) -> None:
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
+    first, second = (info.id for info in reversed(list(repo.ancestry(branch="main"))))
+    repo.create_tag("v0", first)
+    written_at = repo.lookup_snapshot(first).written_at
+    for options in (
+        {"tag": "v0"},
+        {"snapshot-id": first},
+        {"as-of-timestamp": written_at.isoformat()},
+        {"as-of-timestamp": str(int(written_at.timestamp() * 1000) + 1), "branch": "main"},
+    ):
+        assert session_at(repo, options).snapshot_id == first
+    assert session_at(repo, {}).snapshot_id == second
+    for options, error in (
+        ({"branch": "main", "tag": "v0"}, InvalidInputError),
+        ({"tag": "v0", "as-of-timestamp": "2024-01-01"}, InvalidInputError),
+        ({"as-of-timestamp": "yesterday"}, InvalidInputError),
+        ({"as-of-timestamp": "1999-01-01"}, SnapshotNotFoundError),
+        ({"branch": "nothing"}, RefNotFoundError),
+    ):
+        with pytest.raises(error):
+            session_at(repo, options)
+
+
+def test_places(tmp_path: Path) -> None:
+    for path in (f"file:{tmp_path}", f"file://{tmp_path}", str(tmp_path)):
+        assert str(storage_at({"path": path})) == str(frazil.local_filesystem_storage(str(tmp_path)))
+    told = str(
+        storage_at({"path": "s3://ice/a/b", "endpoint-url": "http://127.0.0.1:9", "anonymous": "true"})
+    )
+    for line in ("bucket: ice", "prefix: a/b", "endpoint_url: http://127.0.0.1:9", "allow_http: True"):
+        assert line in told
+    for path in ("", "ftp://host/x", "mailto:me"):
+        with pytest.raises(InvalidInputError, match="option `path`"):
+            storage_at({"path": path})
