@@ -134,7 +134,7 @@ def name_of(files: list[Path]) -> str:
 
 
 def tidy(repo: frazil.Repository, keep: int) -> bool:
-    """Let all but the newest published versions expire, and delete what only they needed; whether there were any."""
+    """Let older versions expire, and delete what only they needed; whether there were any."""
     published = [info for info in repo.ancestry(branch="main") if "frazil_audit" in info.metadata]
     if len(published) <= keep:
         return False

@@ -9,8 +9,11 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import h5netcdf
 import numpy as np
 import pyarrow as pa
 import zarr
@@ -21,14 +24,29 @@ from tests.spark.driver import Case, Site, lose_the_second
 import frazil
 from frazil.spark import (
     Block,
+    IngestResult,
     Job,
+    Monotonic,
+    OnSpark,
+    Range,
+    Selection,
     Target,
     Tasks,
+    Units,
+    Version,
+    ingest,
+    mean,
+    read,
     read_stream,
+    rechunk,
     run_job,
+    scan,
+    write_audit_publish,
     write_blocks,
     write_stream,
+    write_table,
 )
+from frazil.spark.maintenance import garbage_collect, verify
 
 ROWS = 32
 
@@ -124,8 +142,129 @@ def are_told(repo: frazil.Repository, told: list[tuple[str, list[int], str]]) ->
     ]
 
 
+# Files into arrays, checked and published
+
+
+DAYS, CELLS = 110, 30  # three tasks: fifty files each
+
+
+def files_ingested(repo: frazil.Repository, site: Site) -> tuple[str, bool, bool, int]:
+    folder = site.directory / "days"
+    folder.mkdir()
+    for day in range(DAYS):
+        with h5netcdf.File(folder / f"{day:03}.nc", "w") as file:
+            file.dimensions = {"time": None, "cell": CELLS}
+            file.resize_dimension("time", 1)
+            time = file.create_variable("time", ("time",), "f8", data=np.array([day], "f8"))
+            time.attrs["units"] = "days since 2020-01-01"
+            air = file.create_variable("t", ("time", "cell"), "f4", data=_day(day))
+            air.attrs["units"] = "K"
+
+    def work(target: Target) -> IngestResult:
+        return ingest(str(folder / "*.nc"), target, chunks={"time": 10}, engine=site.engine)
+
+    rules = [Units("/t", "K"), Range("/t", 0, DAYS + 1), Monotonic("/time")]
+    published = write_audit_publish(repo, work, rules, engine=OnSpark(site.spark))
+    again = ingest(str(folder / "*.nc"), repo, mode="upsert", chunks={"time": 10}, engine=site.engine)
+    return published.snapshot_id, published.report.ok, again.done_before, published.value.metrics.tasks
+
+
+def _day(day: int) -> np.ndarray:
+    return (day + np.arange(CELLS) / CELLS).astype("f4").reshape(1, CELLS)
+
+
+def are_published(repo: frazil.Repository, told: tuple[str, bool, bool, int]) -> None:
+    assert told[:3] == (repo.lookup_branch("main"), True, True)
+    assert told[3] > 2
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    np.testing.assert_array_equal(root["t"][:], np.concatenate(list(map(_day, range(DAYS)))))
+    assert repo.list_branches() == {"main"}
+
+
+# Arrays into arrays, in two stages; statistics; looking after
+
+
+def cube() -> np.ndarray:
+    return np.arange(24 * 40 * 50, dtype="f4").reshape(24, 40, 50)
+
+
+def arrays_of_arrays(repo: frazil.Repository, site: Site) -> dict[str, Any]:
+    with repo.transaction("main", message="cube") as store:
+        zarr.create_array(
+            store, name="cube", data=cube(), chunks=(2, 40, 50), dimension_names=["t", "y", "x"]
+        )
+    before = Version.of(repo)
+    series = rechunk(
+        before, ["/cube"], (24, 5, 5), max_mem="40kB", to=Target(repo, group="/series"), engine=site.engine
+    )
+    found = zarr.open_array(series.version.session().store, path="series/cube", mode="r")
+    same = found.chunks == (24, 5, 5) and bool((found[...] == cube()).all())
+    average = mean(series.version, ["/cube"], "t", to=Target(repo, group="/mean"), engine=site.engine)
+    with repo.transaction("main", message="gone") as store:
+        zarr.open_group(store, mode="r+").__delitem__("series")
+    repo.expire_snapshots(datetime.now(UTC))
+    collected = garbage_collect(repo, datetime.now(UTC), engine=site.engine)
+    seen = verify(repo, "checksum", engine=site.engine)
+    return {
+        "same": same,
+        "tasks": series.metrics.tasks,
+        "averaged": average.done_before,
+        "deleted": collected.manifests_deleted,
+        "findings": seen.rows(),
+        "read": seen.bytes_read,
+    }
+
+
+def are_in_order(repo: frazil.Repository, told: dict[str, Any]) -> None:
+    assert told["same"]
+    assert told["tasks"] >= 2
+    assert not told["averaged"]
+    assert told["deleted"] >= 1
+    assert told["findings"] == []
+    assert told["read"] >= cube().nbytes / 4
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    np.testing.assert_array_equal(root["cube"][:], cube())
+    np.testing.assert_allclose(root["mean/cube"][:], cube().mean(axis=0, dtype="f8"), rtol=1e-6)
+
+
+# Tables
+
+
+def rows_and_back(repo: frazil.Repository, site: Site) -> dict[str, Any]:
+    spark = site.spark
+    marks, victim = site.marks, site.victim
+    frame = spark.range(0, 600, 1, 6).selectExpr("id div 30 as y", "id % 30 as x", "id / 7 as v")
+
+    def passed(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        yield from batches
+        lose_the_second(marks, victim)
+
+    frame = frame.mapInArrow(passed, frame.schema)
+    result = write_table(frame, Target(repo, group="/table"), dims=["y", "x"], chunks={"y": 5, "x": 30})
+    version = result.version
+    source = read(spark, version, options={"group": "/table"}).where("y >= 15 and x < 3")
+    scanned = scan(spark, version, where="y >= 15", selection=Selection(group="/table"))
+    snapshots = read(spark, version, options={"table": "snapshots"})
+    return {
+        "cells": [tuple(row) for row in source.select("y", "x", "v").orderBy("y", "x").collect()],
+        "scanned": scanned.count(),
+        "snapshots": sorted(row.message for row in snapshots.collect()),
+    }
+
+
+def are_rows(repo: frazil.Repository, told: dict[str, Any]) -> None:
+    root = zarr.open_group(repo.readonly_session("main").store, mode="r")["table"]
+    np.testing.assert_array_equal(root["v"][:].ravel(), np.arange(600) / 7)
+    assert told["cells"] == [(y, x, (y * 30 + x) / 7) for y in range(15, 20) for x in range(3)]
+    assert told["scanned"] == 150
+    assert len(told["snapshots"]) == 2
+
+
 CASES = (
     Case("job", a_job, is_done_once),
     Case("write_blocks", blocks, are_written),
     Case("streams", streams, are_told, commits=3),
+    Case("ingest", files_ingested, are_published, commits=2),
+    Case("transform", arrays_of_arrays, are_in_order, commits=1),
+    Case("tables", rows_and_back, are_rows),
 )

@@ -118,3 +118,10 @@ def counts_with_more(fork: frazil.ForkSession, shared: tuple[str, bytes, int], s
     path, large, checksum = shared
     assert zlib.crc32(large) == checksum
     return counts(fork, path, start)
+
+
+def leaves_its_process(shared: bytes, task: bytes) -> bytes:
+    """The number of its process as the name of a file."""
+    Path(task.decode(), str(os.getpid())).touch()
+    time.sleep(0.1)
+    return b""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -120,3 +122,26 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     workers, frozen = zip(*(result.decode().split() for result in results), strict=True)
     assert len(set(workers)) == 2  # both cores had work
     assert set(frozen) == {"True"}
+
+
+def test_workers_go_when_their_driver_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys; from frazil.spark import Local; from tests.spark import tasks\n"
+        "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+    )
+    while len(workers := list(tmp_path.iterdir())) < 2:
+        assert driver.poll() is None
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    pids = [int(path.name) for path in workers]
+    for _ in range(200):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {pids}")

@@ -164,7 +164,27 @@ def test_what_others_committed_meanwhile_is_checked_too(repo: frazil.Repository)
     with pytest.raises(RebaseFailedError):
         write_audit_publish(repo, clash, [], engine=Inline())
     assert [info.id for info in repo.ancestry(branch="main")][1] == tip
-    assert "audit/main" in repo.list_branches()
+    assert lineage(repo, repo.lookup_branch("audit/main")).message == "other = 3"
+
+
+def test_work_without_jobs_is_begun_anew_or_done_once(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+
+    def work(target: Target) -> None:
+        runs.append(observe(repo, 20, "new", target.branch))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_audited", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+    for done_before in (False, True):
+        found = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+        assert found.done_before == done_before
+    assert len(runs) == 2
+    messages = [info.message for info in repo.ancestry(branch="main")]
+    assert messages == ["Audit: all rules hold", "new = 20", "t = 20", "Repository initialized"]
 
 
 def test_publish_alone(repo: frazil.Repository) -> None:

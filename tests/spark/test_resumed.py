@@ -369,6 +369,16 @@ def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Reposi
     is_right(repo)
 
 
+def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository) -> None:
+    def prepare(session: frazil.Session) -> Tasks:
+        assert len(left(repo)) == 2
+        raise ValueError("no such file")
+
+    with pytest.raises(ValueError, match="no such file"):
+        run_job(replace(counting(repo), prepare=prepare), ENGINE)
+    assert left(repo) == []
+
+
 def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
     if start == 8:
         raise OSError("no")

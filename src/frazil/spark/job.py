@@ -187,8 +187,12 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
             raise
         except SessionStateError as error:
             if staging is None or not staging.resumed or error.kind not in _LOST:
+                _keep_work(staging)
                 raise
             _log.warning("job %s: what was staged is lost, and done again: %s", id_, error)
+        except Exception:
+            _keep_work(staging)
+            raise
         if staging is None:
             clean_up(repo.storage, place_of(branch, id_))
         else:
@@ -197,6 +201,12 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         message=f"the job `{id_}` was begun {_BEGINNINGS} times, and what it had staged was each time of "
         "no use: is it run by others at the same time?"
     )
+
+
+def _keep_work(staging: Staging | None) -> None:
+    """What is staged stays after a failure, if it is of any use: its lease holds back garbage collections."""
+    if staging is not None and not staging.has_work():
+        staging.clean_up()
 
 
 def _done(target: Target, id_: str, snapshot: str) -> JobResult:

@@ -223,6 +223,13 @@ class Staging:
             session.workspace.replace(wire.decode(changes))
         return Round(self._rounds.below(f"{number}.{hashlib.sha256(data).hexdigest()[:16]}"))
 
+    def has_work(self) -> bool:
+        """Whether any task has staged what it did."""
+        try:
+            return any(name.count("/") > 1 for name in self._folder.names())
+        except StorageError:
+            return True
+
     def throw_away(self) -> None:
         """Give up what is staged: it can never be committed."""
         give_up(self._repo.storage, self._place)

@@ -19,7 +19,7 @@ from frazil.spark.reductions import Limits, groupby, reduce, resample
 WAYS = {
     "values": Limits(task=600, block=200, chunk=200),
     "whole": Limits(task=600, block=200, small=0, chunk=200, state=2000),
-    "stored": Limits(task=150, block=100, small=0, chunk=400, columns=1000),
+    "stored": Limits(task=20, block=100, small=0, chunk=100, columns=1000),
 }
 #: Each example is a repository; the profile that looks for new ones has more.
 few = settings(max_examples=5, phases=[Phase.generate])

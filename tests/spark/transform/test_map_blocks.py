@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.spark.transform.shared import INLINE, made, read
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.spark import Block, Target, map_blocks
+from frazil.spark import Block, Engine, Target, map_blocks
 
 MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "constant"}
 
@@ -48,8 +49,8 @@ def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int
 
 
 @pytest.fixture
-def wind() -> frazil.Repository:
-    repo = made()
+def wind(tmp_path: Path) -> frazil.Repository:
+    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
     with repo.transaction("main", message="wind") as store:
         dims = ("time", "lat", "lon")
         for number, name in enumerate(("u", "v")):
@@ -86,6 +87,16 @@ def test_many_inputs_many_outputs(wind: frazil.Repository) -> None:
     assert again.done_before
     other = map_blocks(lambda u, v: (u, v), wind, ["u", "v"], to=to, **given, engine=INLINE)
     assert not other.done_before  # another function
+
+
+def test_a_function_travels(wind: frazil.Repository, engine: Engine) -> None:
+    factor = 3
+
+    def more(block: np.ndarray) -> np.ndarray:
+        return block * factor
+
+    result = map_blocks(more, wind, ["u"], halo={"lat": 1}, to=Target(wind, group="o"), engine=engine)
+    np.testing.assert_array_equal(read(result, "o/u")[:], read(result, "u")[:] * factor)
 
 
 def test_axes_come_and_go(wind: frazil.Repository) -> None:

@@ -14,7 +14,7 @@ from tests.spark.reference import same_by_reference
 from tests.spark.transform.shared import INLINE, TYPES, made, read, values
 
 import frazil
-from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError
+from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, RebaseFailedError
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 
@@ -204,3 +204,20 @@ def test_a_job_of_two_stages_goes_on_where_it_was(
     members = zarr.open_group(result.version.session().store, mode="r").members(max_depth=None)
     assert not [path for path, _ in members if "between" in path]
     same_by_reference(tmp_path / "repo", slices)
+
+
+def test_what_is_written_meanwhile_is_not_lost(slices: frazil.Repository) -> None:
+    class Slow(Inline):
+        def run(self, *given: Any) -> Any:
+            with slices.transaction("main", message="meanwhile") as store:
+                zarr.open_array(store, path=path, mode="r+")[0] = 1
+            return Inline.run(self, *given)
+
+    path = "lat"  # another array: both are kept
+    result = rechunk(slices, ["t"], (8, 4, 30), engine=Slow())
+    assert (read(result, "t").chunks, read(result, "lat")[0]) == ((8, 4, 30), 1)
+    path = "t"
+    with pytest.raises(RebaseFailedError):
+        rechunk(slices, ["t"], (4, 4, 30), engine=Slow())
+    assert read(Version.of(slices), "t").chunks == (8, 4, 30)
+    assert (read(Version.of(slices), "t")[0] == 1).all()
