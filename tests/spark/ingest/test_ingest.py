@@ -111,7 +111,7 @@ def expected_after(mode: str, old: list[int], new: list[int]) -> list[int] | Non
     return sorted({*old, *new}) if allowed else None
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(stories(), st.booleans())
 def test_modes_are_what_a_dictionary_does(
     story: tuple[int, list[tuple[str, list[list[int]]]]], tiny: bool

@@ -4,13 +4,11 @@ work.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
@@ -21,12 +19,12 @@ from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session import Session
 from frazil.spark.ingest import record as recorded
-from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, create, open_target, read_labels, target_array
-from frazil.spark.ingest.axis import Axis, Mode, Pieces, place, positions
+from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
+from frazil.spark.ingest.axis import Axis, Mode, Pieces, place
 from frazil.spark.ingest.combining import Combined, Family, combine, holes
-from frazil.spark.ingest.inspection import Looked, Options, Problem
-from frazil.spark.ingest.layout import PACKING, Chunked, values_digest
-from frazil.spark.ingest.pattern import Expanded
+from frazil.spark.ingest.fitting import Present, axis_of, require_same, targets_of, windows_of
+from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.layout import PACKING
 from frazil.spark.ingest.planning import (
     FileTable,
     Group,
@@ -34,64 +32,17 @@ from frazil.spark.ingest.planning import (
     file_pieces,
     fixed_items,
     items,
-    most_steps,
     moved_old_items,
     require_aligned,
-    small_chunk,
 )
 from frazil.spark.ingest.report import Report, refused
+from frazil.spark.ingest.request import Request, files_input
 from frazil.spark.ingest.sources import VariableSchema
-from frazil.spark.ingest.units import is_time
 from frazil.spark.ingest.working import Either, Written, without_container
 from frazil.spark.job import Tasks
-from frazil.spark.versions import Input, Target
-
-type OnProblem = Literal["fail", "skip", "quarantine"]
-type OnChange = Literal["fail", "ignore", "rewrite"]
 
 #: So many bad files are named in a commit's metadata; all of them are in the group's record.
 _NAMED: Final = 100
-
-
-def files_input(looked: Looked) -> Input:
-    """All files, as an input of the job: their number and a digest of names and fingerprints."""
-    hashed = hashlib.sha256("\0".join(looked.urls).encode())
-    hashed.update(looked.fingerprint.tobytes())
-    return Input("files", None, "", (f"{len(looked.urls)} files", looked.urls[0]), hashed.hexdigest()[:32])
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is wanted: the arguments of `ingest`, and what is known of the files."""
-
-    target: Target
-    files: Expanded
-    looked: Looked
-    dim: str | None
-    mode: Mode
-    chunks: Mapping[str, int]
-    encoding: Mapping[str, Mapping[str, Any]]
-    virtual: bool
-    on_problem: OnProblem
-    on_change: OnChange
-    allow: frozenset[str]
-    unpack: bool
-    options: Options
-
-    def parameters(self, variables: Collection[str] | None) -> dict[str, Any]:
-        return {
-            "mode": self.mode,
-            "concat_dim": self.dim,
-            "variables": None if variables is None else sorted(variables),
-            "chunks": dict(self.chunks),
-            "encoding": {name: sorted(map(repr, each.items())) for name, each in self.encoding.items()},
-            "virtual": self.virtual,
-            "on_problem": self.on_problem,
-            "on_change": self.on_change,
-            "unpack": self.unpack,
-            "format": self.options.format,
-            "source_group": self.options.group,
-        }  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -117,7 +68,7 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
     """
     looked, group = request.looked, request.target.group
     record = recorded.load(session, group)
-    there = _Group(session, group)
+    there = Present(session, group)
     same, changed = _known(looked, record)
     left_out = changed if request.on_change != "rewrite" else np.zeros_like(changed)
     combined = combine(
@@ -197,38 +148,8 @@ def _said(
     }
 
 
-class _Group:
-    """What is in the group already."""
-
-    def __init__(self, session: Session, group: str) -> None:
-        self.session = session
-        self.path = group.strip("/")
-        node = session.workspace.node(f"/{self.path}")
-        self.arrays: dict[str, zarr.Array[Any]] = {}
-        if node is not None:
-            self.arrays = {name: open_target(session.store, f"{self.path}/{name}") for name in self._names()}
-
-    def _names(self) -> list[str]:
-        workspace = self.session.workspace
-        at = f"/{self.path}".rstrip("/")
-        return [name for name in workspace.children(at or "/") if workspace.is_array(f"{at}/{name}")]
-
-    def with_dim(self, dim: str) -> list[str]:
-        return [name for name, each in self.arrays.items() if dim in (each.metadata.dimension_names or ())]  # type: ignore[union-attr]
-
-    def time_units(self) -> dict[str, str]:
-        units = {name: each.attrs.get("units") for name, each in self.arrays.items()}
-        return {name: str(each) for name, each in units.items() if is_time(each)}
-
-    def record_attrs(self) -> dict[str, Any]:
-        path = "/".join(filter(None, [self.path, recorded.HIDDEN]))
-        if self.session.workspace.node(f"/{path}") is None:
-            return {}
-        return dict(zarr.open_group(self.session.store, path=path, mode="r").attrs)
-
-
 def _placed(
-    request: Request, combined: Combined, there: _Group, changed: NDArray[np.bool_]
+    request: Request, combined: Combined, there: Present, changed: NDArray[np.bool_]
 ) -> tuple[Axis | None, list[Problem]]:
     """The axis of the dataset with the labels of the files on it."""
     dim, mode = request.dim, request.mode
@@ -242,7 +163,7 @@ def _placed(
     if dim is None:
         return None, []
     along = there.with_dim(dim)
-    length = max((there.arrays[name].shape[_axis(there.arrays[name], dim)] for name in along), default=0)
+    length = max((there.arrays[name].shape[axis_of(there.arrays[name], dim)] for name in along), default=0)
     if combined.labels is None or combined.axis is None:
         if mode not in ("create", "append") and length:
             raise InvalidInputError(
@@ -277,11 +198,9 @@ def _placed(
     return axis, holes(axis.labels, combined.units, combined.calendar, old)
 
 
-def _axis(array: zarr.Array[Any], dim: str) -> int:
-    return list(array.metadata.dimension_names or ()).index(dim)  # type: ignore[union-attr]
-
-
-def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | None, there: _Group) -> Tasks:
+def _tasks(
+    session: Session, request: Request, combined: Combined, axis: Axis | None, there: Present
+) -> Tasks:
     looked, dim = request.looked, request.dim
     store = session.store
     if not there.arrays:
@@ -304,13 +223,13 @@ def _tasks(session: Session, request: Request, combined: Combined, axis: Axis | 
             each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))
         }
         numbers: list[tuple[int, bool]] = []
-        windows = _windows(request, family, there)
-        for target, virtual in _targets(request, family, chosen, there, length, windows):
+        windows = windows_of(request, family, there)
+        for target, virtual in targets_of(request, family, chosen, there, length, windows):
             existing = there.arrays.get(target.name)
             if existing is None:
                 create(store, target)
             elif target.axis is None:
-                _require_same(existing, family, target, windows)
+                require_same(existing, family, target, windows)
                 continue
             adds = family.layout.adds_axis and target.axis is not None
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
@@ -402,151 +321,6 @@ def _unpacked(variable: VariableSchema) -> VariableSchema:
     return replace(variable, attrs=attrs, dtype=found.dtype, fill_value=None)
 
 
-def _windows(request: Request, family: Family, there: _Group) -> dict[str, tuple[int, int]]:
-    """Where files have a part of a dimension that is there: their labels, which have to be a run of those."""
-    dims = [dim for dim in family.layout.dims if dim in there.arrays and dim != request.dim]
-    if request.mode in ("create", "append") or not dims:
-        return {}
-    with request.options.open(request.looked.urls[int(family.files[0])]) as reader:
-        coords = reader.schema().coords
-    windows = {}
-    for dim in dims:
-        if dim not in coords or np.array_equal(labels := read_labels(there.arrays[dim]), coords[dim]):
-            continue
-        found = positions(labels, coords[dim])
-        if not len(found) or found[0] < 0 or (np.diff(found) != 1).any():
-            raise InvalidInputError(
-                f"expected labels of {dim} in the files that are a run of those of `/{there.path}`, "
-                "found others",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-        windows[dim] = (int(found[0]), int(found[-1]) + 1)
-    return windows
-
-
-def _targets(
-    request: Request,
-    family: Family,
-    chosen: Sequence[VariableSchema],
-    there: _Group,
-    length: int,
-    windows: Mapping[str, tuple[int, int]],
-) -> list[tuple[TargetArray, bool]]:
-    """The arrays of a family; those of data first, so that small ones can follow their chunks."""
-    made: list[tuple[TargetArray, bool]] = []
-    most = most_steps(request.looked.length[family.files])
-    for variable in sorted(chosen, key=lambda each: each.coordinate):
-        path = request.target.path(variable.name)
-        spec = (family.layout.virtual or {}).get(variable.name)
-        virtual = spec if isinstance(spec, Chunked) else None
-        target = target_array(
-            variable, path, request.dim, length, request.chunks, request.encoding.get(variable.name), virtual
-        )
-        existing = there.arrays.get(variable.name)
-        if existing is not None:
-            target = _like(existing, target, virtual, windows)
-        elif windows.keys() & set(target.dims):
-            raise InvalidInputError(
-                f"expected `{target.path}` in the repository, since files have a part of it only, found none",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-        elif (
-            virtual is None
-            and target.axis is not None
-            and "chunks" not in request.encoding.get(variable.name, {})
-            and request.dim not in request.chunks
-        ):
-            target = _with_steps(target, min(target.chunks[target.axis], most))
-            data = [each for each, _ in made if each.axis is not None]
-            if data and variable.coordinate:
-                widest = max(data, key=lambda each: each.row)
-                step = widest.grid[widest.axis or 0]
-                chunk = small_chunk(target.row, sum(each.row for each in data), step, length, most)
-                target = _with_steps(target, chunk)
-        made.append((target, virtual is not None))
-    return made
-
-
-def _with_steps(target: TargetArray, steps: int) -> TargetArray:
-    at = target.axis or 0
-    return replace(target, chunks=(*target.chunks[:at], steps, *target.chunks[at + 1 :]))
-
-
-def _like(
-    array: zarr.Array[Any],
-    target: TargetArray,
-    virtual: Chunked | None,
-    windows: Mapping[str, tuple[int, int]],
-) -> TargetArray:
-    """An array that is there, if the variable fits to it; else ``InvalidInputError``."""
-    dims = tuple(array.metadata.dimension_names or ())  # type: ignore[union-attr]
-    fixed = [i for i, dim in enumerate(target.dims) if i != target.axis and dim not in windows]
-    said: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
-    if dims == target.dims:
-        said.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
-    attrs = dict(array.attrs)
-    times = is_time(attrs.get("units")) and is_time(target.attrs.get("units"))
-    if not times:
-        said += [
-            ("dtype", array.dtype, target.dtype),
-            ("units", attrs.get("units"), target.attrs.get("units")),
-        ]
-    said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
-    here, new = (_none_if_nan(each.get("_FillValue")) for each in (attrs, target.attrs))
-    said.append(("_FillValue", here, new))
-    if virtual is not None:
-        codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
-        said += [
-            ("chunks", array.chunks, target.chunks),
-            ("codecs", codecs, tuple(map(_decoded, target.codecs))),
-        ]
-    for what, here, new in said:
-        if here != new if isinstance(here, np.dtype) else repr(here) != repr(new):
-            raise InvalidInputError(
-                f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-    window = None
-    if windows.keys() & set(dims):
-        if virtual is not None:
-            raise InvalidInputError(
-                f"virtual: expected whole steps of `{target.path}`, found files with a part of them: "
-                "copy them",
-                ErrorKind.UNIMPLEMENTED,
-            )
-        window = tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
-    shape = tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape))
-    return replace(
-        target,
-        shape=shape,
-        window=window,
-        dtype=array.dtype,
-        chunks=array.chunks,
-        shards=array.shards,
-        fill_value=array.fill_value,
-        attrs=attrs,
-    )
-
-
-def _none_if_nan(fill: Any) -> Any:
-    return None if fill == NAN_FILL else fill
-
-
-def _require_same(
-    array: zarr.Array[Any], family: Family, target: TargetArray, windows: Mapping[str, tuple[int, int]]
-) -> None:
-    """What does not go on must be what is there, as far as it is compared."""
-    expected = family.layout.values.get(target.name)
-    if expected is None:
-        return
-    part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
-    if values_digest(np.asarray(array[part])) != expected:
-        raise InvalidInputError(
-            f"expected the values of `{target.path}` that are in the repository, found others in the files",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-
-
 def _require_containers(
     session: Session,
     looked: Looked,
@@ -564,7 +338,7 @@ def _require_containers(
         raise without_container(locations[int(np.argmin(found))])
 
 
-def _grown(session: Session, there: _Group, arrays: _Arrays, axis: Axis, dim: str) -> list[int]:
+def _grown(session: Session, there: Present, arrays: _Arrays, axis: Axis, dim: str) -> list[int]:
     """Resize what is there, and move the chunks that can be moved as a whole. Gives the numbers of arrays
     whose steps move and of which no file has anything.
     """
@@ -573,7 +347,7 @@ def _grown(session: Session, there: _Group, arrays: _Arrays, axis: Axis, dim: st
     bystanders = []
     for name in there.with_dim(dim):
         array = there.arrays[name]
-        at = _axis(array, dim)
+        at = axis_of(array, dim)
         shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
         if shape != array.shape:
             array.resize(shape)
@@ -596,7 +370,7 @@ def _grown(session: Session, there: _Group, arrays: _Arrays, axis: Axis, dim: st
     return [number for number in bystanders if not arrays.shifted[number]]
 
 
-def _found(there: _Group, name: str, axis: int, shape: tuple[int, ...]) -> TargetArray:
+def _found(there: Present, name: str, axis: int, shape: tuple[int, ...]) -> TargetArray:
     array = there.arrays[name]
     dims = tuple(str(each) for each in array.metadata.dimension_names or ())  # type: ignore[union-attr]
     path = f"/{there.path}/{name}".replace("//", "/")
@@ -620,7 +394,7 @@ def _shift(session: Session, target: TargetArray, axis: Axis) -> None:
     )
 
 
-def _write_labels(store: Any, there: _Group, combined: Combined, axis: Axis, dim: str) -> None:
+def _write_labels(store: Any, there: Present, combined: Combined, axis: Axis, dim: str) -> None:
     if axis.labels is None or dim not in combined.targets:
         return
     path = "/".join(filter(None, [there.path, dim]))
@@ -636,11 +410,3 @@ def _write_labels(store: Any, there: _Group, combined: Combined, axis: Axis, dim
         array.resize((axis.length,))
     if start < axis.length:
         array[start:] = axis.labels[start:].astype(array.dtype)
-
-
-def _plain(codec: Any) -> str:
-    return repr(sorted(dict(codec).items()))
-
-
-def _decoded(codec: str) -> str:
-    return _plain(json.loads(codec))

@@ -12,12 +12,13 @@ from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
 from frazil.spark.ingest import record as recorded
-from frazil.spark.ingest.assembling import OnChange, OnProblem, Request, files_input, plan_ingest
+from frazil.spark.ingest.assembling import plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
 from frazil.spark.ingest.combining import Combined, combine, holes
 from frazil.spark.ingest.inspection import Looked, Options, Problem, dimension, look
 from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
+from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
 from frazil.spark.ingest.working import work
 from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
