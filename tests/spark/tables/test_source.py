@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import zarr
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
+from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
 from tests.spark.tables.test_reading import climate, written
 
 import frazil
@@ -70,6 +70,19 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
     with pytest.raises(InvalidInputError, match="a column of"):
         read(FrazilDataSource({"path": place}), StructType([StructField("nothing", DoubleType())]))
     assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
+
+
+def test_a_schema_for_a_table_about_the_repository(place: str) -> None:
+    def asked(table: str, field: StructField) -> pa.Table:
+        return read(FrazilDataSource({"path": place, "table": table}), StructType([field]))
+
+    assert asked("refs", StructField("NAME", StringType())).to_pydict() == {"NAME": ["main"]}
+    with pytest.raises(InvalidInputError, match=r"columns of the table refs \(name, .*found nothing"):
+        asked("refs", StructField("nothing", StringType()))
+    with pytest.raises(InvalidInputError, match="values of double in the column name"):
+        asked("refs", StructField("name", DoubleType()))
+    with pytest.raises(InvalidInputError, match="readStream"):
+        asked("feed", StructField("path", StringType()))
 
 
 def pushed(place: str, *filters: spark.Filter, told: Any = None) -> tuple[list[spark.Filter], PushingReader]:
