@@ -67,8 +67,17 @@ _OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
 _WRITING: Final = frozenset(
     {"write", "dims", "append-dim", "chunks", "duplicates", "message", "job-id", "txnappid", "query-name"}
 )
+_STREAMING: Final = frozenset(
+    {
+        "stream-from",
+        "stream-from-timestamp",
+        "stream-max-commits",
+        "stream-max-rows",
+        "stream-fail-on-data-loss",
+    }
+)
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # of a stream
-_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _SPARKS_OWN
+_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _STREAMING | _SPARKS_OWN
 
 
 def options_of(given: Options, schema: StructType | None = None) -> dict[str, str]:
@@ -84,7 +93,7 @@ def options_of(given: Options, schema: StructType | None = None) -> dict[str, st
         kept = next((field.metadata[KEPT] for field in schema.fields if KEPT in (field.metadata or {})), None)
         if kept is not None:
             options = {**json.loads(kept), **options}
-    unknown = {name for name in options if name not in _KNOWN and not name.startswith("stream-")}
+    unknown = options.keys() - _KNOWN
     if unknown:
         raise InvalidInputError(
             f"expected options of {', '.join(sorted(_KNOWN))}; found {', '.join(sorted(unknown))}",

@@ -53,11 +53,7 @@ class TableWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
-        given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
-        if given:
-            raise InvalidInputError(
-                f"expected a branch to write to, found the option {', '.join(given)}", ErrorKind.NOT_ALLOWED
-            )
+        branch = places.require_branch(options)
         usual = "overwrite-region" if overwrite else "append"
         mode = places.choice({"write": options.get("write", usual)}, "write", MODES)
         self._asked = Asked(
@@ -68,7 +64,7 @@ class TableWriter(DataSourceArrowWriter):
         )
         self._schema = schema
         self._repo = repo
-        self._target = Target(repo, options.get("branch", "main"), options.get("group", "/"))
+        self._target = Target(repo, branch, options.get("group", "/"))
         self._message = options.get("message")
         self._id = options.get("job-id")
         session = repo.writable_session(self._target.branch)

@@ -98,8 +98,7 @@ def write_table(
     Where no column but the dimensions is an array yet they are created: ``dims`` says which columns are
     the dimensions, and ``chunks`` how many cells of each are a chunk. Coordinates that are there already are
     kept. A ``pyarrow.Table`` is written here, without Spark. The rows are read twice: cache what is costly.
-    With a ``job_id`` that is in the history of the branch nothing
-    is done.
+    With a ``job_id`` that is in the history of the branch nothing is done.
 
     Raises ``InvalidInputError``: ``invalid-array-metadata`` (columns and arrays do not fit),
     ``invalid-chunk-index`` (coordinates that a mode does not allow); ``IcechunkError`` (``concurrency``) from
