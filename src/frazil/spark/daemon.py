@@ -1,8 +1,8 @@
 """The process that Spark's Python workers are forked from, with everything imported that they need.
 
 Spark starts it in the place of its own (``spark.python.daemon.module``), where `get_spark` makes a local
-session. A worker then begins to work at once, instead of with a second of imports, and shares their memory
-with the others. Nothing here may use a storage: what it uses before a fork is of no use after it.
+session. A worker then begins to work at once, instead of with a second of imports, and shares memory with
+the others. Nothing here may use a storage: what it uses before a fork is of no use after it.
 """
 
 from __future__ import annotations
