@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import time
+import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,31 @@ def test_a_task_that_fails_is_tried_again(every_engine: Engine, how: str, tmp_pa
     else:
         with pytest.raises(IcechunkError, match="task 3 of 4 failed with OSError: try 0"):
             list(results)
+
+
+@pytest.mark.parametrize("engine", [Inline(), Local(1), Local(1, processes=True)], ids=repr)
+def test_odd_errors_are_told(engine: Engine) -> None:
+    if not isinstance(engine, Inline):
+        engine = replace(engine, attempts=1)
+        said = (
+            "ChildProcessError: its process ended with exit code 1" if engine.processes else "SystemExit: for"
+        )
+        with pytest.raises(IcechunkError, match=f"failed with {said}"):
+            list(engine.run(tasks.raises_odd_things, [b"exit"], b""))
+    with pytest.raises(IcechunkError, match="failed with Silent: "):
+        list(engine.run(tasks.raises_odd_things, [b"silent"], b""))
+    with pytest.raises(IcechunkError, match=r"failed with OSError: x+ ... x+$") as caught:
+        list(engine.run(tasks.raises_odd_things, [b"long"], b""))
+    assert len(caught.value.message) < 30_000
+
+
+def test_a_task_that_a_worker_cannot_load_is_told() -> None:
+    lost = types.ModuleType("gone_in_the_worker")
+    exec("def task(shared, message): return message", lost.__dict__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, lost.__name__, lost)
+        with pytest.raises(IcechunkError, match=r"failed with ModuleNotFoundError: .*gone_in_the_worker"):
+            list(Local(1, processes=True, attempts=1).run(lost.task, [b""], b""))
 
 
 def test_a_worker_that_always_dies_is_told(tmp_path: Path) -> None:
