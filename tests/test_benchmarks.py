@@ -36,8 +36,7 @@ def test_a_measurement_that_fails_fails_the_run():
     command = [
         sys.executable,
         BENCHMARKS / "measure.py",
-        "no_such_package",
-        '[["commits.alone", {"commits": 1}]]',
+        '[["no_such_package", "commits.alone", {"commits": 1}]]',
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
