@@ -22,9 +22,9 @@ def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
     present = [name for name in workload.implementations if any(name in each for each in rounds)]
     pairs = [pair for pair in workload.pairs() if set(pair) <= set(present)]
     columns = ["", *present]
-    for number, (ours, other) in enumerate(pairs):
+    for at, (ours, other) in enumerate(pairs):
         columns.append(f"ratio to {other}" if ours == FRAZIL else f"{ours} / {other}")
-        if not number:
+        if not at:
             columns.append("smallest and largest")
     bounded = {*workload.expected, *workload.limits}
     columns += ["expected"] if bounded else []

@@ -7,7 +7,7 @@ from workload import Medians
 from pipeline.names import ONE, SPARK
 
 SLOTS = 1000
-#: What S3 promises for one prefix: so many requests per second that write. It gives more where it is asked long.
+#: What S3 promises for one prefix: so many requests a second that write. It gives more when asked for long.
 PREFIX = 3500
 #: Seconds of work in a task that is as large as it should be.
 TASK = 10.0
@@ -35,7 +35,8 @@ def thousand_slots(medians: Medians) -> str:
         f"Calculated from this, for tasks of {TASK:g} s, each is busy all the time: {at}. "
         f"So {first} is the first to saturate. "
         f"A thousand slots of this speed ask a store for {SLOTS * requests:,.0f} requests and "
-        f"{SLOTS * moved:,.0f} GB a second, and stay busy while a task has {SLOTS * max(driver, scheduler):.1f} s of work or more."
+        f"{SLOTS * moved:,.0f} GB a second, and stay busy while a task has "
+        f"{SLOTS * max(driver, scheduler):.1f} s of work or more."
     )
 
 
