@@ -109,8 +109,11 @@ def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Worklo
 
 
 def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
-    """One round of tiny sizes, in one process for each package: one JVM is enough."""
-    tiny = [replace(workload, sizes=workload.quick, expected={}, limits={}) for workload in chosen]
+    """One round of tiny sizes, in one process for each package (one JVM is enough); workloads that differ in
+    their sizes only are done once.
+    """
+    once = {(each.run, json.dumps(each.quick)): each for each in reversed(chosen)}
+    tiny = [replace(each, sizes=each.quick, expected={}, limits={}) for each in reversed(once.values())]
     jobs = [(name, workload) for workload in tiny for name in filter(installed, workload.implementations)]
     jobs.sort(key=lambda job: package_of(job[0]))
     round_: dict[Workload, dict[str, dict[str, float]]] = {workload: {} for workload in tiny}

@@ -77,33 +77,6 @@ PIPELINE = (
         rounds=_ROUNDS,
     ),
     Workload(
-        "Pipeline: what Spark costs where there is nothing to do, with two slots",
-        "pipeline.driver.overhead",
-        {"tasks": 1000},
-        {"tasks": 4},
-        (SPARK,),
-        limits={"an empty task, ms": 15},
-        compare=(),
-        rounds=_ROUNDS,
-    ),
-    Workload(
-        "Pipeline: 1, 2 and 4 slots on this machine",
-        "pipeline.arrays.scaled",
-        {
-            "files": list(_ARCHIVE.values()),
-            "grids": [_GRID["shape"], _GRID["old"], _GRID["new"]],
-            "max_mem": 16_000_000,
-        },
-        {
-            "files": list(_FEW_FILES.values()),
-            "grids": [_SMALL_GRID["shape"], _SMALL_GRID["old"], _SMALL_GRID["new"]],
-            "max_mem": 8000,
-        },
-        tuple(SLOTS),
-        compare=(("2 slots", "1 slot"), ("4 slots", "2 slots")),
-        rounds=1,
-    ),
-    Workload(
         "Pipeline: what a thousand slots would meet",
         "pipeline.driver.driver_share",
         {
@@ -132,6 +105,33 @@ PIPELINE = (
         compare=((SPARK, ONE),),
         rounds=_ROUNDS,
         note=notes.pays,
+    ),
+    Workload(
+        "Pipeline: what Spark costs where there is nothing to do, with two slots",
+        "pipeline.driver.overhead",
+        {"tasks": 1000},
+        {"tasks": 4},
+        (SPARK,),
+        limits={"an empty task, ms": 15},
+        compare=(),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: 1, 2 and 4 slots on this machine",
+        "pipeline.arrays.scaled",
+        {
+            "files": list(_ARCHIVE.values()),
+            "grids": [_GRID["shape"], _GRID["old"], _GRID["new"]],
+            "max_mem": 16_000_000,
+        },
+        {
+            "files": list(_FEW_FILES.values()),
+            "grids": [_SMALL_GRID["shape"], _SMALL_GRID["old"], _SMALL_GRID["new"]],
+            "max_mem": 8000,
+        },
+        tuple(SLOTS),
+        compare=(("2 slots", "1 slot"), ("4 slots", "2 slots")),
+        rounds=1,
     ),
     Workload(
         "Pipeline: change sets of a million references",
