@@ -37,7 +37,7 @@ from workload import Workload
 from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
-MEASUREMENT_SECONDS = 180
+MEASUREMENT_SECONDS = 300
 PACKAGES = (
     *("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard"),
     *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
@@ -131,7 +131,7 @@ def measure(jobs: Sequence[tuple[str, Workload]]) -> list[dict[str, float]]:
         [sys.executable, str(HERE / "measure.py"), told],
         capture_output=True,
         text=True,
-        timeout=MEASUREMENT_SECONDS,
+        timeout=MEASUREMENT_SECONDS * min(len(jobs), 2),
         env={**os.environ, "ICECHUNK_LOG": "error"},
     )
     if process.returncode:

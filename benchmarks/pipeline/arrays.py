@@ -16,7 +16,7 @@ from frazil.spark import Engine, Target, ingest, mean, rechunk
 from pipeline import alternatives
 from pipeline.engines import WORKERS, engine_of
 from pipeline.inputs import archive, grid
-from pipeline.names import DASK, NAIVE, NUMPY, ONE, PROCESSES
+from pipeline.names import DASK, NAIVE, NUMPY, ONE, PROCESSES, SPARK
 
 #: What is done with a little data before it is timed: imports, workers, connections.
 WARM = 2
@@ -154,8 +154,13 @@ def _by_hand(source: str, to: str) -> None:
         zarr.create_array(store, name="tas", data=np.asarray(result, "f4"))
 
 
-def scaled(implementation: str, files: list[int], grids: list[list[int]], max_mem: int) -> Measured:
-    """The same work with more slots. ``files`` is the archive: number, steps, latitudes, longitudes."""
+def scaled(
+    implementation: str, files: list[int], grids: list[list[int]], max_mem: int, slots: bool = True
+) -> Measured:
+    """The same work with more slots; without ``slots`` in one session for all. ``files`` is the archive:
+    number, steps, latitudes, longitudes.
+    """
+    implementation = implementation if slots else SPARK
     engine = engine_of(implementation)
     count, steps, lat, lon = files
     paths = archive(count, steps, lat, lon)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import zarr
 from measure import Measured, peak_mib, scratch
-from pyspark.sql import SparkSession
 
 import frazil
 from frazil.changes.change_set import ChangeSet
@@ -26,10 +25,9 @@ from pipeline.names import SPARK
 
 
 def overhead(implementation: str, tasks: int) -> Measured:
-    """What Spark costs where there is nothing to do: once, and for each task."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
+    """What Spark costs where there is nothing to do: once (in a process that has no session), and for each
+    task.
+    """
     out = Measured()
     with out.seconds("start of a session and its JVM"):
         spark = spark_with(WORKERS)

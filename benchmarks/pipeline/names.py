@@ -10,7 +10,7 @@ REFERENCE_ON_SPARK = "icechunk in mapInArrow"
 NUMPY = "numpy"
 SERIAL = "one by one"
 REFERENCE = "icechunk"
-SLOTS = {"2 slots": 2, "1 slot": 1, "4 slots": 4}
+SLOTS = {"1 slot": 1, "2 slots": 2, "4 slots": 4}
 
 PACKAGES_OF_PIPELINE = {
     SPARK: "pyspark",

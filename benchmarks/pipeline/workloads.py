@@ -128,6 +128,7 @@ PIPELINE = (
             "files": list(_FEW_FILES.values()),
             "grids": [_SMALL_GRID["shape"], _SMALL_GRID["old"], _SMALL_GRID["new"]],
             "max_mem": 8000,
+            "slots": False,
         },
         tuple(SLOTS),
         compare=(("2 slots", "1 slot"), ("4 slots", "2 slots")),
