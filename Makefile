@@ -1,11 +1,18 @@
 # The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
 
-.PHONY: demo test lint types check bench fuzz golden clean
+.PHONY: demo pipeline test lint types check bench fuzz golden clean
 .NOTPARALLEL:
 
 demo:    ## real data through Spark into one repository, and what came out
 	@scripts/setup demo
 	@scripts/run python examples/demo.py
+
+pipeline: ## a daily pipeline: on this machine, and on a cluster that loses a worker; each twice
+	@scripts/setup demo
+	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
+	@scripts/run python examples/daily_pipeline.py pipeline-output/machine $(ARGS)
+	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
+	@scripts/run python examples/daily_pipeline.py pipeline-output/cluster --cluster --kill-worker $(ARGS)
 
 test:    ## all tests, with nothing but loopback for a network; ARGS="-k name" for pytest
 	@scripts/setup test
@@ -35,4 +42,4 @@ golden:  ## write tests/golden anew with the published wheels
 	@scripts/run python tests/golden/make.py $(ARGS)
 
 clean:
-	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache demo-output dist build
+	rm -rf .venv .cache .hypothesis .mypy_cache .ruff_cache .pytest_cache demo-output pipeline-output dist build

@@ -90,7 +90,7 @@ def morning(directory: Path, days: int, keep: int) -> bool:
     if published.done_before:
         told(f"publish: nothing new since {published.snapshot_id}")
     else:
-        for file in published.value.quarantined:
+        for file in published.value.quarantined if published.value else ():
             told(f"left out: {Path(file).name}, which is damaged")
         told(f"audit: {sum(row.ok for row in published.report.rows)} rules hold")
         told(f"publish: main is {published.snapshot_id}")
@@ -120,7 +120,7 @@ def deliver(directory: Path, days: int) -> list[Path]:
     for name in [name for name, since in bad.items() if since < days]:
         archive.repair(directory / name)
         del bad[name]
-    if files[-2] not in known:
+    if days > 1 and files[-2] not in known:
         archive.damage(files[-2])
         bad[files[-2].name] = days
     note.write_text(json.dumps(bad))

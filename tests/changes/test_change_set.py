@@ -2,17 +2,21 @@
 
 import itertools
 import json
+import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import transaction_log
+from frazil.changes.merge import merge_forks
+from frazil.changes.ready import Ready
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.manifest import InlineRef
-from frazil.format.snapshot import Node, NodeTable
+from frazil.format.snapshot import ManifestFiles, ManifestRef, Node, NodeTable
 
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
 
@@ -155,3 +159,24 @@ def test_deleting_references_that_cannot_be_there_is_no_change():
     for path, coords in (("/a", (5,)), ("/a", (0, 0)), ("/x", (0,)), ("/a", (0,))):
         session.changes.delete_chunk(session.base, path, coords)
     assert not any(session.changes.chunks.values())
+
+
+def test_manifests_that_others_have_written():
+    session = Session()
+    session.set("/", GROUP)
+    session.set("/a", array())
+    base = NodeTable.from_nodes(session.committed())
+    node = base.node(base.find("/a"))
+    refs = (ManifestRef(bytes(12), np.array([[0, 2]], np.uint32)),)
+    ready = {node.id: Ready("/a", refs, ManifestFiles.empty(), np.array([[1]], np.uint32))}
+    changes = merge_forks(base, ChangeSet(), [ChangeSet(ready=ready)])
+    assert changes
+    assert changes.copy().node(base, "/a").array.manifests == refs
+    after = changes.apply(base)
+    assert after.node(after.find("/a")).array.manifests == refs
+    assert transaction_log(changes, bytes(12)).updated_chunks[node.id].tolist() == [[1]]
+    assert pickle.loads(pickle.dumps(changes)).ready[node.id].manifests == refs
+    changes.set_node(base, "/a", array(8), session.new_id)
+    assert changes.node(base, "/a").array.manifests == refs
+    changes.delete_node(base, "/a")
+    assert not changes.ready

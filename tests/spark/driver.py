@@ -13,6 +13,7 @@ import functools
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 import frazil
-from frazil.spark import Engine, OnSpark, get_spark
+from frazil.spark import Engine, OnSpark, get_spark, ready
 from frazil.spark.engine import Task
 
 type Victim = Literal["executor", "worker"]
@@ -125,6 +126,7 @@ def driver(environment: Mapping[str, str], victim: Victim) -> Iterator[Driver]:
 
 def _begin(environment: dict[str, str]) -> None:
     os.environ.update(environment)
+    warnings.simplefilter("error", UserWarning)
 
 
 def _end() -> None:
@@ -148,7 +150,7 @@ def _run(
     return function(frazil.Repository.open(storage), Site(spark, engine, directory, victim))
 
 
-def describe() -> tuple[str, str]:
-    """The version of the Spark over there, and what kind of session it is."""
+def describe() -> tuple[str, str, tuple[str, ...]]:
+    """The version of the Spark over there, what kind of session it is, and what could be better."""
     spark = get_spark()
-    return spark.version, type(spark).__module__
+    return spark.version, type(spark).__module__, ready(spark)

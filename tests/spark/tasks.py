@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import time
 import zlib
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,24 @@ def fails_on_two(shared: bytes, task: bytes) -> bytes:
     if task == b"2":
         raise FileNotFoundError("no file with the name `a}b.nc`")
     return task
+
+
+class Silent(Exception):
+    """Cannot be pickled, and cannot say what it is."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raises_odd_things(shared: bytes, task: bytes) -> bytes:
+    if task == b"exit":
+        sys.exit("for good")
+    if task == b"long":
+        raise OSError("x" * 10_000_000)
+    raise Silent
 
 
 def fails_at_first(shared: bytes, task: bytes) -> bytes:
@@ -118,3 +138,10 @@ def counts_with_more(fork: frazil.ForkSession, shared: tuple[str, bytes, int], s
     path, large, checksum = shared
     assert zlib.crc32(large) == checksum
     return counts(fork, path, start)
+
+
+def leaves_its_process(shared: bytes, task: bytes) -> bytes:
+    """The number of its process as the name of a file."""
+    Path(task.decode(), str(os.getpid())).touch()
+    time.sleep(0.1)
+    return b""

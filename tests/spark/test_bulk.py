@@ -177,6 +177,7 @@ def test_somebody_else_commits_meanwhile(theirs: Any, is_lost: bool) -> None:
     def finish(session: frazil.Session, values: list[Any]) -> None:
         with repo.transaction("main", message="theirs") as store:
             work(store.session, None, theirs)
+        zarr.open_array(session.store, path="x", mode="r+").attrs["by"] = "us"
 
     mine = replace(job(repo, [filled("x", range(4, 6), 2)]), finish=finish)
     if is_lost:
@@ -298,9 +299,9 @@ def test_a_second_driver_goes_on_with_what_the_first_has_staged(
 
 
 @pytest.mark.spark
-def test_on_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = start()
+def test_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
     dealt = [filled("x", range(4, 8)), filled("x", range(8, 12), 3)]
-    run_job(job(repo, dealt), OnSpark(spark))
-    expected = [filled("x", range(2)), *dealt]
-    assert content(repo, "x") == {at: value for _, chunks in expected for at, value in chunks.items()}
+    run_job(job(repo, dealt, lambda session: create(session, "x")), OnSpark(spark))
+    assert content(repo, "x") == {at: value for _, chunks in dealt for at, value in chunks.items()}
+    assert len(manifests(repo)) == 2

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import time
+import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +74,31 @@ def test_a_task_that_fails_is_tried_again(every_engine: Engine, how: str, tmp_pa
             list(results)
 
 
+@pytest.mark.parametrize("engine", [Inline(), Local(1), Local(1, processes=True)], ids=repr)
+def test_odd_errors_are_told(engine: Engine) -> None:
+    if not isinstance(engine, Inline):
+        engine = replace(engine, attempts=1)
+        said = (
+            "ChildProcessError: its process ended with exit code 1" if engine.processes else "SystemExit: for"
+        )
+        with pytest.raises(IcechunkError, match=f"failed with {said}"):
+            list(engine.run(tasks.raises_odd_things, [b"exit"], b""))
+    with pytest.raises(IcechunkError, match="failed with Silent: "):
+        list(engine.run(tasks.raises_odd_things, [b"silent"], b""))
+    with pytest.raises(IcechunkError, match=r"failed with OSError: x+ ... x+$") as caught:
+        list(engine.run(tasks.raises_odd_things, [b"long"], b""))
+    assert len(caught.value.message) < 30_000
+
+
+def test_a_task_that_a_worker_cannot_load_is_told() -> None:
+    lost = types.ModuleType("gone_in_the_worker")
+    exec("def task(shared, message): return message", lost.__dict__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, lost.__name__, lost)
+        with pytest.raises(IcechunkError, match=r"failed with ModuleNotFoundError: .*gone_in_the_worker"):
+            list(Local(1, processes=True, attempts=1).run(lost.task, [b""], b""))
+
+
 def test_a_worker_that_always_dies_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
@@ -120,3 +149,26 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     workers, frozen = zip(*(result.decode().split() for result in results), strict=True)
     assert len(set(workers)) == 2  # both cores had work
     assert set(frozen) == {"True"}
+
+
+def test_workers_go_when_their_driver_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys; from frazil.spark import Local; from tests.spark import tasks\n"
+        "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+    )
+    while len(workers := list(tmp_path.iterdir())) < 2:
+        assert driver.poll() is None
+        time.sleep(0.05)
+    driver.kill()
+    driver.wait()
+    pids = [int(path.name) for path in workers]
+    for _ in range(200):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {pids}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,20 @@ import zarr
 from tests.spark import tasks
 
 import frazil
-from frazil.spark import Engine, Inline, Job, Metrics, Phase, Target, Tasks, Version, job_metrics, run_job
+from frazil.errors import IcechunkError
+from frazil.spark import (
+    Engine,
+    Inline,
+    Job,
+    Local,
+    Metrics,
+    Phase,
+    Target,
+    Tasks,
+    Version,
+    job_metrics,
+    run_job,
+)
 from frazil.spark.job import JOB
 from frazil.storage.counted import COUNTS, Taken
 
@@ -149,3 +163,63 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         storage.get("a", 1, 3)
         assert storage.head("a") is not None
         assert COUNTS.take() == Taken(3, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "said"),
+    [
+        ({"parameters": {"fill": float("nan")}}, "bad-metadata", "finite numbers"),
+        ({"parameters": {"names": {"a"}}}, "bad-metadata", "found set"),
+        ({"metadata": {"by": object()}}, "bad-metadata", "found object"),
+        ({"message": "\ud800"}, "bad-metadata", "message: expected text that UTF-8 can encode"),
+        ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
+        ({"id": ""}, "bad-metadata", "job_id: expected text, found ''"),
+        ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
+        ({"prepare": lambda session: None}, "not-allowed", "has to return Tasks, found NoneType"),
+        ({"prepare": lambda session: Tasks([1, Lock()])}, "not-allowed", "item 1 cannot be sent to a task"),
+        ({"prepare": lambda session: Tasks([1], Lock())}, "not-allowed", "shares, cannot be sent to a task"),
+        (
+            {"work": lambda fork, shared, item: None},
+            "concurrency",
+            "has to return an Outcome, found NoneType",
+        ),
+    ],
+)
+def test_what_cannot_be_told_or_sent_is_known_before_the_work(
+    repo: frazil.Repository, more: dict[str, Any], kind: str, said: str
+) -> None:
+    done: list[Any] = []
+    work = more.get("work", lambda fork, shared, item: done.append(item))
+    with pytest.raises(IcechunkError, match=said) as caught:
+        run_job(replace(counting(repo), **{"work": work, **more}), Local(1, attempts=1))
+    assert caught.value.kind == kind
+    assert (done, left(repo)) == ([], [])
+
+
+@pytest.mark.parametrize("id_", ["../../repo", "a/b\n\0c", "ä" * 500, "refs/branch.main/ref.json"])
+def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
+    before = [info.key for info in repo.storage.list("")]
+    result = run_job(counting(repo, id=id_), Inline(resumable=True))
+    assert (result.id, repo.lookup_branch("main")) == (id_, result.snapshot_id)
+    assert run_job(counting(repo, id=id_), Inline(resumable=True)).done_before
+    folders = {info.key.split("/")[0] for info in repo.storage.list("")}
+    assert set(before) <= {info.key for info in repo.storage.list("")}
+    assert folders <= {
+        "repo",
+        "overwritten",
+        "snapshots",
+        "transactions",
+        "manifests",
+        "chunks",
+        "config.yaml",
+    }
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_failure_leaves_no_lease(spec_version: int) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=spec_version)
+    fails = replace(counting(repo), finish=lambda session, values: 1 / len(values[3:]))
+    with pytest.raises(ZeroDivisionError):
+        run_job(fails, Inline())
+    assert left(repo) == []
+    assert run_job(counting(repo), Inline()).metrics.rows == 12

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.spark.cases import CASES
+from tests.spark.cases import CASES, batches_are_published, pipelines
 from tests.spark.driver import Case, Driver, describe, driver
 from tests.spark.reference import same_by_reference
 
@@ -46,7 +46,7 @@ def is_alive(pid: int) -> bool:
 @pytest.fixture(scope="module")
 def on_cluster(cluster: SparkCluster) -> Iterator[Driver]:
     with driver(cluster.environment, "executor") as started:
-        assert started.call(describe) == (pyspark.__version__, "pyspark.sql.session")
+        assert started.call(describe) == (pyspark.__version__, "pyspark.sql.session", ())
         yield started
 
 
@@ -54,7 +54,7 @@ def on_cluster(cluster: SparkCluster) -> Iterator[Driver]:
 def connected() -> Iterator[Driver]:
     # SPARK_TESTING: any free port instead of 15002
     with driver({"SPARK_REMOTE": "local[2,4]", "SPARK_TESTING": "1"}, "worker") as started:
-        assert started.call(describe) == (pyspark.__version__, "pyspark.sql.connect.session")
+        assert started.call(describe) == (pyspark.__version__, "pyspark.sql.connect.session", ())
         yield started
 
 
@@ -124,3 +124,14 @@ def test_a_host_is_lost(on_cluster: Driver, cluster: SparkCluster, tmp_path: Pat
 @each_case
 def test_connect(connected: Driver, case: Case, tmp_path: Path) -> None:
     on_files(connected, case, tmp_path)
+
+
+@pytest.mark.connect
+def test_pipelines_of_batches_through_connect(connected: Driver, tmp_path: Path) -> None:
+    """Their functions run in a process of the server."""
+    path = tmp_path / "repo"
+    storage = frazil.local_filesystem_storage(str(path))
+    repo = frazil.Repository.create(storage)
+    connected.run(Case("pipelines", pipelines, batches_are_published), storage, tmp_path, losing=False)
+    batches_are_published(repo)
+    same_by_reference(path)

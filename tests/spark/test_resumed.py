@@ -25,12 +25,21 @@ from tests.spark import killed
 from tests.spark.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
 
 import frazil
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, RebaseFailedError, StorageError
+from frazil.errors import (
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+    StorageError,
+)
 from frazil.repository.staged import STAGING
-from frazil.spark import Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
+from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
 from frazil.spark import job as jobs
 from frazil.spark.engine import Task
 from frazil.spark.job import JOB
+from frazil.spark.results import joined, split
+from frazil.spark.staging import Folder
 from frazil.testing.faults import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
@@ -156,7 +165,9 @@ def test_a_conflict_at_the_end_is_told_and_the_plan_given_up(repo: frazil.Reposi
     assert left(repo) == []
 
 
-@pytest.mark.parametrize("gone", ["expired", "too old", "other software", "other items", "damaged"])
+@pytest.mark.parametrize(
+    "gone", ["expired", "too old", "other software", "other items", "damaged", "hostile"]
+)
 def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, tmp_path: Path) -> None:
     stopped(repo, 4)
     plan = next((tmp_path / "repo" / STAGING).glob("*/plan"))
@@ -173,7 +184,10 @@ def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, t
         said["software"] = "0.0.0"
     elif gone == "damaged":
         said.pop("seen")
+    elif gone == "hostile":
+        said["folder"] = "../../chunks"
     plan.write_text(json.dumps(said))
+    assert len(staged_jobs(repo)) == (gone not in ("damaged", "hostile"))
     job = counting(repo)
     if gone == "other items":
         items = [(start,) for start in range(0, ROWS, 4)]
@@ -188,11 +202,16 @@ def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, t
 
 
 def test_a_damaged_result_is_done_again(repo: frazil.Repository, tmp_path: Path) -> None:
-    stopped(repo, 4)
-    for number, damage in enumerate((b"", b"\x00" * 40)):
+    damages: list[Any] = [b"", b"\x00" * 40, lambda data: data.replace(b'"ends": 1', b'"ends": "')]
+    damages.append(
+        lambda data: joined([*split(data, 3)[:2], b"\x80\x04\x8c\x0cfrazil.spark\x8c\x03gon\x93."])
+    )
+    damages.append(lambda data: joined([*split(data, 3)[:2], b"(" * 100]))
+    stopped(repo, 5)
+    for number, damage in enumerate(damages):
         file = next((tmp_path / "repo" / STAGING).glob(f"*/*/*/{number}"))
-        file.write_bytes(damage)
-    assert run_job(counting(repo), ENGINE).metrics.resumed == 2
+        file.write_bytes(damage if isinstance(damage, bytes) else damage(file.read_bytes()))
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 0
     is_right(repo)
 
 
@@ -271,6 +290,53 @@ def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
     assert len({result.snapshot_id for result in results}) == 1
     assert sorted(result.done_before for result in results) == [False, True]
     is_right(repo)
+
+
+def test_two_drivers_begin_at_one_moment(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one goes on from the first one's plan, and leaves it and its lease in peace."""
+    put = Folder.put
+
+    def late(self: Folder, name: str, data: bytes) -> bool:
+        if name == "plan":
+            monkeypatch.undo()
+            stopped(repo, 3)
+        return put(self, name, data)
+
+    monkeypatch.setattr(Folder, "put", late)
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 3
+    is_right(repo)
+
+
+def test_another_driver_takes_away_what_is_staged(repo: frazil.Repository) -> None:
+    """It has committed: whatever this one then misses, the job is done."""
+    other = opened(Path(repo.storage.root))  # type: ignore[attr-defined]
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        assert not run_job(counting(other, id="monday"), ENGINE).done_before
+        raise StorageError("staged references are gone", ErrorKind.OBJECT_NOT_FOUND)
+
+    result = run_job(replace(counting(repo, id="monday"), finish=finish), ENGINE)
+    assert (result.done_before, result.snapshot_id) == (True, repo.lookup_branch("main"))
+    is_right(repo)
+
+
+@pytest.mark.parametrize("engine", [ENGINE, Inline(), Inline(resumable=True)], ids=repr)
+def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
+    repo: frazil.Repository, engine: Engine
+) -> None:
+    """Corrected, the job does not go on from there."""
+    job = counting(repo, id="monday")
+    wrong = replace(job, work=writes_one_chunk)
+    with pytest.raises(SessionStateError, match="written by more than one fork") as caught:
+        run_job(wrong, engine)
+    assert caught.value.kind == ErrorKind.MERGE_FAILED
+    assert left(repo) == []
+    assert run_job(job, engine).metrics.resumed == 0
+    assert len(list(repo.ancestry(branch="main"))) == 3
+
+
+def writes_one_chunk(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    return replace(killed.counts(fork, shared, 0), rows=start)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.LOST])
@@ -367,6 +433,16 @@ def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Reposi
         run_job(bad, Local(1, attempts=2))
     assert run_job(job, ENGINE).metrics.resumed >= 2
     is_right(repo)
+
+
+def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository) -> None:
+    def prepare(session: frazil.Session) -> Tasks:
+        assert len(left(repo)) == 2
+        raise ValueError("no such file")
+
+    with pytest.raises(ValueError, match="no such file"):
+        run_job(replace(counting(repo), prepare=prepare), ENGINE)
+    assert left(repo) == []
 
 
 def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:

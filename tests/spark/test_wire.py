@@ -90,7 +90,32 @@ def plain(changes: ChangeSet) -> Any:
     return (*parts, changes.borrowed, chunks)
 
 
-@given(change_sets())
+@st.composite
+def interleaved(draw: st.DrawFn) -> ChangeSet:
+    """Chunks of several arrays take turns in files, some of them not quite in the order of the array."""
+    made = {bytes([n]) * 8: ChunkEdits(f"/{n}", 1) for n in range(draw(st.integers(1, 3)))}
+    count = dict.fromkeys(made, 0)
+    native = draw(st.booleans())
+    for file in range(draw(st.integers(1, 3))):
+        at = 0
+        for id_, size, gap in draw(
+            st.lists(
+                st.tuples(st.sampled_from(list(made)), st.integers(0, 300), st.integers(0, 1)), max_size=9
+            )
+        ):
+            at += gap
+            ref = (
+                NativeRef(bytes([file]) * 12, at, size) if native else VirtualRef(f"s3://b/{file}", at, size)
+            )
+            made[id_].set((count[id_],), ref)
+            count[id_] += 1
+            at += size
+    if draw(st.booleans()):
+        made[next(iter(made))].set((0,), VirtualRef("s3://b/0", 10**9, 1))
+    return ChangeSet(chunks=made)
+
+
+@given(change_sets() | interleaved())
 def test_what_comes_out_is_what_went_in(changes: ChangeSet) -> None:
     expected = plain(changes)
     assert plain(wire.decode(wire.encode(changes))) == expected
@@ -107,7 +132,7 @@ def test_damaged_bytes_are_refused(changes: ChangeSet, data: st.DataObject) -> N
         wire.decode(bytes(whole[:at]))
 
 
-@given(change_sets(), st.data())
+@given(change_sets() | interleaved(), st.data())
 def test_hostile_bytes_are_refused_or_read(changes: ChangeSet, data: st.DataObject) -> None:
     """With a checksum that is right."""
     payload = bytearray(zstandard.decompress(wire.encode(changes)))
@@ -144,6 +169,34 @@ def test_bytes_of_a_virtual_reference(kind: str, most: float) -> None:
     names = [f"s3://archive/cmip6/day/tas/tas_{1850 + number}.nc" for number in files.tolist()]
     table = ChunkTable.from_virtual(GRID, names, starts - starts[files * 1000] + 4016, sizes, etag=etag)
     assert len(wire.encode(part(table))) <= most * COUNT
+
+
+@pytest.mark.parametrize("are_native", [False, True])
+@pytest.mark.parametrize("arrays", [2, 5])
+def test_bytes_of_references_whose_arrays_take_turns(arrays: int, are_native: bool) -> None:
+    """As classic NetCDF files have the variables of a record one after the other."""
+    sizes = lengths("any").reshape(-1, arrays, 1000 // arrays).transpose(0, 2, 1)  # file, record, array
+    starts = (np.cumsum(sizes.reshape(len(sizes), -1), axis=1) + 4016).reshape(sizes.shape) - sizes
+    files = np.repeat(np.arange(len(sizes)), sizes.shape[1])
+    ids = np.random.default_rng(1).integers(0, 256, (len(sizes), 12), np.uint8)
+    names = [f"s3://archive/cmip6/day/{1850 + number}.nc" for number in files.tolist()]
+    chunks = {}
+    for number in range(arrays):
+        rows, where = GRID[: len(files)], (starts[..., number].ravel(), sizes[..., number].ravel())
+        table = ChunkTable.from_native(rows, ids, files, *where)
+        if not are_native:
+            table = ChunkTable.from_virtual(rows, names, *where, etag=f'"{arrays}"')
+        chunks[bytes([number]) * 8] = ChunkEdits(f"/{number}", 3, (table,))
+    changes = ChangeSet(chunks=chunks)
+    data = wire.encode(changes)
+    assert len(data) <= 3 * COUNT
+    back = wire.decode(data).chunks
+    for id_, edits in chunks.items():
+        ours, theirs = back[id_].table(), edits.table()
+        for name in ("index", "offset", "length"):
+            assert np.array_equal(getattr(ours, name), getattr(theirs, name))
+        some = range(0, len(theirs), 777)
+        assert list(map(ours.ref, some)) == list(map(theirs.ref, some))
 
 
 @pytest.mark.parametrize(("a_file", "most"), [(1, 16), (100, 3)])

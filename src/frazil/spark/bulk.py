@@ -36,7 +36,7 @@ from frazil.changes.edits import rows_of
 from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, Rewrite, distribute, in_boxes, plan
 from frazil.changes.merge import differing
 from frazil.changes.ready import Ready
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
+from frazil.errors import ErrorKind, FormatError, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.manifest import ChunkTable
@@ -146,6 +146,8 @@ class Gathered:
         """Take what a task did; the rest of its result. Raises ``SessionStateError`` (``merge-failed``) as
         ``Session.merge`` does.
         """
+        if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
+            raise FormatError("references staged in another place", ErrorKind.INVALID_FILE_FORMAT)
         self.changes.append(result.changes)
         self.segments += result.segments
         self._ends = result.ends if self._ends is None else min(self._ends, result.ends)

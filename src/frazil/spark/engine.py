@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from frazil.errors import ErrorKind, IcechunkError
 
@@ -74,8 +74,23 @@ class Inline:
             try:
                 result = task(shared, message)
             except Exception as error:
-                raise failed(number, len(tasks), type(error).__name__, str(error)) from error
+                raise failed(number, len(tasks), *told(error)) from error
             yield result
+
+
+#: Of what a task says when it fails, in characters: it passes through the JVM, and goes into logs.
+_MOST: Final = 20_000
+
+
+def told(error: BaseException) -> tuple[str, str]:
+    """Type and text of what a task raised, whatever that is."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(it cannot say what)"
+    if len(text) > _MOST:
+        text = f"{text[: _MOST // 2]} ... {text[-_MOST // 2 :]}"
+    return type(error).__name__, text
 
 
 def failed(number: int, count: int, name: str, text: str) -> IcechunkError:

@@ -28,7 +28,8 @@ import random
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from pyspark.cloudpickle import dumps  # plain pickle cannot send what a noteboo
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
 from frazil.format.ids import id_to_text
+from frazil.format.metadata_items import MetadataColumn
 from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.session import ForkSession, Session
@@ -46,7 +48,7 @@ from frazil.spark.on_spark import OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
 from frazil.spark.session import get_spark
-from frazil.spark.staging import Folder, Round, Staging, Unusable
+from frazil.spark.staging import Begun, Folder, Round, Staging, Unusable
 from frazil.spark.versions import Input, Target, Version, address, digest
 from frazil.storage.counted import COUNTS
 
@@ -160,10 +162,12 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
 
     Raises what ``prepare`` and ``finish`` raise, ``IcechunkError`` (``concurrency``) if a task fails for
     good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``InvalidInputError`` if
-    the job's id is given and is that of a job with other parameters. Nothing is committed then.
+    the job's id is given and is that of a job with other parameters, or what it says of itself is nothing for
+    the metadata of a commit. Nothing is committed then.
     """
     started = time.monotonic()
     repo, branch = job.target.repo, job.target.branch
+    _require_told(job)
     COUNTS.take()
     for _ in range(_BEGINNINGS):
         seen = repo.lookup_branch(branch)
@@ -178,7 +182,10 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
             session = repo.writable_session(branch) if staging is None else staging.session
             if (done := find_job(job.target, id_, session.snapshot_id, until=seen)) is not None:
                 return _done(job.target, id_, done)  # another driver was at it
-            return _run(job, id_, session, staging, engine, progress, started)
+            with _given_up(session) if staging is None else nullcontext():
+                return _run(job, id_, session, staging, engine, progress, started)
+        except Begun:
+            continue
         except Unusable as error:
             _log.warning("job %s: what is staged cannot be used and is thrown away: %s", id_, error)
         except RebaseFailedError:
@@ -186,9 +193,20 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
                 staging.throw_away()  # it would fail again
             raise
         except SessionStateError as error:
+            if staging is not None and error.kind == ErrorKind.MERGE_FAILED:
+                staging.throw_away()
+                raise
             if staging is None or not staging.resumed or error.kind not in _LOST:
+                _keep_work(staging)
                 raise
             _log.warning("job %s: what was staged is lost, and done again: %s", id_, error)
+        except Exception as error:
+            # Whoever is first takes away what both have staged.
+            if staging is not None and (done := find_job(job.target, id_, until=seen)) is not None:
+                _log.info("job %s: another driver has committed it, and this one met %s", id_, error)
+                return _done(job.target, id_, done)
+            _keep_work(staging)
+            raise
         if staging is None:
             clean_up(repo.storage, place_of(branch, id_))
         else:
@@ -197,6 +215,40 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         message=f"the job `{id_}` was begun {_BEGINNINGS} times, and what it had staged was each time of "
         "no use: is it run by others at the same time?"
     )
+
+
+def _require_told(job: Job) -> None:
+    """That its commit can say what it has to: better known before the work than after.
+
+    Raises ``InvalidInputError`` (``bad-metadata``).
+    """
+    told = {**job.metadata, JOB: {"id": job.id, "name": job.name, "parameters": dict(job.parameters)}}
+    MetadataColumn.of([told], job.target.repo.spec_version)
+    if job.id is not None and not (isinstance(job.id, str) and job.id):
+        raise InvalidInputError(f"job_id: expected text, found {job.id!r}", ErrorKind.BAD_METADATA)
+    for name in ("name", "message"):
+        text = getattr(job, name) or ""
+        if not isinstance(text, str) or text.encode(errors="replace").decode() != text:
+            raise InvalidInputError(
+                f"{name}: expected text that UTF-8 can encode, found {text!r:.80}", ErrorKind.BAD_METADATA
+            )
+
+
+@contextmanager
+def _given_up(session: Session) -> Iterator[None]:
+    """A failure is the end of a session: its lease is to hold nothing back."""
+    try:
+        yield
+    except Exception:
+        if session._state.lease is not None:
+            session._state.lease.give_back(session.workspace.context.storage)
+        raise
+
+
+def _keep_work(staging: Staging | None) -> None:
+    """What is staged stays after a failure, if it is of any use: its lease holds back garbage collections."""
+    if staging is not None and not staging.has_work():
+        staging.clean_up()
 
 
 def _done(target: Target, id_: str, snapshot: str) -> JobResult:
@@ -284,7 +336,11 @@ class _Rounds:
         session, staging = self.session, self.staging
         generation = session._state.generation
         tasks = prepare(session)
-        items = list(map(dumps, tasks.items))
+        if not isinstance(tasks, Tasks):
+            raise InvalidInputError(
+                f"`prepare` has to return Tasks, found {type(tasks).__name__}", ErrorKind.NOT_ALLOWED
+            )
+        items = [_sent(item, f"item {number}") for number, item in enumerate(tasks.items)]
         self.tally.tasks += len(items)
         if self.progress is not None:
             self.progress.expect(len(items))
@@ -311,7 +367,7 @@ class _Rounds:
                     results[number] = gathered.add(result)
                     self._done(result)
         missing = [number for number, result in enumerate(results) if result is None]
-        shared = dumps((base, work, tasks.shared, place, bulk.key))  # type: ignore[no-untyped-call]
+        shared = _sent((base, work, tasks.shared, place, bulk.key), "the work, or what it shares,")
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
             results[number] = result = gathered.add(decode_result(data))
@@ -336,6 +392,14 @@ class _Rounds:
 _NUMBER: Final = struct.Struct("<Q")
 
 
+def _sent(value: Any, name: str) -> bytes:
+    try:
+        data: bytes = dumps(value)  # type: ignore[no-untyped-call]
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise InvalidInputError(f"{name} cannot be sent to a task: {error}", ErrorKind.NOT_ALLOWED) from error
+    return data
+
+
 def run_task(shared: bytes, message: bytes) -> bytes:
     """The task: one item, with a fork of its own."""
     started = time.perf_counter()
@@ -346,6 +410,8 @@ def run_task(shared: bytes, message: bytes) -> bytes:
         return known
     fork = base.fork()  # not `base`: this process keeps it for the next task
     outcome = work(fork, common, pickle.loads(message[_NUMBER.size :]))
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"the work of a job has to return an Outcome, found {type(outcome).__name__}")
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
     seconds = round(time.perf_counter() - started, 6)
     state = fork._state

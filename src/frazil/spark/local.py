@@ -11,6 +11,7 @@ the driver dies, the workers meet the end of the socket and go.
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import signal
@@ -27,7 +28,7 @@ from typing import Any, Final, Protocol
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.engine import ATTEMPTS, Task, begin_attempt, failed
+from frazil.spark.engine import ATTEMPTS, Task, begin_attempt, failed, told
 
 #: Tasks that have begun or ended and not been taken, for each worker.
 _AHEAD: Final = 4
@@ -64,10 +65,9 @@ class Local:
             for tries in range(self.attempts):
                 try:
                     return workers.mine().call(tasks[number], tries)
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     if tries + 1 == self.attempts or workers.closed:
-                        name, text = _told(error)
-                        raise failed(number, len(tasks), name, text) from error
+                        raise failed(number, len(tasks), *_told(error)) from error
             raise AssertionError("no try")
 
         pending: list[Future[bytes]] = []
@@ -195,11 +195,11 @@ def _ending(child: subprocess.Popen[bytes]) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def _told(error: Exception) -> tuple[str, str]:
+def _told(error: BaseException) -> tuple[str, str]:
     if isinstance(error, _Raised):
         name, text = error.args
         return name, text
-    return type(error).__name__, str(error)
+    return told(error)
 
 
 # In the worker process
@@ -212,17 +212,24 @@ def serve(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the driver, which ends its workers
     with Connection(descriptor) as connection:
         try:
-            task, shared = pickle.loads(connection.recv_bytes())
+            said = connection.recv_bytes()
             while True:
                 message, tries = pickle.loads(connection.recv_bytes())
                 begin_attempt(tries)
-                connection.send_bytes(pickle.dumps(_answer(task, shared, message)))
+                connection.send_bytes(pickle.dumps(_answer(said, message)))
         except (EOFError, OSError):
             return  # the driver is gone
 
 
-def _answer(task: Task, shared: bytes, message: bytes) -> tuple[Any, ...]:
+def _answer(said: bytes, message: bytes) -> tuple[Any, ...]:
     try:
+        task, shared = _unpacked(said)
         return ("done", task(shared, message))
     except Exception as error:
-        return ("raised", type(error).__name__, str(error))
+        return ("raised", *told(error))
+
+
+@functools.lru_cache(maxsize=1)
+def _unpacked(said: bytes) -> tuple[Task, bytes]:
+    unpacked: tuple[Task, bytes] = pickle.loads(said)
+    return unpacked

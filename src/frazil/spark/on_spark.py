@@ -32,7 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from frazil.errors import ErrorKind, IcechunkError
-from frazil.spark.engine import Task, begin_attempt, failed
+from frazil.spark.engine import Task, begin_attempt, failed, told
 from frazil.spark.places import ready
 
 #: Of a run, in tasks.
@@ -165,12 +165,13 @@ _MARK = re.compile(r'\{"frazil task": .*\}')
 
 
 def _mark(number: int, error: Exception) -> str:
-    return json.dumps({"frazil task": number, "type": type(error).__name__, "text": str(error)})
+    name, text = told(error)
+    return json.dumps({"frazil task": number, "type": name, "text": text})
 
 
 def _from_spark(error: PySparkException, count: int) -> IcechunkError:
     marked = _MARK.search(str(error))
     if marked is None:
         return IcechunkError(f"the Spark job failed: {error}", ErrorKind.CONCURRENCY)
-    told = json.loads(marked.group())
-    return failed(told["frazil task"], count, told["type"], told["text"])
+    said, _ = json.JSONDecoder().raw_decode(marked.group())
+    return failed(said["frazil task"], count, said["type"], said["text"])

@@ -53,6 +53,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         "the JVM hands out tasks, the work is done in Python: half the processor time to start",
         _HERE,
     ),
+    "spark.python.daemon.module": Setting(
+        "frazil.spark.daemon", "workers are forked with all imports done: a second each", _HERE
+    ),
     "spark.ui.enabled": Setting("false", "no port, no web server", _HERE),
     "spark.ui.showConsoleProgress": Setting("false", "Progress has the terminal", _STARTED),
     "spark.python.unix.domain.socket.enabled": Setting("true", "a task costs half the time"),

@@ -39,7 +39,7 @@ from frazil.spark.job import JOB
 from frazil.spark.reductions.plan import Limits
 from frazil.spark.validation.checking import validate
 from frazil.spark.validation.report import Report
-from frazil.spark.validation.rules import Rule, as_json, rules_from
+from frazil.spark.validation.rules import Rule, as_json, require_sound, rules_from
 from frazil.spark.versions import Target, Version
 
 #: Under this key of a commit's metadata is the report of an audit.
@@ -79,7 +79,8 @@ def write_audit_publish(
     """Let ``work`` write to a branch of its own, check it, and publish it to ``branch``.
 
     ``work`` gets a `Target` for its jobs (``target.repo.transaction(target.branch, ...)`` is good too).
-    ``audit_branch`` is ``audit/<job_id or branch>`` unless told: two pipelines that run at one time need two.
+    ``audit_branch`` is ``audit/<job_id or branch>`` unless told (with a ``-`` in repositories of spec version
+    1): two pipelines that run at one time need two.
     With a ``job_id`` that was published before, nothing is done. ``tag``: a name for what is published.
     Rules compare statistics with ``branch`` as it is.
 
@@ -98,8 +99,8 @@ def write_audit_publish(
     >>> write_audit_publish(repo, work, [Exists("/t")], job_id="monday").done_before
     True
     """
-    wanted = tuple(rules_from(rules) if isinstance(rules, str | Path) else rules)
-    audit = audit_branch or f"audit/{job_id or branch}"
+    wanted = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
+    audit = audit_branch or f"audit{'/' if repo.spec_version > 1 else '-'}{job_id or branch}"
     if audit == branch:
         raise InvalidInputError(
             f"audit_branch: expected another branch than `{branch}`", ErrorKind.INVALID_REF_NAME

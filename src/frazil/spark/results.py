@@ -3,29 +3,25 @@
     parts     JSON, the change set, the pickled value; each with its length before it
 
 The same bytes are staged in storage (`frazil.spark.staging`), where others may be able to write. So a value
-that comes from there is unpickled with a list of what it may be made of: Python's and numpy's plain types,
-and dataclasses of Frazil and of the module that has the work function. A task whose value is anything else
-is done again when its job is resumed. A value that comes from the engine may be anything.
+that comes from there is read with a list of what it may be made of (`frazil.spark.values`). A task whose
+value is anything else is done again when its job is resumed. A value that comes from the engine may be
+anything.
 """
 
 from __future__ import annotations
 
-import builtins
-import io
 import json
-import pickle
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final
-
-from pyspark.cloudpickle import dumps
 
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, FormatError
 from frazil.repository.staged import STAGING
 from frazil.spark import wire
 from frazil.spark.segments import Segment
+from frazil.spark.values import dumped, loaded
 from frazil.storage.counted import Taken
 
 _LENGTH: Final = struct.Struct("<Q")
@@ -71,8 +67,7 @@ def encode_result(result: Result) -> bytes:
         "stored": asdict(result.stored),
         "segments": [[*astuple(each)[:-1], each.node_id.hex()] for each in result.segments],
     }
-    value = dumps(result.outcome.value)  # type: ignore[no-untyped-call]
-    return joined([json.dumps(said).encode(), wire.encode(result.changes), value])
+    return joined([json.dumps(said).encode(), wire.encode(result.changes), dumped(result.outcome.value)])
 
 
 def decode_result(data: bytes, staged_for: str | None = None) -> Result:
@@ -86,23 +81,30 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
         told = json.loads(said)
         return Result(
             wire.decode(changes),
-            Outcome(_value(value, staged_for), **told["outcome"]),
-            told["ends"],
-            told["retries"],
-            told["seconds"],
-            Taken(**told["stored"]),
+            Outcome(loaded(value, staged_for), **_whole(told["outcome"])),
+            int(told["ends"]),
+            int(told["retries"]),
+            float(told["seconds"]),
+            Taken(**_whole(told["stored"])),
             staged=staged_for is not None,
             segments=tuple(map(_segment, told["segments"])),
         )
-    except (ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError, AttributeError) as error:
-        raise _damaged(str(error)) from error
+    except FormatError:
+        raise
+    except Exception as error:  # a damaged pickle raises anything
+        raise _damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _whole(told: dict[str, Any]) -> dict[str, int]:
+    return dict(zip(told, map(int, told.values()), strict=True))
 
 
 def _segment(told: list[Any]) -> Segment:
     key, start, stop, count, low, high, node = told
-    if not key.startswith(f"{STAGING}/"):
+    if not key.startswith(f"{STAGING}/") or ".." in key:
         raise _damaged(f"references staged in {key!r}")
-    return Segment(key, start, stop, count, tuple(low), tuple(high), bytes.fromhex(node))
+    corners = tuple(map(int, low)), tuple(map(int, high))
+    return Segment(key, int(start), int(stop), int(count), *corners, bytes.fromhex(node))
 
 
 def joined(parts: Sequence[bytes]) -> bytes:
@@ -126,50 +128,3 @@ def split(data: bytes, count: int) -> list[bytes]:
 
 def _damaged(found: str) -> FormatError:
     return FormatError(f"expected what a task has staged, found {found}", ErrorKind.INVALID_FILE_FORMAT)
-
-
-# Values from storage
-
-_PLAIN: Final = {"complex", "set", "frozenset", "bytearray", "range", "slice", "dict", "list", "tuple"}
-_ALLOWED: Final = {
-    ("collections", "OrderedDict"),
-    ("collections", "defaultdict"),
-    ("collections", "deque"),
-    ("datetime", "date"),
-    ("datetime", "datetime"),
-    ("datetime", "time"),
-    ("datetime", "timedelta"),
-    ("datetime", "timezone"),
-    ("decimal", "Decimal"),
-    ("fractions", "Fraction"),
-    ("numpy", "dtype"),
-    ("numpy", "ndarray"),
-    ("numpy.ma.core", "MaskedArray"),
-    ("numpy.ma.core", "_mareconstruct"),
-    *(
-        (module, name)
-        for module in ("numpy._core.multiarray", "numpy.core.multiarray")
-        for name in ("_reconstruct", "scalar")
-    ),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("numpy.core.numeric", "_frombuffer"),
-}
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, module: str) -> None:
-        super().__init__(io.BytesIO(data))
-        self._module = module
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module == builtins.__name__ and name in _PLAIN) or (module, name) in _ALLOWED:
-            return super().find_class(module, name)
-        if module.split(".")[0] == "frazil" or module == self._module:
-            found = super().find_class(module, name)
-            if isinstance(found, type) and is_dataclass(found):
-                return found
-        raise pickle.UnpicklingError(f"a value made with {module}.{name}")
-
-
-def _value(data: bytes, staged_for: str | None) -> Any:
-    return pickle.loads(data) if staged_for is None else _Unpickler(data, staged_for).load()

@@ -62,9 +62,12 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
 def _connected(remote: str) -> SparkSession:
     if not remote.startswith("local"):
         return SparkSession.builder.getOrCreate()
-    # pyspark starts a server on this machine
-    with _environment(_for_the_jvm(find_java_home())):
-        return SparkSession.builder.config(map={**settings("local")}).getOrCreate()
+    # pyspark starts a server on this machine. What is said to the builder it would say again to the session,
+    # which cannot change it.
+    said = [f"--conf={name}={value}" for name, value in settings("local").items()]
+    arguments = f"{shlex.join(said)} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
+    with _environment({**_for_the_jvm(find_java_home()), "PYSPARK_SUBMIT_ARGS": arguments}):
+        return SparkSession.builder.getOrCreate()
 
 
 def _start(cores: int | None, log: Path | None) -> None:

@@ -28,12 +28,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from frazil.about import __version__
 from frazil.changes.change_set import ChangeSet
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, StorageError
-from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.repository import mutations
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.conflicts import ConflictDetector
@@ -56,6 +56,10 @@ _READERS: Final = 16
 
 class Unusable(Exception):
     """What is staged cannot be gone on from: begin anew."""
+
+
+class Begun(Exception):
+    """Another driver has begun the same job at this moment: go on from what it has staged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +155,7 @@ class Staging:
 
     def _read(self) -> Plan | None:
         data = self._folder.get("plan")
-        try:
-            plan = None if data is None else Plan(**json.loads(data))
-        except (ValueError, TypeError):
-            plan = None
+        plan = None if data is None else _plan_of(data)
         if data is not None and (plan is None or (plan.format, plan.software) != (_FORMAT, __version__)):
             _log.warning("what another version of Frazil has staged is thrown away, and the job begun anew")
             give_up(self._repo.storage, self._place)
@@ -183,7 +184,7 @@ class Staging:
             id_to_text(new_object_id()),
         )
         if not self._folder.put("plan", json.dumps(asdict(plan)).encode()):
-            raise Unusable("another driver has begun the same job at this moment")
+            raise Begun
         state.lease, state.since, state.expires_at = lease, relied.since, ends(started)
         self._rounds = self._folder.below(plan.folder)
         return session
@@ -222,6 +223,13 @@ class Staging:
                 raise Unusable("`prepare` gave other items than before")
             session.workspace.replace(wire.decode(changes))
         return Round(self._rounds.below(f"{number}.{hashlib.sha256(data).hexdigest()[:16]}"))
+
+    def has_work(self) -> bool:
+        """Whether any task has staged what it did."""
+        try:
+            return any(name.count("/") > 1 for name in self._folder.names())
+        except StorageError:
+            return True
 
     def throw_away(self) -> None:
         """Give up what is staged: it can never be committed."""
@@ -265,6 +273,21 @@ def _usable(number: int, data: bytes, module: str) -> Result | None:
     return result if result.ends > now_us() else None
 
 
+def _plan_of(data: bytes) -> Plan | None:
+    """None for damaged bytes."""
+    try:
+        plan = Plan(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
+    numbers = plan.seen, plan.since, plan.started
+    texts = plan.job, plan.name, plan.branch, plan.digest, plan.software
+    ids = plan.base, plan.folder
+    is_whole = all(isinstance(each, int) and 0 <= each < 1 << 57 for each in numbers) and all(
+        isinstance(each, str) for each in texts
+    )
+    return plan if is_whole and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids) else None
+
+
 def session_at(repo: Repository, branch: str, plan: Plan) -> Session:
     """A session for the branch that starts where the plan did."""
     context = repo._context
@@ -291,16 +314,15 @@ def staged_jobs(repo: Repository) -> list[StagedJob]:
         place, _, rest = name.partition("/")
         if rest == "plan":
             data = Folder(repo.storage, f"{STAGING}/{place}").get("plan")
-            if data is not None:
-                out.append(_listed(json.loads(data), place, names))
+            if data is not None and (plan := _plan_of(data)) is not None:
+                out.append(_listed(plan, place, names))
     return sorted(out, key=lambda job: job.started_at)
 
 
-def _listed(plan: dict[str, Any], place: str, names: Sequence[str]) -> StagedJob:
-    inside = f"{place}/{plan['folder']}/"
+def _listed(plan: Plan, place: str, names: Sequence[str]) -> StagedJob:
+    inside = f"{place}/{plan.folder}/"
     tasks = sum(name.startswith(inside) and name[len(inside) :].count("/") == 1 for name in names)
-    started = to_datetime(plan["started"])
-    return StagedJob(plan["job"], plan["name"], plan["branch"], plan["base"], started, tasks)
+    return StagedJob(plan.job, plan.name, plan.branch, plan.base, to_datetime(plan.started), tasks)
 
 
 def discard_job(repo: Repository, job_id: str, branch: str = "main") -> None:

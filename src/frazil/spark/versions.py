@@ -118,6 +118,13 @@ def digest(session: Session, paths: Sequence[str]) -> str:
     return hashed.hexdigest()[:32]
 
 
+def same_storage(source: Version, target: Target) -> bool:
+    """Whether both are in one place, opened once or twice."""
+    one, other = source.repo.storage, target.repo.storage
+    # In the memory of a process there are many places without a name.
+    return one is other or (address(one) == address(other) != "in-memory")
+
+
 def address(storage: Storage) -> str:
     """Where a storage is, in one line without secrets.
 

@@ -11,6 +11,8 @@ to. Before that, columns are made small:
     coordinates     number of the chunk in the array's box, as the step from the chunk before: 0 in a row
     source          step from the chunk before, in the order of first appearance: 0 or 1
     offset          step from the end of the chunk before, if that is in the same source: 0 in a row
+    order           where chunks of several arrays take turns in a source: whose turn it is. "Before" is then
+                    before in the source, and not in the array
     length          as it is
 
 Rows are in the order of their kinds for this. A virtual reference takes what its length is random, a native
@@ -35,10 +37,20 @@ from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, stack
-from frazil.format.columns import I64, MAX_COPIED_BYTES, U8, U32, U64, Ragged, decode_text
+from frazil.format.columns import (
+    I64,
+    MAX_COPIED_BYTES,
+    U8,
+    U32,
+    U64,
+    Ragged,
+    decode_text,
+    distinct_rows,
+    row_keys,
+)
 from frazil.format.coordinates import ascending
 from frazil.format.envelope import reading
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_list
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list
 from frazil.format.snapshot import (
     ManifestFiles,
     NodeTable,
@@ -293,7 +305,8 @@ def _put_chunks(out: _Columns, chunks: Mapping[bytes, ChunkEdits]) -> None:
             _put_coordinates(out, f"{rank}", index, counts[some])
     filled = [table for table in tables if len(table)]
     if filled:
-        _put_references(out, stack(filled, np.zeros((int(counts.sum()), 0), np.uint32)).prune())
+        owner = np.repeat(np.arange(len(counts)), counts)
+        _put_references(out, stack(filled, np.zeros((len(owner), 0), np.uint32)).prune(), owner)
 
 
 def _rank(item: tuple[bytes, ChunkEdits]) -> tuple[int, bytes]:
@@ -360,7 +373,7 @@ def _take_coordinates(columns: _Read, name: str, rank: int, counts: I64) -> U32:
     return index
 
 
-def _put_references(out: _Columns, table: ChunkTable) -> None:
+def _put_references(out: _Columns, table: ChunkTable, owner: I64) -> None:
     out.raw("kinds", table.kind)
     chunk_ids, foreign, inline = table.chunk_ids, table.foreign, table.inline
     for kind, name in _SOURCES.items():
@@ -368,7 +381,10 @@ def _put_references(out: _Columns, table: ChunkTable) -> None:
         if not len(rows):
             continue
         chosen: Any = slice(None) if len(rows) == len(table) else rows
-        order, source = _by_appearance(table.source[chosen].astype(np.int64))
+        source = table.source[chosen].astype(np.int64)
+        if name != "inline" and _are_several(owner[chosen]):
+            source = _once(chunk_ids if name == "native" else foreign, source)
+        order, source = _by_appearance(source)
         out.steps(f"{name} source", np.diff(source, prepend=0))
         if kind == ChunkKind.NATIVE:
             out.raw("chunk ids", np.ascontiguousarray(chunk_ids[order]).reshape(-1))
@@ -381,10 +397,46 @@ def _put_references(out: _Columns, table: ChunkTable) -> None:
             out.rows("inline", inline.take(order))
             continue
         offset, length = table.offset[chosen], table.length[chosen]
-        gap = offset.copy()
-        gap[1:] -= np.where(source[1:] == source[:-1], offset[:-1] + length[:-1], np.uint64(0))
+        turns, gap = _gaps(owner[chosen], source, offset, length)
+        out.numbers(f"{name} order", turns, least=1)
         out.steps(f"{name} offset", gap.view(np.int64))
         out.numbers(f"{name} length", length)
+
+
+def _gaps(owner: I64, source: I64, offset: U64, length: U64) -> tuple[I64, U64]:
+    """Whose turn it is, if that is told, and the steps between chunks, in this order."""
+    nothing, gap = np.zeros(0, np.int64), _steps_from(source, offset, length)
+    if not _are_several(owner) or 8 * np.count_nonzero(gap) < len(gap):
+        return nothing, gap
+    order = np.lexsort((offset, source))
+    turns = owner[order]
+    if not np.array_equal(_taking_turns(turns, owner, source), order):
+        return nothing, gap  # the chunks of an array are not in the order of its rows
+    merged = _steps_from(source[order], offset[order], length[order])
+    return (turns, merged) if np.count_nonzero(merged) < np.count_nonzero(gap) else (nothing, gap)
+
+
+def _are_several(owner: I64) -> bool:
+    return bool(owner[0] != owner[-1])  # they ascend
+
+
+def _steps_from(source: I64, offset: U64, length: U64) -> U64:
+    gap = offset.copy()
+    gap[1:] -= np.where(source[1:] == source[:-1], offset[:-1] + length[:-1], np.uint64(0))
+    return gap
+
+
+def _taking_turns(turns: I64, owner: I64, source: I64) -> I64:
+    """Rows, one source after the other, so that their owners are ``turns``, and those of one owner in a
+    source in the order that they have. ``FormatError`` if there is none.
+    """
+    rows = np.argsort(source, kind="stable")  # those of an owner are side by side
+    places = np.lexsort((turns, source[rows]))
+    if not np.array_equal(turns[places], owner[rows]):
+        raise FormatError("chunks of several arrays that do not take turns")
+    order = np.empty_like(rows)
+    order[places] = rows
+    return order
 
 
 def _by_appearance(source: I64) -> tuple[Any, I64]:
@@ -392,12 +444,23 @@ def _by_appearance(source: I64) -> tuple[Any, I64]:
     steps = np.diff(source, prepend=-1)
     if ((steps == 0) | (steps == 1)).all():
         return slice(None), source
-    first = np.empty(int(source.max()) + 1, np.int64)
-    first[source[::-1]] = np.arange(len(source))[::-1]
+    used, first, number = np.unique(source, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    return order, rank[source]
+    return used[order], rank[number]
+
+
+def _once(sources: U8 | ForeignObjects, source: I64) -> I64:
+    """Numbers of sources, the first one's for those that are equal: each array has brought its own."""
+    if isinstance(sources, ForeignObjects):
+        texts = (distinct_rows(rows)[1] for rows in (sources.locations, sources.etags))
+        keys = row_keys(np.column_stack((*texts, sources.modified)))
+    else:
+        keys = id_keys(sources)
+    _, first, number = np.unique(keys, return_index=True, return_inverse=True)
+    once: I64 = first[number[source]]
+    return once
 
 
 def _take_chunks(columns: _Read, chunks: dict[bytes, ChunkEdits]) -> None:
@@ -412,7 +475,8 @@ def _take_chunks(columns: _Read, chunks: dict[bytes, ChunkEdits]) -> None:
         raise FormatError(f"{len(kind)} references, expected {counts.sum()}")
     if (ranks < 0).any() or (np.diff(ranks) < 0).any() or int(ranks.max()) > _MOST_DIMENSIONS:
         raise FormatError(f"arrays of {ranks.max()} dimensions, or out of order")
-    source, offset, length, sources = _take_references(columns, kind)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    source, offset, length, sources = _take_references(columns, kind, owner)
     stop = 0
     ends = np.cumsum(counts)
     for rank in dict.fromkeys(ranks.tolist()):
@@ -430,7 +494,9 @@ def _take_chunks(columns: _Read, chunks: dict[bytes, ChunkEdits]) -> None:
                 edits.set_table(ChunkTable(*part, *sources))
 
 
-def _take_references(columns: _Read, kind: U8) -> tuple[U32, U64, U64, tuple[U8, ForeignObjects, Ragged]]:
+def _take_references(
+    columns: _Read, kind: U8, owner: I64
+) -> tuple[U32, U64, U64, tuple[U8, ForeignObjects, Ragged]]:
     total = len(kind)
     if total and int(kind.max()) > ChunkKind.INLINE:
         raise FormatError(f"references of kind {kind.max()}")
@@ -458,13 +524,26 @@ def _take_references(columns: _Read, kind: U8) -> tuple[U32, U64, U64, tuple[U8,
             length[chosen] = inline.lengths[mine]
             continue
         size = columns.numbers(f"{name} length", len(rows))
-        # Ends are added up, and taken away again where another source begins.
         moves = columns.steps(f"{name} offset", len(rows)).view(np.uint64)
-        moves[1:] += size[:-1]
-        new = np.flatnonzero(np.diff(mine, prepend=-1))
-        moves[new[1:]] -= size[new[1:] - 1]
-        ends = np.cumsum(moves, dtype=np.uint64)
-        before = np.concatenate((np.zeros(1, np.uint64), ends[new[1:] - 1]))
-        offset[chosen] = ends - np.repeat(before, np.diff(new, append=len(rows)))
         length[chosen] = size
+        if columns.count(f"{name} order"):
+            turns = columns.numbers(f"{name} order", len(rows)).view(np.int64)
+            order = _taking_turns(turns, owner[chosen], mine)
+            starts = np.empty_like(size)
+            starts[order] = _added_up(moves, mine[order], size[order])
+            offset[chosen] = starts
+        else:
+            offset[chosen] = _added_up(moves, mine, size)
     return source, offset, length, (chunk_ids, foreign, inline)
+
+
+def _added_up(moves: U64, source: I64, size: U64) -> U64:
+    """Offsets from the steps between chunks, which may be changed."""
+    # Ends are added up, and taken away again where another source begins.
+    moves[1:] += size[:-1]
+    new = np.flatnonzero(np.diff(source, prepend=-1))
+    moves[new[1:]] -= size[new[1:] - 1]
+    ends = np.cumsum(moves, dtype=np.uint64)
+    before = np.concatenate((np.zeros(1, np.uint64), ends[new[1:] - 1]))
+    offsets: U64 = ends - np.repeat(before, np.diff(new, append=len(size)))
+    return offsets

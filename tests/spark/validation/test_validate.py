@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ from frazil.spark import (
     Version,
     rules_from,
     validate,
+    write_audit_publish,
 )
 from frazil.spark.reductions import Limits
 from frazil.spark.validation.rules import KINDS, as_json
@@ -193,3 +195,49 @@ def test_a_pass_in_pieces_is_a_pass(data: Any) -> None:
 def test_on_spark(repo: frazil.Repository, engine: Any) -> None:
     report = validate(repo, [Range("/obs/t", max=800), Finite("/obs/p")], engine=engine, limits=SMALL)
     assert [row.ok for row in report.rows] == [False, True]
+
+
+HARD: list[tuple[Any, bool, str]] = [
+    (Monotonic("ns"), True, "3 values"),  # one nanosecond apart: the same as floats
+    (Regular("ns", step=1), True, "3 values"),
+    (Regular("down"), True, "3 values"),
+    (Monotonic("down", increasing=False), True, "3 values"),
+    (Monotonic("text"), True, "3 values"),
+    (Regular("text"), False, "the type"),
+    (Monotonic("complex"), False, "the type complex128"),
+    (NoDuplicates("gaps"), False, "nan at 0 and 2"),
+    (Range("half", -1e9, 1e9), True, "1.0 to 3.0"),
+    (Range("down", -1, 2), False, "1 outside"),
+    (Range("", 0, 1), False, "found a group"),
+]
+
+
+@pytest.mark.parametrize(("rule", "ok", "found"), HARD)
+def test_hard_cases(rule: Any, ok: bool, found: str) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    arrays = {
+        "ns": np.array([0, 1, 2]) + 1_700_000_000_000_000_000,
+        "down": np.array([3, 2, 1], "u8"),
+        "text": np.array(["a", "b", "c"]),
+        "complex": np.array([1j, 2j]),
+        "gaps": np.array([np.nan, 1, np.nan]),
+        "half": np.array([1, 2, 3], "f2"),
+    }
+    with repo.transaction("main", message="coordinates") as store:
+        for name, data in arrays.items():
+            zarr.create_array(store, name=name, data=data, chunks=(2,))
+    row = validate(repo, [rule], engine=Inline()).rows[0]
+    assert (row.ok, found in row.found) == (ok, True), row
+
+
+@pytest.mark.parametrize(
+    "rule", ["x", Range("t", "0"), Shape("t", 3), DType("t", "foo"), Exists("t", "table"), Range(3)]
+)
+def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with pytest.raises(InvalidInputError, match="expected"):
+        validate(repo, [rule], engine=Inline())
+    with pytest.raises(InvalidInputError, match="expected"):  # before any work
+        write_audit_publish(repo, lambda target: 1 / 0, [rule], engine=Inline())
+    with pytest.raises(InvalidInputError, match="numbers as limits"):
+        rules_from("- {rule: Range, path: /t, min: '180'}")

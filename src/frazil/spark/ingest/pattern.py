@@ -18,15 +18,18 @@ from __future__ import annotations
 import glob
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark.ingest.formats.files import object_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,12 @@ class Expanded:
         return not self.urls
 
 
-def expand(source: Files) -> Expanded:
-    """The files that are meant. Raises ``InvalidInputError`` if there are none, or one twice."""
-    expanded = _expanded(source)
+def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> Expanded:
+    """The files that are meant. Raises ``InvalidInputError`` if there are none, or one twice.
+
+    Globs of buckets (``s3://bucket/*/t2m_*.nc``) list what begins like them.
+    """
+    expanded = _expanded(source, storage_options)
     if expanded.is_empty:
         raise InvalidInputError(
             f"expected at least one file, found none for {source!r}", ErrorKind.KEY_NOT_FOUND
@@ -97,18 +103,37 @@ def expand(source: Files) -> Expanded:
     return expanded
 
 
-def _expanded(source: Files) -> Expanded:
+def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> Expanded:
     if isinstance(source, FilePattern):
         return _from_pattern(source)
     given = [source] if isinstance(source, str | os.PathLike) else source
-    return Expanded(tuple(itertools.chain.from_iterable(_globbed(os.fspath(each)) for each in given)))
+    return Expanded(
+        tuple(itertools.chain.from_iterable(_globbed(os.fspath(each), storage_options) for each in given))
+    )
 
 
-def _globbed(text: str) -> Iterable[str]:
+def _globbed(text: str, storage_options: Mapping[str, Any] | None) -> Iterable[str]:
     path = _absolute(text)
+    if glob.has_magic(path) and path.partition("://")[0] in _LISTED:
+        return _listed(path, storage_options)
     if "://" in path or not glob.has_magic(path) or os.path.exists(path):
         return (path,)
     return sorted(glob.glob(path, recursive=True))
+
+
+def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    """The objects that a glob means: ``*`` and ``?`` stay in one segment of the key, ``**`` does not."""
+    storage, key = object_storage(url, storage_options)
+    place = url[: len(url) - len(key)]
+    fixed = list(itertools.takewhile(lambda each: not glob.has_magic(each), key.split("/")[:-1]))
+    wanted = re.compile("".join(_MEANS.get(each) or re.escape(each) for each in _PARTS.split(key) if each))
+    keys = map(attrgetter("key"), storage.list("/".join(fixed)))
+    return [place + each for each in sorted(filter(wanted.fullmatch, keys))]
+
+
+_LISTED: Final = ("s3", "gs", "gcs", "az")
+_PARTS: Final = re.compile(r"(\*\*/|\*\*|\*|\?)")
+_MEANS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _absolute(url: str) -> str:

@@ -103,11 +103,15 @@ def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    """An array of a version; ``NodeNotFoundError``."""
+    """An array of a version; ``NodeNotFoundError``, ``InvalidInputError`` for a group."""
     try:
         return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
     except FileNotFoundError as error:
         raise NodeNotFoundError(f"expected an array at `/{path.strip('/')}`, found none") from error
+    except zarr.errors.NodeTypeValidationError as error:
+        raise InvalidInputError(
+            f"expected an array at `/{path.strip('/')}`, found a group", ErrorKind.NOT_AN_ARRAY
+        ) from error
 
 
 def open_field(
@@ -166,6 +170,34 @@ def coordinates_of(
     }
     inside.discard(field.name)
     return {name: among[name] for name in sorted(inside)}
+
+
+def require_same_labels(session: Session, field: Field, given: xr.DataArray, what: str) -> None:
+    """Raises ``InvalidInputError`` if something has coordinates other than those of the array.
+
+    It is taken by position: what is in another order would be added to other cells.
+    """
+    for name in map(str, given.dims):
+        if name not in given.coords or name not in field.dims:
+            continue
+        try:
+            there = coordinate(session, field.parent, name)
+        except NodeNotFoundError:
+            continue
+        ours, theirs = np.asarray(there.values), np.asarray(given.coords[name].values)
+        if ours.shape != theirs.shape or ours.ndim != 1:
+            continue  # refused for its shape
+        close = ours.dtype.kind in "iuf" and theirs.dtype.kind in "iuf"
+        if not (np.allclose(ours, theirs, equal_nan=True) if close else (ours == theirs).all()):
+            raise InvalidInputError(
+                f"{what}: expected the coordinate `{name}` of `{field.path}`, {_few(ours)}; found "
+                f"{_few(theirs)}: take `{what}.reindex_like(...)`, or drop its coordinate",
+                ErrorKind.NOT_ALLOWED,
+            )
+
+
+def _few(values: NDArray[Any]) -> str:
+    return ", ".join(map(str, values[:3])) + ", ..." * (len(values) > 3)
 
 
 def coordinate(session: Session, group: str, name: str, *, decode_times: bool = True) -> xr.DataArray:

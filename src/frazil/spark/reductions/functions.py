@@ -16,7 +16,7 @@ import xarray as xr
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.job import JobResult
-from frazil.spark.reductions.fields import Field, coordinate
+from frazil.spark.reductions.fields import Field, coordinate, require_same_labels
 from frazil.spark.reductions.grouping import By, Grouping, grouping, resampling, said
 from frazil.spark.reductions.running import Asked, How, Settings, run, several
 from frazil.spark.versions import Source
@@ -132,6 +132,8 @@ def groupby(
     """
 
     def groups(session: Session, field: Field) -> Grouping:
+        if isinstance(by, xr.DataArray):
+            require_same_labels(session, field, by, "by")
         return grouping(session, field.parent, by)
 
     going = None if dims is None else several(dims)
@@ -235,8 +237,16 @@ def zonal_stats(
         parameters = {"zones": said(by)}
 
         def groups(session: Session, field: Field) -> Grouping:
+            if isinstance(by, xr.DataArray):
+                require_same_labels(session, field, by, "zones")
             return grouping(session, field.parent, by)
     else:
+        if np.ndim(np.asarray(zones, object)) != 1:
+            raise InvalidInputError(
+                "zones: expected labels (a DataArray), a name, or borders of bands, found an array of "
+                f"{np.ndim(zones)} dimensions",
+                ErrorKind.NOT_ALLOWED,
+            )
         borders = [float(each) for each in zones]
         parameters = {"zones": borders, "latitude": latitude}
         if len(borders) < 2 or not (np.diff(borders) > 0).all():

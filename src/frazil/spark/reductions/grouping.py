@@ -8,6 +8,8 @@ resampling are computed by xarray and cftime.
 from __future__ import annotations
 
 import hashlib
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -91,7 +93,7 @@ def resampling(
     """The bins of a frequency, as xarray's ``resample`` has them, empty ones included."""
     more = {} if origin is None else {"origin": origin}
     made = _with_grouper(session, group, {dim: TimeResampler(freq, closed=closed, label=label, **more)})
-    if freq.endswith(_AT_THE_END):
+    if _AT_THE_END.fullmatch(freq.lstrip("0123456789")):
         return made
     if closed == label == "right":
         return replace(made, bounds=_bounds(dim, made, freq, (-1, 0)))
@@ -101,7 +103,7 @@ def resampling(
 
 
 #: Frequencies whose bins are named by the day that they end with: midnight of that day is no border.
-_AT_THE_END: Final = ("ME", "QE", "YE", "W")
+_AT_THE_END: Final = re.compile(r"(?:.*E|W)(?:-[A-Z]{3})?")
 
 
 def _bounds(dim: str, made: Grouping, freq: str, ends: tuple[int, int]) -> NDArray[Any] | None:
@@ -110,9 +112,7 @@ def _bounds(dim: str, made: Grouping, freq: str, ends: tuple[int, int]) -> NDArr
     index = xr.decode_cf(xr.Dataset(coords={dim: labels}))[dim].to_index()
     edges = [index.shift(by, freq) if by else index for by in ends]
     units = {name: made.attributes[name] for name in ("units", "calendar") if name in made.attributes}
-    encoded = [
-        xr.conventions.encode_cf_variable(xr.Variable((dim,), np.asarray(edge), {}, units)) for edge in edges
-    ]
+    encoded = [_as_numbers(xr.Variable((dim,), np.asarray(edge), {}, units)) for edge in edges]
     if any(each.attrs.get("units") != made.attributes.get("units") for each in encoded):
         return None
     return np.stack([np.asarray(each.values) for each in encoded], axis=1)
@@ -123,7 +123,14 @@ def _with_grouper(session: Session, group: str, by: Mapping[str, Grouper]) -> Gr
         raise InvalidInputError(f"by: expected one grouper, found {len(by)}", ErrorKind.NOT_ALLOWED)
     [(name, grouper)] = by.items()
     labels = coordinate(session, group, name)
-    made = grouper.factorize(labels)
+    try:
+        made = grouper.factorize(labels)
+    except (ValueError, TypeError, IndexError) as error:
+        raise InvalidInputError(
+            f"expected a coordinate `{name}` in order that {type(grouper).__name__} can group, found "
+            f"the type {labels.dtype} with {labels.size} values: {error}",
+            ErrorKind.NOT_ALLOWED,
+        ) from error
     index = made.full_index
     coord = made.unique_coord
     attributes = dict(labels.attrs)
@@ -150,10 +157,17 @@ def _encoded(values: NDArray[Any], like: xr.DataArray) -> tuple[NDArray[Any], di
         return values, attributes
     told = {name: like.encoding[name] for name in ("units", "calendar") if name in like.encoding}
     variable = xr.Variable(("t",), values, attributes, told)
-    encoded = xr.conventions.encode_cf_variable(variable)
+    encoded = _as_numbers(variable)
     return np.asarray(encoded.values), {
         key: value for key, value in encoded.attrs.items() if key != "_FillValue"
     }
+
+
+def _as_numbers(times: xr.Variable) -> xr.Variable:
+    """Times in their units; parts of a unit, half a day, are floats."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Times can't be serialized faithfully", UserWarning)
+        return xr.conventions.encode_cf_variable(times)
 
 
 def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:

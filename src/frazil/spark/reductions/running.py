@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict
 
@@ -29,6 +29,7 @@ from frazil.spark.reductions.fields import (
     dimensions,
     open_array,
     open_field,
+    require_same_labels,
 )
 from frazil.spark.reductions.grouping import Grouping, digest_of
 from frazil.spark.reductions.partials import Options, Values
@@ -41,7 +42,7 @@ from frazil.spark.reductions.work import (
     scratch_path,
     written_by_driver,
 )
-from frazil.spark.versions import Source, Target, Version, address
+from frazil.spark.versions import Source, Target, Version, same_storage
 
 #: ``"coslat"``, an array of xarray, or arrays by dimension.
 type Weights = str | xr.DataArray | Mapping[str, Any]
@@ -106,7 +107,10 @@ class Asked:
 
 def several(paths: str | Sequence[str]) -> tuple[str, ...]:
     """One name or many."""
-    return (paths,) if isinstance(paths, str) else tuple(paths)
+    given = (paths,) if isinstance(paths, str) else tuple(paths) if isinstance(paths, Iterable) else (paths,)
+    if not all(isinstance(each, str) for each in given):
+        raise InvalidInputError(f"expected a name or several, found {paths!r}", ErrorKind.NOT_ALLOWED)
+    return given
 
 
 def target_of(version: Version, to: Target | None, name: str) -> Target:
@@ -132,6 +136,9 @@ def run(source: Source, asked: Asked) -> JobResult:
             f"expected settings out of {', '.join(Settings.__annotations__)}, found {', '.join(unknown)}",
             ErrorKind.NOT_ALLOWED,
         )
+    for name, given in (("paths", asked.paths), ("how", asked.how)):
+        if not given:
+            raise InvalidInputError(f"{name}: expected at least one, found none", ErrorKind.NOT_ALLOWED)
     target = target_of(version, settings.get("to"), asked.name)
     session = version.session()
     reductions = tuple(
@@ -205,6 +212,13 @@ def _reductions(session: Session, target: Target, asked: Asked, path: str) -> li
             ErrorKind.NOT_ALLOWED,
         )
     going = (*going, *(() if grouping is None else grouping.dims))
+    taken = {*field.dims} - {*going} | {field.name}
+    if grouping is not None and grouping.name in taken:
+        raise InvalidInputError(
+            f"by: expected labels with a name of their own, found `{grouping.name}`; the result has "
+            f"{', '.join(sorted(taken))} already: rename them",
+            ErrorKind.NOT_ALLOWED,
+        )
     over = tuple(axis for axis, dim in enumerate(field.dims) if dim in going)
     weights = _weights_of(session, field, settings.get("weights"))
     skipna = settings.get("skipna", True)
@@ -227,8 +241,11 @@ def _measure(reduction: Reduction, target: Target, asked: Asked, how: str) -> Me
                 ErrorKind.NOT_ALLOWED,
             )
         given = 0.5 if how == "median" else settings.get("q", 0.5)
-        q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
-        if not all(0 <= each <= 1 for each in q):
+        try:
+            q = tuple(map(float, np.atleast_1d(np.asarray(given, np.float64))))
+        except (TypeError, ValueError):
+            q = ()
+        if not q or not all(0 <= each <= 1 for each in q):
             raise InvalidInputError(f"q: expected numbers from 0 to 1, found {given}", ErrorKind.NOT_ALLOWED)
         return Measure(
             path,
@@ -255,8 +272,10 @@ def _may_be_missing(reduction: Reduction, how: str, options: Options) -> bool:
         return True
     if how == "sum":
         return False
-    if reduction.grouping is None:
+    if reduction.grouping is None or not reduction.grouping.codes.size:
         return math.prod(reduction.field.shape[axis] for axis in reduction.over) == 0
+    if not all(reduction.field.shape[axis] for axis in reduction.over):
+        return True
     codes = reduction.grouping.codes
     return len(np.unique(codes[codes >= 0])) < len(reduction.grouping)
 
@@ -266,7 +285,10 @@ def _quantile(reduction: Reduction, q: tuple[float, ...], settings: Settings) ->
     cells = math.prod(reduction.field.shape[axis] for axis in reduction.over) * math.prod(reduction.kept_grid)
     if 8 * cells <= parse_bytes(settings.get("exact_below", "256MB")):
         return Exact(q, reduction.skipna)
-    return Sketch(q, settings.get("k", 200), reduction.skipna)
+    k = settings.get("k", 200)
+    if not isinstance(k, int) or not 8 <= k <= 65535:
+        raise InvalidInputError(f"k: expected a number from 8 to 65535, found {k!r}", ErrorKind.NOT_ALLOWED)
+    return Sketch(q, k, reduction.skipna)
 
 
 def _check_grouping(field: Field, grouping: Grouping) -> None:
@@ -276,6 +298,11 @@ def _check_grouping(field: Field, grouping: Grouping) -> None:
         raise InvalidInputError(
             f"by: expected labels over dimensions of `{field.path}`, {lengths}; found "
             f"{dict(zip(grouping.dims, grouping.codes.shape, strict=True))}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    if not len(grouping):
+        raise InvalidInputError(
+            f"by: expected a label `{grouping.name}` for at least one cell of `{field.path}`, found none",
             ErrorKind.NOT_ALLOWED,
         )
 
@@ -293,9 +320,15 @@ def _weights_of(session: Session, field: Field, weights: Weights | None) -> Valu
         found = coordinate(session, field.parent, name)
         arrays = {dimensions(open_array(session, f"{field.parent}/{name}")): np.cos(np.deg2rad(found.values))}
     elif isinstance(weights, xr.DataArray):
+        require_same_labels(session, field, weights, "weights")
         arrays = {tuple(map(str, weights.dims)): weights.values}
-    else:
+    elif isinstance(weights, Mapping):
         arrays = {(dim,): np.asarray(values) for dim, values in weights.items()}
+    else:
+        raise InvalidInputError(
+            f"weights: expected 'coslat', a DataArray or arrays by dimension, found {weights!r}",
+            ErrorKind.NOT_ALLOWED,
+        )
     out: Values = np.ones((1,) * len(field.dims))
     lengths = dict(zip(field.dims, field.shape, strict=True))
     for dims, values in arrays.items():
@@ -304,6 +337,10 @@ def _weights_of(session: Session, field: Field, weights: Weights | None) -> Valu
                 f"weights: expected dimensions of `{field.path}`, {lengths}; found "
                 f"{dict(zip(dims, values.shape, strict=False))}",
                 ErrorKind.NOT_ALLOWED,
+            )
+        if values.dtype.kind not in "biuf":
+            raise InvalidInputError(
+                f"weights: expected numbers, found the type {values.dtype}", ErrorKind.NOT_ALLOWED
             )
         if np.isnan(values).any():
             raise InvalidInputError("weights: expected numbers, found NaN", ErrorKind.NOT_ALLOWED)
@@ -329,18 +366,16 @@ def latitude_of(session: Session, field: Field) -> str:
 
 def check_targets(version: Version, target: Target, writes: Sequence[str], fields: Sequence[Field]) -> None:
     """A result must not take the place of what it is made of."""
-    if address(version.repo.storage) != address(target.repo.storage):
-        return
-    same = sorted({field.path for field in fields} & set(writes))
+    if len(set(writes)) < len(writes):
+        raise InvalidInputError(
+            f"expected each result once, found {', '.join(writes)}", ErrorKind.NOT_ALLOWED
+        )
+    same = sorted({field.path for field in fields} & set(writes)) if same_storage(version, target) else []
     if same:
         raise InvalidInputError(
             f"to: expected a target of which `{same[0]}` is not an input of the job; give it another group: "
             f"`to=Target(repo, group='/{target.group.strip('/') or 'results'}')`",
             ErrorKind.NOT_ALLOWED,
-        )
-    if len(set(writes)) < len(writes):
-        raise InvalidInputError(
-            f"expected each result once, found {', '.join(writes)}", ErrorKind.NOT_ALLOWED
         )
 
 

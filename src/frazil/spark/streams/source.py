@@ -20,13 +20,6 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxFiles,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
@@ -38,6 +31,14 @@ from frazil.repository.context import Context
 from frazil.repository.history import at_time
 from frazil.repository.repository import Repository
 from frazil.spark.streams import feed, history
+from frazil.spark.streams.limits import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from frazil.spark.tables.places import Options, count, flag, timestamp
 
 #: Chunks in a piece of work, and commits: a task has its own costs.
@@ -62,6 +63,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidInputError(
                 f"expected columns of the table {feed.FEED} ({', '.join(feed.SCHEMA.names)}), found "
                 f"{', '.join(sorted(unknown))}: commits are read with the option table={feed.FEED}",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
+            raise InvalidInputError(
+                "expected Spark 4.2 or newer for stream-max-commits and stream-max-rows, found an older one: "
+                "it takes all that is available",
                 ErrorKind.NOT_ALLOWED,
             )
         if self._since is not None and "stream-from" in options:
@@ -111,8 +118,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = mutations.branch_tip(self._context.repo_info(), self._branch)
 
-    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, str] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, str]:
         info = self._context.repo_info()
+        if start is None:  # Spark 4.1
+            return _offset(self._tip(info))
         found = history.ahead(info, self._tip(info), _id(start), fail=self._fail)
         if isinstance(limit, ReadMaxFiles):
             found = found.first(limit.max_files)

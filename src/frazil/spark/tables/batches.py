@@ -45,6 +45,8 @@ class _Reader:
         self.scan = scan
         self.part = part
         self.is_local = session.workspace.context.storage.is_local
+        by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
+        self._where = [(by_name[each.column], each) for each in scan.where]
         paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in part.tables}
         self._arrays: dict[str | None, zarr.Array[Any]] = {
             path: zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
@@ -58,54 +60,46 @@ class _Reader:
         starts = number * np.array(grid.block, np.int64)
         stops = np.minimum(starts + grid.block, grid.shape)
         region = tuple(map(slice, starts.tolist(), stops.tolist()))
-        shape = tuple((stops - starts).tolist())
-        values: dict[str, Values] = {}
-        kept, cells = self._kept(region, shape, values)
-        if kept is not None:
-            shape = tuple(len(rows) for rows in kept)
-        if not all(shape) or (cells is not None and not cells.any()):
+        kept = self._kept(region)
+        if not all(map(len, kept)):
             return [], 0
-        if kept is not None and cells is not None:
-            cells = cells[np.ix_(*kept)]
-        rows = None if cells is None else np.flatnonzero(cells)
-        out: list[Values] = []
-        for each in grid.columns:
-            found = values[each.name] if each.name in values else self._read(each, region)
-            if kept is not None:
-                found = found.take(np.ix_(*(kept[axis] for axis in each.axes)))
-            spread = _spread(found, each.axes, shape)
-            out.append(spread if rows is None else spread.take((rows,)))
-        return out, int(np.prod(shape, dtype=np.int64)) if rows is None else len(rows)
+        # Chunks before the first and behind the last cell that is left are not read.
+        inner = tuple(
+            slice(s.start + int(rows[0]), s.start + int(rows[-1]) + 1)
+            for s, rows in zip(region, kept, strict=True)
+        )
+        kept = [rows - rows[0] for rows in kept]
+        picked = any(len(rows) <= rows[-1] for rows in kept)
+        shape = tuple(map(len, kept))
+        values: dict[str, Values] = {}
 
-    def _kept(
-        self, region: _Region, shape: tuple[int, ...], values: dict[str, Values]
-    ) -> tuple[list[NDArray[np.intp]] | None, Mask | None]:
-        """Which cells meet the conditions: rows along each dimension, and cells where that does not say
-        it.
-        """
-        if not self.scan.where:
-            return None, None
-        by_name = {each.name: each for each in (*self.scan.grid.columns, *self.scan.read)}
-        along: list[Mask | None] = [None] * len(shape)
-        cells: Mask | None = None
-        for each in self.scan.where:
-            column = by_name.get(each.column) or self.scan.grid.column(each.column)
+        def read(column: Column) -> Values:
             if column.name not in values:
-                values[column.name] = self._read(column, region)
-            holds = each.holds(values[column.name])
+                found = self._read(column, inner)
+                chosen = np.ix_(*(kept[axis] for axis in column.axes)) if picked else ()
+                values[column.name] = found.take(chosen) if picked else found
+            return values[column.name]
+
+        cells: Mask | None = None
+        for column, each in self._where:
+            if len(column.axes) != 1:
+                holds = _broadcast(each.holds(read(column)), column.axes, shape)
+                cells = holds if cells is None else cells & holds
+        rows = None if cells is None else np.flatnonzero(cells)
+        if rows is not None and not len(rows):
+            return [], 0
+        out = [_spread(read(each), each.axes, shape) for each in grid.columns]
+        if rows is None:
+            return out, int(np.prod(shape, dtype=np.int64))
+        return [each.take((rows,)) for each in out], len(rows)
+
+    def _kept(self, region: _Region) -> list[NDArray[np.intp]]:
+        """The cells along each dimension that meet the conditions on columns of this dimension alone."""
+        along = [np.ones(s.stop - s.start, np.bool_) for s in region]
+        for column, each in self._where:
             if len(column.axes) == 1:
-                axis = column.axes[0]
-                before = along[axis]
-                along[axis] = holds if before is None else before & holds
-            else:
-                wide = _broadcast(holds, column.axes, shape)
-                cells = wide if cells is None else cells & wide
-        if all(mask is None or mask.all() for mask in along):
-            return None, cells
-        return [
-            np.arange(size) if mask is None else np.flatnonzero(mask)
-            for mask, size in zip(along, shape, strict=True)
-        ], cells
+                along[column.axes[0]] &= each.holds(self._read(column, region))
+        return list(map(np.flatnonzero, along))
 
     def _read(self, column: Column, region: _Region) -> Values:
         """Values of a column in its own dimensions."""

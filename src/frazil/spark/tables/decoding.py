@@ -151,8 +151,8 @@ def decoder(
                 return Decoder(TIMESTAMP, fills, unsigned, scale, offset, floating, told, calendar)
             if calendars == "error":
                 raise InvalidInputError(
-                    f"expected times of a usual calendar in `{path}`, found the calendar {calendar!r}: "
-                    "give the option calendar=string or calendar=raw",
+                    f"expected times of a usual calendar in `{path}`, found the calendar {calendar!r}: give "
+                    "the option calendar=string or calendar=raw",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
             if calendars == "string":
@@ -174,8 +174,8 @@ def _type(path: str, dtype: np.dtype[Any]) -> pa.DataType:
     found = _TYPES.get(dtype.name)
     if found is None:
         raise InvalidInputError(
-            f"expected numbers, booleans, text, bytes or times in `{path}`, found {dtype}: leave it out with "
-            "the option variables",
+            f"expected numbers, booleans, text, bytes or times in `{path}`, found {dtype}: leave it out "
+            "with the option variables",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return found

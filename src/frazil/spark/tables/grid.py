@@ -133,8 +133,8 @@ def grid_of(session: Session, selection: Selection) -> Grid:
         for dim, size in zip(array.dims, array.shape, strict=True):
             if dims.setdefault(dim, size) != size:
                 raise InvalidInputError(
-                    f"expected variables on one grid, found {dims[dim]} and {size} for the dimension `{dim}` "
-                    f"in the group `{group}`: name variables that fit with the option variables",
+                    f"expected variables on one grid, found {dims[dim]} and {size} for the dimension "
+                    f"`{dim}` in the group `{group}`: name variables that fit with the option variables",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
     if ragged is not None and ragged[1] in dims and len(dims) > 1:

@@ -68,9 +68,8 @@ def prepare(
         return layout_of(session, group, schema.names)
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
         raise InvalidInputError(
-            f"expected the dimensions {', '.join(axis.name for axis in layout.axes)} of the arrays "
-            "that are there, "
-            f"found {', '.join(dims)}",
+            f"expected the dimensions {', '.join(axis.name for axis in layout.axes)} of the arrays that are "
+            f"there, found {', '.join(dims)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     grown = _new(layout, distinct, mode, append_dim)
@@ -87,8 +86,7 @@ def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) 
     if along not in {axis.name for axis in layout.axes}:
         raise InvalidInputError(
             f"expected one of the dimensions {', '.join(axis.name for axis in layout.axes)} to append "
-            "along, found "
-            f"{along!r}",
+            f"along, found {along!r}",
             ErrorKind.NOT_ALLOWED,
         )
     out: dict[str, pa.Array] = {}
@@ -100,16 +98,14 @@ def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) 
             there = values.filter(pa.array(found >= 0))[0].as_py()
             raise InvalidInputError(
                 f"expected rows that are new along {along}, found {along} = {there!r}, which is there: "
-                "write with "
-                "mode upsert to replace it",
+                "write with mode upsert to replace it",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         may_grow = mode == "upsert" or (mode == "append" and axis.name == along)
         if len(fresh) and not may_grow:
             raise InvalidInputError(
                 f"expected coordinates that are in the repository, found {axis.name} = "
-                f"{fresh[0].as_py()!r}: write "
-                "with mode upsert, or append along this dimension, to add them",
+                f"{fresh[0].as_py()!r}: write with mode upsert, or append along this dimension, to add them",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         if len(fresh):

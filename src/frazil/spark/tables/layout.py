@@ -95,9 +95,8 @@ class Layout:
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
                 raise InvalidInputError(
-                    f"expected coordinates that are in the repository, found {axis.name} = {value!r}: "
-                    "write with "
-                    "mode upsert or append to add them",
+                    f"expected coordinates that are in the repository, found {axis.name} = {value!r}: write "
+                    "with mode upsert or append to add them",
                     ErrorKind.INVALID_CHUNK_INDEX,
                 )
         return found
@@ -121,8 +120,8 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     for name in names:
         if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
             raise InvalidInputError(
-                f"expected columns that are dimensions ({', '.join(dims)}) or arrays on all of them, "
-                f"found {name}",
+                f"expected columns that are dimensions ({', '.join(dims)}) or arrays on all of them, found "
+                f"{name}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     missing = [dim for dim in dims if dim not in names]
@@ -164,9 +163,8 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     values = to_arrow(how.decode(np.asarray(array[...])), how.type)
     if len(pc.unique(values)) < len(values):
         raise InvalidInputError(
-            f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which "
-            "one they "
-            "mean",
+            f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which one "
+            "they mean",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return Axis(dim, size, values, "/" + array.path.strip("/"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -120,6 +120,7 @@ def plan(
     """
     schema = grid.schema if schema is None else schema
     wanted = tuple(map(grid.column, schema.names))
+    where = [replace(each, column=grid.column(each.column).name) for each in where]
     needed = {grid.column(each.column).name: grid.column(each.column) for each in where}
     also = tuple(each for name, each in needed.items() if name not in {one.name for one in wanted})
     every = (*wanted, *also)

@@ -1,7 +1,7 @@
 """Rows of arrays as DataFrames, and functions over their chunks.
 
     read         the data source: what SQL sees too; Spark hands conditions over to it
-    scan         the same rows by ``mapInArrow``: a third faster, conditions are arguments
+    scan         the same rows by ``mapInArrow``: half the work, conditions are arguments
     map_chunks   no rows: one call of a numpy function for each block, few numbers back
 
 Tasks get the references of their chunks, and read nothing but these.

@@ -150,12 +150,10 @@ class FrazilDataSource(spark.DataSource):
         options = options_of(self.options, schema)
         if "path" not in options and self.handle is None:
             raise InvalidInputError(
-                "expected a path to write to, found none. Spark forgets that of a table where all "
-                "columns of an "
-                "INSERT have the names and types of the table's: call one of them something else, they go by "
-                "position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never there: "
-                "write with "
-                "DataFrame.write.format('frazil').option('path', ...)",
+                "expected a path to write to, found none. Spark forgets that of a table where all columns "
+                "of an INSERT have the names and types of the table's: call one of them something else, "
+                "they go by position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never "
+                "there: write with DataFrame.write.format('frazil').option('path', ...)",
                 ErrorKind.NOT_ALLOWED,
             )
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)

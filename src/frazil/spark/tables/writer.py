@@ -107,9 +107,8 @@ class TableWriter(DataSourceArrowWriter):
         left = sum(len(each.rows) for each in done)
         if left > LEFT_BYTES:
             raise InvalidInputError(
-                f"expected rows in the order of the arrays, found {left} bytes of rows whose chunks "
-                "are in many "
-                "tasks: write them with frazil.spark.write_table, which sends each row to the task of "
+                f"expected rows in the order of the arrays, found {left} bytes of rows whose chunks are in "
+                "many tasks: write them with frazil.spark.write_table, which sends each row to the task of "
                 "its chunk",
                 ErrorKind.NOT_ALLOWED,
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 import zarr
-from zarr.abc.codec import Codec
+from zarr.abc.codec import ArrayArrayCodec, Codec
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.versions import Target, Version, digest
+from frazil.spark.versions import Target, Version, digest, same_storage
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]
@@ -174,7 +175,8 @@ class ArrayInfo:
         """Another array of any type, with the compressors of this one if its codecs are as usual."""
         dtype = np.dtype(dtype)
         if fill_value is None:
-            fill_value = np.nan if dtype.kind in "fc" else dtype.type(0)
+            nothing = {"f": np.nan, "c": np.nan, "m": "NaT", "M": "NaT"}.get(dtype.kind)
+            fill_value = np.zeros((), dtype)[()] if nothing is None else np.array(nothing, dtype)[()]
         named = list(dims) if any(name is not None for name in dims) else None
         made = zarr.create_array(
             zarr.storage.MemoryStore(),
@@ -313,7 +315,13 @@ def create(session: Session, source: Session, old: ArrayInfo, new: ArrayInfo) ->
     (``not-an-array``) where a group is.
     """
     if new.document != old.document:
-        new.array  # noqa: B018  # zarr has something to say about metadata that are wrong
+        try:
+            new.array  # noqa: B018  # zarr has something to say about metadata that are wrong
+        except (TypeError, ValueError, zarr.errors.BaseZarrError) as error:
+            raise InvalidInputError(
+                f"expected metadata for `{new.path}` that zarr can read: {error}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            ) from error
     workspace = session.workspace
     make_groups(session, source, old.group, new.group)
     there = workspace.node(new.path)
@@ -328,7 +336,12 @@ def make_groups(session: Session, source: Session, old: str, new: str) -> None:
     workspace, names = session.workspace, [name for name in new.split("/") if name]
     for depth in range(len(names) + 1):
         path = "/" + "/".join(names[:depth])
-        if workspace.node(path) is not None:
+        there = workspace.node(path)
+        if there is not None and there.array is not None:
+            raise InvalidInputError(
+                f"expected a group at `{path}` to make arrays in, found an array", ErrorKind.NOT_A_GROUP
+            )
+        if there is not None:
             continue
         document: Json = {"zarr_format": 3, "node_type": "group", "attributes": {}}
         up = len(names) - depth
@@ -343,8 +356,11 @@ def make_groups(session: Session, source: Session, old: str, new: str) -> None:
 def refuse_overwriting(
     source: Version, target: Target, old: Sequence[ArrayInfo], new: Sequence[ArrayInfo]
 ) -> None:
-    """Raises ``InvalidInputError`` if an array would be written over one that is read."""
-    if not same_repository(source, target) or target.branch != (source.branch or target.branch):
+    """Raises ``InvalidInputError`` if an array would be written over one that is read, or be made twice."""
+    if not new:
+        raise InvalidInputError("expected paths of arrays, found none", ErrorKind.NOT_ALLOWED)
+    require_once(new)
+    if not same_storage(source, target) or target.branch != (source.branch or target.branch):
         return
     both = sorted({each.path for each in old} & {each.path for each in new})
     if both:
@@ -359,29 +375,48 @@ def refuse_overwriting(
 
 
 def lengths(
-    given: Sequence[int] | Mapping[Any, int] | None, array: ArrayInfo, default: Shape | None, what: str
+    given: Sequence[int] | Mapping[Any, int] | None,
+    array: ArrayInfo,
+    default: Shape | None,
+    what: str,
+    *,
+    inner: Shape | None = None,
 ) -> Shape | None:
     """A shape of chunks or shards, from a tuple, or from a mapping of dimensions; -1 is the whole axis.
 
-    Raises ``InvalidInputError`` for a tuple of another length and for lengths below 1.
+    Shards are whole chunks (``inner``) all along the axis, and one of them where nothing is said. Raises
+    ``InvalidInputError`` for a tuple of another length and for lengths below 1.
     """
     if given is None:
         return default
+    out: list[Any]
     if isinstance(given, Mapping):
-        out = list(default if default is not None else array.chunks)
+        out = list(default or inner or array.chunks)
         for name, length in given.items():
             axis = array.axis(name)
             if axis is not None:
                 out[axis] = length
     else:
-        out = list(given)
-    whole = [max(n, 1) if length == -1 else length for length, n in zip(out, array.shape, strict=False)]
-    if len(out) != array.ndim or any(length < 1 for length in whole):
+        out = list(given) if isinstance(given, Sequence) else []
+    ones = inner or (1,) * len(out)
+    whole = [
+        -(-max(n, 1) // one) * one if length == -1 else length
+        for length, n, one in zip(out, array.shape, ones, strict=False)
+    ]
+    integers = all(isinstance(length, int | np.integer) for length in whole)
+    if len(out) != array.ndim or not integers or any(length < 1 for length in whole):
         raise InvalidInputError(
             f"expected {what} of {array.ndim} lengths for `{array.path}`, found {given}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     return tuple(map(int, whole))
+
+
+def require_once(new: Sequence[ArrayInfo]) -> None:
+    """Raises ``InvalidInputError`` if an array is made twice."""
+    twice = [path for path, count in Counter(each.path for each in new).items() if count > 1]
+    if twice:
+        raise InvalidInputError(f"expected each result once, found `{twice[0]}` twice", ErrorKind.NOT_ALLOWED)
 
 
 def require_dimensions(names: Sequence[Any], arrays: Sequence[ArrayInfo]) -> None:
@@ -399,11 +434,21 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
     """A chain of codecs as metadata: as given; with the old serializer if there is none in it."""
     if given is None:
         return None
+    if not all(isinstance(each, Codec | Mapping) for each in given):
+        raise InvalidInputError(
+            f"expected codecs of zarr or their metadata, found {given!r}", ErrorKind.INVALID_ARRAY_METADATA
+        )
     chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in given]
     if any(each["name"] in _SERIALIZERS or each["name"] == _SHARDING for each in chain):
         return chain
     serializers = [each for each in old if each["name"] in _SERIALIZERS]
-    return serializers + chain
+    before = [each for each, codec in zip(chain, given, strict=True) if _of_arrays(each, codec)]
+    return [*before, *serializers, *(each for each in chain if each not in before)]
+
+
+def _of_arrays(document: Json, codec: Codec | Mapping[str, Any]) -> bool:
+    """Whether a codec makes arrays of arrays, and so comes before the serializer."""
+    return isinstance(codec, ArrayArrayCodec) or document["name"] == "transpose"
 
 
 # What is recorded

@@ -12,9 +12,10 @@ needs. A build of a later *round* may read what earlier rounds have made.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Protocol
@@ -38,6 +39,7 @@ from frazil.spark.transform.arrays import (
     refuse_overwriting,
     same_repository,
 )
+from frazil.spark.transform.labels import Labels, is_label, refuse_relabelling
 from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
 from frazil.spark.versions import Target, Version
 
@@ -127,6 +129,7 @@ def run_building(
     rounds = max((build.round for build in made.builds), default=0)
 
     def prepare(writing: Session) -> Tasks:
+        refuse_relabelling(writing, session, list(_labels(made)), made.new)
         for build in made.builds:
             for new in build.new:
                 create(writing, session, build.old, new)
@@ -162,6 +165,29 @@ def run_building(
         phases=tuple(later(number + 1) for number in range(rounds)),
     )
     return run_job(job, engine, progress=progress)
+
+
+def _labels(made: Building) -> Iterator[Labels]:
+    """The coordinate variables of what is made."""
+    for build in made.builds:
+        for number, new in enumerate(build.new):
+            if is_label(new) and build.round == 0:
+                yield Labels(build.old, new, functools.partial(_computed, build, number))
+    for old, new, move in made.kept:
+        if is_label(new):
+            yield Labels(old, new, region=() if move == move_of(old, new) else move.region(old.grid))
+    for each in made.small:
+        if is_label(each.new):
+            yield Labels(each.old, each.new, functools.partial(_known, each))
+
+
+def _computed(build: Build, number: int, session: Session) -> Values:
+    shape = build.new[number].shape
+    return build.compute(session, (0,) * len(shape), shape)[number]
+
+
+def _known(small: Small, session: Session) -> Values:
+    return small.values
 
 
 def take_over(

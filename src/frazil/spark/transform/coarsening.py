@@ -37,6 +37,7 @@ from frazil.spark.transform.arrays import (
 )
 from frazil.spark.transform.building import Build, Building, Small, Values, as_it_is, block_of, run_building
 from frazil.spark.transform.cf import (
+    bounds_of,
     coordinates,
     is_coordinate,
     unpacked,
@@ -108,7 +109,7 @@ def coarsen(
     arrays = companions(session, selected(session, paths))
     require_windows(factors, how, boundary, arrays)
     budget = parse_bytes(max_mem)
-    named = coordinates(session, arrays)
+    named, bounds = coordinates(session, arrays), set(map(bounds_of, arrays))
     builds: list[Build] = []
     small: list[Small] = []
     kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
@@ -117,7 +118,7 @@ def coarsen(
         if not any(window > 1 for window in windows):
             kept.append(as_it_is(array, path))
         elif is_coordinate(array, named) and array.ndim <= 2 and not is_field(windows):
-            small.append(coarse_coordinate(session, array, path, windows, boundary))
+            small.append(coarse_coordinate(session, array, path, windows, boundary, array.path in bounds))
         else:
             one = of_field(array, how, named)
             new = coarse(array, path, windows, one, boundary, chunks)
@@ -274,16 +275,20 @@ def reduced(values: Values, windows: Shape, how: How, boundary: Edge) -> Values:
     return out
 
 
-def coarse_coordinate(session: Session, array: ArrayInfo, path: str, windows: Shape, boundary: Edge) -> Small:
+def coarse_coordinate(
+    session: Session, array: ArrayInfo, path: str, windows: Shape, boundary: Edge, bounds: bool
+) -> Small:
     """A coordinate variable, or its bounds, on the coarser grid."""
-    return coarse_values(array, values_of(session, array), path, windows, boundary)
+    return coarse_values(array, values_of(session, array), path, windows, boundary, bounds)
 
 
-def coarse_values(array: ArrayInfo, values: Values, path: str, windows: Shape, boundary: Edge) -> Small:
+def coarse_values(
+    array: ArrayInfo, values: Values, path: str, windows: Shape, boundary: Edge, bounds: bool
+) -> Small:
     shape = coarse_shape(array.shape, windows, boundary)
     axis = int(np.argmax(windows))
     window, count = windows[axis], shape[axis]
-    if array.ndim == 2 and array.shape[1] == 2 and axis == 0:  # bounds
+    if bounds and array.ndim == 2 and array.shape[1] == 2 and axis == 0:
         last = np.minimum(np.arange(1, count + 1) * window, array.shape[0]) - 1
         out = np.stack([values[::window, 0][:count], values[last, 1]], axis=1)
     elif values.dtype.kind in "mM":

@@ -17,12 +17,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pyspark.cloudpickle import dumps
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -48,7 +49,7 @@ from frazil.spark.write import Block
 type Boundary = Literal["reflect", "nearest", "periodic"] | float
 type Halo = int | Mapping[str | int, int | tuple[int, int]]
 
-_PADDING: Final = {"reflect": "symmetric", "nearest": "edge"}
+_BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
 def map_blocks(
@@ -105,6 +106,13 @@ def map_blocks(
     version = Version.of(source)
     session = version.session()
     arrays = [info(session, path) for path in ([paths] if isinstance(paths, str) else paths)]
+    if not arrays:
+        raise InvalidInputError("expected paths of arrays, found none", ErrorKind.NOT_ALLOWED)
+    if isinstance(boundary, str) and boundary not in _BOUNDARIES:
+        raise InvalidInputError(
+            f"expected a boundary of {', '.join(_BOUNDARIES)} or a number, found {boundary!r}",
+            ErrorKind.NOT_ALLOWED,
+        )
     first = arrays[0]
     require_dimensions([*(halo if isinstance(halo, Mapping) else ()), *drop], [first])
     for array in arrays[1:]:
@@ -241,15 +249,34 @@ def with_halo(
         inside = all(a >= 0 and b <= n for (a, b), n in zip(wanted, array.shape, strict=True))
         values = array[tuple(slice(a, b) for a, b in wanted)] if inside else array.oindex[tuple(index)]
         return np.asarray(values)
+    if isinstance(boundary, str) and all(array.shape):
+        # What is mirrored may lie further inside than the block: read that far, then pick.
+        places = [_mirrored(a, b, n, boundary) for (a, b), n in zip(wanted, array.shape, strict=True)]
+        region = tuple(slice(int(each.min()), int(each.max()) + 1) for each in places)
+        picked = np.asarray(array[region])
+        for axis, (each, part) in enumerate(zip(places, region, strict=True)):
+            if len(each) != picked.shape[axis] or (np.diff(each) != 1).any():
+                picked = np.take(picked, each - part.start, axis=axis)
+        return picked
     there = [(max(a, 0), min(b, n)) for (a, b), n in zip(wanted, array.shape, strict=True)]
     values = np.asarray(array[tuple(slice(a, b) for a, b in there)])
     missing = [(c - a, b - d) for (a, b), (c, d) in zip(wanted, there, strict=True)]
     if not any(map(any, missing)):
         return values
-    if isinstance(boundary, str):
-        padded: Values = np.pad(values, missing, mode=_PADDING[boundary])  # type: ignore[call-overload]
-        return padded
-    return np.pad(values, missing, constant_values=boundary)
+    return np.pad(values, missing, constant_values=0 if isinstance(boundary, str) else boundary)
+
+
+def _mirrored(start: int, stop: int, length: int, boundary: str) -> NDArray[np.int64]:
+    """Where the values of ``start`` to ``stop`` are in an array of a length that goes on at its ends.
+
+    >>> _mirrored(-2, 5, 4, "reflect").tolist(), _mirrored(-2, 5, 4, "nearest").tolist()
+    ([1, 0, 0, 1, 2, 3, 3], [0, 0, 0, 1, 2, 3, 3])
+    """
+    places = np.arange(start, stop)
+    if boundary == "nearest":
+        return np.clip(places, 0, length - 1)
+    places %= 2 * length
+    return np.minimum(places, 2 * length - 1 - places)
 
 
 def _margins(halo: Halo | None, array: ArrayInfo) -> tuple[tuple[int, int], ...] | None:
@@ -318,7 +345,7 @@ def _result(
             attributes=attributes,
         )
     some = lengths(chunks, out, grid, "chunks")
-    return out.changed(path, chunks=some, shards=lengths(shards, out, None, "shards"))
+    return out.changed(path, chunks=some, shards=lengths(shards, out, None, "shards", inner=some))
 
 
 def _each(given: Any, count: int) -> list[Any]:
@@ -333,30 +360,73 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, Any]:
         return {}
 
 
-def fingerprint(function: Any) -> Json:
-    """What tells a function from another, as far as its own code goes: for the id of a job."""
+def fingerprint(function: Any, above: tuple[Any, ...] = ()) -> Json:
+    """What tells a function from another: for the id of a job.
+
+    Its code, and the values that it has with it: defaults, closures, the state of an object, globals that
+    are no functions and no modules. Not what it calls. ``above``: functions that have this one with them.
+    """
     inner = getattr(function, "func", None)
     if inner is not None and hasattr(function, "keywords"):  # functools.partial
         given = [*function.args, *sorted(function.keywords.items())]
-        return {**fingerprint(inner), "given": _hash_values(given)}
-    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(type(function)))}"
+        return {**fingerprint(inner, above), "given": _hash_values(given, above)}
+    owner = getattr(function, "__self__", None)
+    if inspect.ismethod(function):
+        return {**fingerprint(function.__func__, above), "given": _hash_values([owner], above)}
+    kind = type(function)
+    name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', kind.__qualname__)}"
     code = getattr(function, "__code__", None)
+    if any(function is each for each in above):
+        return {"name": name}
+    above = (*above, function)
     hashed = hashlib.sha256()
     if isinstance(code, CodeType):
         _hash_code(code, hashed.update)
         cells = [cell.cell_contents for cell in function.__closure__ or ()]
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-        hashed.update(_hash_values([*cells, *defaults]).encode())
+        hashed.update(_hash_values([*cells, *defaults, *_globals(function, code)], above).encode())
+    elif isinstance(getattr(kind.__call__, "__code__", None), CodeType):  # an object that can be called
+        hashed.update(_hash_values([kind.__call__, function.__getstate__()], above).encode())
     return {"name": name, "code": hashed.hexdigest()[:16]}
 
 
-def _hash_values(values: Sequence[Any]) -> str:
+def _globals(function: Any, code: CodeType) -> list[Any]:
+    """Values that a function finds in its module, or in the cells of a notebook."""
+    kinds = _PLAIN + _CHANGING * (function.__module__ == "__main__")  # a module may keep a cache
+    names = sorted(set(_names(code)) & function.__globals__.keys())
+    values = [(name, function.__globals__[name]) for name in names]
+    return [each for each in values if isinstance(each[1], kinds)]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+#: What has a pickle that says it all, the same in each process.
+_PLAIN: Final = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic)
+_CHANGING: Final = (list, dict)
+
+
+def _hash_values(values: Sequence[Any], above: tuple[Any, ...] = ()) -> str:
     """What a function has with it: other functions by their code, all else by its pickle."""
     parts = [
-        repr(fingerprint(value)).encode() if callable(value) else dumps(value)  # type: ignore[no-untyped-call]
+        repr(fingerprint(value, above)).encode() if _is_function(value) else _pickled(value)
         for value in values
     ]
     return hashlib.sha256(b"|".join(parts)).hexdigest()[:16]
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _pickled(value: Any) -> bytes:
+    if isinstance(value, set | frozenset):  # in another order in each process
+        return repr(sorted(map(repr, value))).encode()
+    return bytes(dumps(value))  # type: ignore[no-untyped-call]
 
 
 def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:
@@ -366,4 +436,4 @@ def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:
         if isinstance(constant, CodeType):
             _hash_code(constant, update)
         else:
-            update(repr(constant).encode())
+            update(_pickled(constant) if isinstance(constant, frozenset) else repr(constant).encode())

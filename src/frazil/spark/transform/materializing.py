@@ -20,6 +20,7 @@ from frazil.spark.transform.arrays import (
     selected,
     target_of,
 )
+from frazil.spark.transform.labels import Labels, is_label, refuse_relabelling
 from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
 from frazil.spark.versions import Source, Target, Version
 
@@ -61,6 +62,8 @@ def materialize(
         if in_place:
             require_unchanged(session, writing, arrays)
             return Tasks(fetches(session, [replace(move, virtual=True) for move in moves]), session)
+        labels = [Labels(old, new) for old, new in zip(arrays, made, strict=True) if is_label(old)]
+        refuse_relabelling(writing, session, labels, made)
         for old, new in zip(arrays, made, strict=True):
             create(writing, session, old, new)
         if not same_repository(version, target):
@@ -75,7 +78,7 @@ def materialize(
         prepare,
         _fetch,
         None,
-        {"paths": list(paths)},
+        {"paths": [paths] if isinstance(paths, str) else list(paths)},
         (version.input([array.path for array in arrays]),),
         tuple(new.path for new in made),
         message,

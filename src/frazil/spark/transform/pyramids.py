@@ -22,7 +22,7 @@ from frazil.spark.job import JobResult
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import ArrayInfo, Json, companions, lengths, selected
 from frazil.spark.transform.building import Build, Building, Small, as_it_is, run_building
-from frazil.spark.transform.cf import coordinates, is_coordinate, values_of
+from frazil.spark.transform.cf import bounds_of, coordinates, is_coordinate, values_of
 from frazil.spark.transform.coarsening import (
     How,
     build,
@@ -107,7 +107,7 @@ def pyramid(
             f"expected one array with names for all dimensions, found {[each.path for each in arrays]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    named = coordinates(session, arrays)
+    named, bounds = coordinates(session, arrays), set(map(bounds_of, arrays))
     fields = [each for each in arrays if not is_coordinate(each, named)]
     count = _count(fields, factors) if levels is None else levels
     if count < 1 or any(min(windows_shape(each, factors, count - 1), default=1) < 1 for each in fields):
@@ -131,7 +131,7 @@ def pyramid(
         if coarser and is_coordinate(array, named) and array.ndim <= 2 and not is_field(windows):
             values = values_of(session, array)
             for level in range(1, count):
-                one = coarse_values(below, values, place(array, level), windows, "trim")
+                one = coarse_values(below, values, place(array, level), windows, "trim", array.path in bounds)
                 small.append(one)
                 below, values = one.new, one.values
             continue

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from zarr.abc.codec import Codec
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, cells, groups, parse_bytes, sizes
 from frazil.spark.engine import Engine
@@ -38,12 +39,14 @@ from frazil.spark.transform.arrays import (
     lengths,
     open_array,
     require_dimensions,
+    require_once,
     require_unchanged,
     same_place,
     selected,
     target_of,
 )
 from frazil.spark.transform.building import take_over
+from frazil.spark.transform.labels import Labels, is_label, refuse_relabelling
 from frazil.spark.transform.plan import RechunkPlan, Stage, rechunk_plan
 from frazil.spark.transform.transfer import Move, fetch, move_of
 from frazil.spark.versions import Source, Target, Version
@@ -97,7 +100,7 @@ def rechunk(
 
     def new(array: ArrayInfo, path: str) -> ArrayInfo:
         some = lengths(chunks, array, array.chunks, "chunks")
-        return array.changed(path, chunks=some, shards=lengths(shards, array, None, "shards"))
+        return array.changed(path, chunks=some, shards=lengths(shards, array, None, "shards", inner=some))
 
     parameters = {"chunks": _said(chunks), "shards": _said(shards)}
     return _rewrite(
@@ -144,7 +147,7 @@ def recompress(
         return array.changed(
             path,
             chunks=array.chunks,
-            shards=lengths(shards, array, None, "shards"),
+            shards=lengths(shards, array, None, "shards", inner=array.chunks),
             codecs=codec_documents(codecs, array.codecs),
         )
 
@@ -205,6 +208,8 @@ def _rewrite(
     progress: Progress | None,
 ) -> JobResult:
     target, budget = target_of(version, to), parse_bytes(max_mem)
+    if not arrays:
+        raise InvalidInputError("expected paths of arrays, found none", ErrorKind.NOT_ALLOWED)
     in_place = same_place(version, target)
     todo = [
         _planned(array, make(array, target.path(array.path)), version, target, budget) for array in arrays
@@ -217,6 +222,7 @@ def _rewrite(
         todo += [
             _Rewritten(array, replace(array, path=target.path(array.path)), None, None) for array in more
         ]
+    require_once([each.new for each in todo])
     as_they_are = [each for each in todo if each.plan is None]
     planned = [each for each in todo if each.plan is not None]
     two_stages = [each for each in planned if each.between is not None]
@@ -224,6 +230,9 @@ def _rewrite(
     def prepare(writing: Session) -> Tasks:
         if in_place:
             require_unchanged(session, writing, arrays)
+        else:
+            labels = [Labels(each.old, each.new) for each in todo if is_label(each.old)]
+            refuse_relabelling(writing, session, labels, [each.new for each in todo])
         for each in todo:
             create(writing, session, each.old, each.new)
         moves = [move_of(each.old, each.new) for each in as_they_are]
@@ -256,9 +265,9 @@ def _rewrite(
         prepare,
         copy_blocks,
         finish,
-        {**parameters, "paths": list(paths), "max_mem": budget},
+        {**parameters, "paths": [paths] if isinstance(paths, str) else list(paths), "max_mem": budget},
         (version.input([array.path for array in arrays]),),
-        tuple(target.path(array.path) for array in arrays),
+        tuple(each.new.path for each in todo) or tuple(array.path for array in arrays),
         message,
         id=job_id,
         phases=(Phase(second, copy_blocks),) if two_stages else (),
@@ -323,4 +332,6 @@ def _said(shape: Sequence[int] | Mapping[str, int] | None) -> Any:
     """For the record."""
     if shape is None:
         return None
-    return {str(dim): length for dim, length in shape.items()} if isinstance(shape, Mapping) else list(shape)
+    if isinstance(shape, Mapping):
+        return {str(dim): length for dim, length in shape.items()}
+    return list(shape) if isinstance(shape, Sequence) else str(shape)

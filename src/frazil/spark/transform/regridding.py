@@ -278,9 +278,9 @@ def _wanted(target_grid: xr.Dataset | Mapping[str, Any]) -> tuple[dict[str, Valu
 
 def _require_one_way(values: Values, name: str) -> None:
     steps = np.diff(values) if values.ndim == 1 else np.zeros(1)
-    if not len(values) or not ((steps > 0).all() or (steps < 0).all()):
+    if values.ndim != 1 or len(values) < 2 or not ((steps > 0).all() or (steps < 0).all()):
         raise InvalidInputError(
-            f"expected coordinates `{name}` that grow or fall, found {values.tolist()[:5]}...",
+            f"expected at least two coordinates `{name}` that grow or fall, found {values.tolist()[:5]}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 

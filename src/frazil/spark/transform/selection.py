@@ -277,7 +277,9 @@ def _cut(
         return out
     some = lengths(chunks, out, inner, "chunks")
     return out.changed(
-        path, chunks=some, shards=lengths(shards, out, outer if chunks is None else None, "shards")
+        path,
+        chunks=some,
+        shards=lengths(shards, out, outer if chunks is None else None, "shards", inner=some),
     )
 
 
@@ -328,7 +330,12 @@ def numbered(given: Any, array: ArrayInfo, dim: str) -> Positions:
     """
     length = array.shape[array.axis(dim) or 0]
     if isinstance(given, slice):
-        return range(length)[given]
+        try:
+            return range(length)[given]
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"expected a slice of whole numbers along {dim!r}, found {given!r}", ErrorKind.NOT_ALLOWED
+            ) from error
     numbers = np.asarray(given)
     if numbers.dtype == np.bool_ and numbers.shape == (length,):
         numbers = np.flatnonzero(numbers)

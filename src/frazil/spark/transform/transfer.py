@@ -46,6 +46,11 @@ class Move:
     start: int = 0
     stop: int | None = None
 
+    def region(self, grid: Shape) -> tuple[slice, ...]:
+        """The elements of the source."""
+        ends = zip(self.low, self.high, grid, strict=True)
+        return tuple(slice(low * step, high * step) for low, high, step in ends)
+
 
 def move_of(old: ArrayInfo, new: ArrayInfo) -> Move:
     """All chunks of an array."""

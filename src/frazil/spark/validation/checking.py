@@ -12,7 +12,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from frazil.errors import IcechunkError, NotFoundError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NotFoundError
 from frazil.repository.session import Session
 from frazil.spark.engine import Engine
 from frazil.spark.job import default_engine
@@ -42,6 +42,7 @@ from frazil.spark.validation.rules import (
     Shape,
     StatisticsAgainst,
     Units,
+    require_sound,
     rules_from,
 )
 from frazil.spark.validation.values import Limit, Offence, Pass, Seen, look_at
@@ -61,7 +62,8 @@ def validate(
     """Check rules; nothing is written. Rules in YAML or JSON are taken too: see `rules_from`.
 
     ``against``: the version that `StatisticsAgainst` compares with where the rule names none; the version
-    before the source's unless told. An array that is not there fails all rules about it.
+    before the source's unless told. An array that is not there fails all rules about it. Raises
+    ``InvalidInputError`` for what is no rule, or makes no sense (``Range("/t", "0")``).
 
     >>> import frazil, numpy as np, zarr
     >>> from frazil.spark import Inline, Range, validate
@@ -75,7 +77,7 @@ def validate(
     """
     version = Version.of(source)
     session = version.session()
-    wanted = tuple(rules_from(rules) if isinstance(rules, str | Path) else rules)
+    wanted = tuple(rules_from(rules) if isinstance(rules, str | Path) else map(require_sound, rules))
     before = _against(version, against)
     passes, place = _passes(session, wanted, before)
     sizes = limits or Limits()
@@ -258,17 +260,34 @@ def _filled(case: _Case) -> Verdict:
 
 def _monotonic(case: _Case) -> Verdict:
     rule, values = case.rule, case.coordinate()
-    steps = np.diff(values.astype(np.float64)) * (1 if rule.increasing else -1)
-    good = steps > 0 if rule.strictly else steps >= 0
+    # No differences: those of large integers are not exact as floats, strings have none.
+    smaller, larger = (values[:-1], values[1:])[:: 1 if rule.increasing else -1]
+    if values.dtype.kind in "cV":
+        raise _without_order(values)
+    good = np.asarray(smaller < larger if rule.strictly else smaller <= larger)
     words = f"{'strictly ' if rule.strictly else ''}{'increasing' if rule.increasing else 'decreasing'}"
     return _of_steps(values, good, words)
 
 
 def _regular(case: _Case) -> Verdict:
     rule, values = case.rule, case.coordinate()
-    steps = np.diff(values.astype(np.float64))
+    steps = _steps(values)
     step = rule.step if rule.step is not None else float(steps[0]) if len(steps) else 0.0
     return _of_steps(values, np.abs(steps - step) <= rule.tolerance * abs(step), f"steps of {step:g}")
+
+
+def _steps(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Differences, exact for integers and times."""
+    if values.dtype.kind not in "biufmM":
+        raise _without_order(values)
+    if values.dtype.kind in "biu" and len(values):
+        values = values.astype(np.uint64) - values.min().astype(np.uint64)  # modulo 2**64
+        values = values.view(np.int64)
+    return np.asarray(np.diff(values.view(np.int64) if values.dtype.kind in "mM" else values), np.float64)
+
+
+def _without_order(values: NDArray[Any]) -> InvalidInputError:
+    return InvalidInputError(f"the type {values.dtype}", ErrorKind.INVALID_ARRAY_METADATA)
 
 
 def _of_steps(values: NDArray[Any], good: NDArray[np.bool_], words: str) -> Verdict:
@@ -280,11 +299,11 @@ def _of_steps(values: NDArray[Any], good: NDArray[np.bool_], words: str) -> Verd
 
 def _no_duplicates(case: _Case) -> Verdict:
     values = case.coordinate()
-    _, first, counts = np.unique(values, return_index=True, return_counts=True)
+    _, first, which, counts = np.unique(values, return_index=True, return_inverse=True, return_counts=True)
     if (counts == 1).all():
         return True, "no duplicates", f"{len(values)} values", ""
     at = int(first[counts > 1].min())
-    again = int(np.flatnonzero(values == values[at])[1])
+    again = int(np.flatnonzero(which == which[at])[1])  # NaN too
     return False, "no duplicates", f"{values[at]} at {at} and {again}", f"index ({again},)"
 
 

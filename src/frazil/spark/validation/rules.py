@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -224,8 +225,32 @@ def _rule(entry: Any) -> Rule:
     needed = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}
     if not needed <= told.keys() <= known:
         raise _refused(f"{entry['rule']} with {', '.join(sorted(known))}", entry)
-    made: Rule = kind(**told)
-    return made
+    return require_sound(kind(**told))
+
+
+_NUMBERS: Final = ("min", "max", "share", "step", "tolerance", "sigma", "relative")
+
+
+def require_sound(rule: Any) -> Rule:
+    """The rule. Raises ``InvalidInputError`` for something else, and for fields of another type."""
+    if type(rule) not in KINDS.values() or not isinstance(rule.path, str):
+        raise _refused(f"one of the rules {', '.join(KINDS)} for a path", rule)
+    numbers = (getattr(rule, name, None) for name in _NUMBERS)
+    if not all(each is None or isinstance(each, int | float | np.number) for each in numbers):
+        raise _refused("numbers as limits", rule)
+    if isinstance(rule, Exists) and rule.kind not in ("array", "group"):
+        raise _refused("a kind of array or group", rule)
+    if isinstance(rule, Shape) and not (
+        isinstance(rule.shape, Sequence) and all(n is None or isinstance(n, int) for n in rule.shape)
+    ):
+        raise _refused("a shape of lengths or None", rule)
+    if isinstance(rule, DType):
+        try:
+            np.dtype(rule.dtype)
+        except TypeError as error:
+            raise _refused("a data type as numpy names it", rule) from error
+    checked: Rule = rule
+    return checked
 
 
 def as_json(rule: Rule) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def look(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) ->
     moments = _VARIANCE.update(cells(there)) if len(there) else nothing(_VARIANCE, _SINGLE, ())
     offences = []
     for limit in limits:
-        bad = (flat < limit.low) | (flat > limit.high)
+        with np.errstate(over="ignore"):  # of a limit that the type does not reach
+            bad = (flat < limit.low) | (flat > limit.high)
         if limit.infinite:
             bad |= ~(finite | missing)
         if limit.nan:

@@ -195,19 +195,22 @@ def test_a_header_larger_than_the_first_read(tmp_path: Path) -> None:
 
 
 def test_more_than_four_gigabytes(tmp_path: Path) -> None:
-    """Sparse: nothing but the end is written."""
+    """A file with a hole: its last variable begins after five gigabytes."""
     path = tmp_path / "a.nc"
-    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_DATA") as file:
-        file.set_fill_off()
-        file.createDimension("x", 1_200_000_000)
+    with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
         file.createDimension("y", 5)
-        file.createVariable("large", "f4", ("x",))
-        file.createVariable("small", "i4", ("y",))[...] = [1, 2, 3, 4, 5]
-    assert path.stat().st_size > 1 << 32
+        file.createVariable("far", "i4", ("y",))[...] = [1, 2, 3, 4, 5]
+    data = path.read_bytes()
     with open_source(str(path)) as reader:
-        same(read_all(reader, "small"), np.arange(1, 6, dtype=">i4"))
-        assert reader.references("small").offset[0] > 1 << 32
-        same(reader.read("large", (slice(1_199_999_990, 1_200_000_000),)), np.zeros(10, ">f4"))
+        begin = int(reader.references("far").offset[0])
+    with path.open("r+b") as changed:
+        changed.write(data.replace(begin.to_bytes(8, "big"), (5_000_000_000).to_bytes(8, "big")))
+        changed.seek(5_000_000_000)
+        changed.write(data[begin:])
+    with open_source(str(path)) as reader, opened(path) as original:
+        assert reader.references("far").offset.tolist() == [5_000_000_000]
+        same(read_all(reader, "far"), original["far"].values)
+        same(reader.read("far", (slice(1, 3),)), np.array([2, 3], ">i4"))
     path.unlink()
 
 

@@ -1,0 +1,412 @@
+"""The plan of an ingest, on the driver: what of the files is new, which arrays it needs, and the items of
+work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from frazil.format.manifest import ChunkTable
+from frazil.repository.session import Session
+from frazil.spark.ingest import record as recorded
+from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
+from frazil.spark.ingest.axis import Axis, Mode, Pieces, place
+from frazil.spark.ingest.combining import Combined, Family, combine, holes
+from frazil.spark.ingest.fitting import Present, axis_of, require_same, targets_of, windows_of
+from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.layout import PACKING
+from frazil.spark.ingest.planning import (
+    FileTable,
+    Group,
+    can_shift,
+    file_pieces,
+    fixed_items,
+    items,
+    moved_old_items,
+    require_aligned,
+)
+from frazil.spark.ingest.report import Report, refused
+from frazil.spark.ingest.request import Request, files_input
+from frazil.spark.ingest.sources import VariableSchema
+from frazil.spark.ingest.working import Either, Written, without_container
+from frazil.spark.job import Tasks
+
+#: So many bad files are named in a commit's metadata; all of them are in the group's record.
+_NAMED: Final = 100
+
+
+@dataclass(slots=True)
+class _Arrays:
+    """The arrays of a plan, by number."""
+
+    targets: list[TargetArray] = field(default_factory=list)
+    existed: list[bool] = field(default_factory=list)
+    shifted: list[bool] = field(default_factory=list)
+    adds_axis: list[bool] = field(default_factory=list)
+
+    def add(self, target: TargetArray, existed: bool, adds_axis: bool) -> int:
+        self.targets.append(target)
+        self.existed.append(existed)
+        self.shifted.append(False)
+        self.adds_axis.append(adds_axis)
+        return len(self.targets) - 1
+
+
+def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict[str, Any]]:
+    """Check the files against each other and the repository, make and resize arrays, write labels, and cut
+    the rest into items.
+    """
+    looked, group = request.looked, request.target.group
+    record = recorded.load(session, group)
+    there = Present(session, group)
+    same, changed = _known(looked, record)
+    left_out = changed if request.on_change != "rewrite" else np.zeros_like(changed)
+    combined = combine(
+        looked,
+        request.files,
+        request.dim,
+        unpack=request.unpack,
+        only=~same & ~left_out,
+        units=there.time_units(),
+    )
+    problems = [
+        *(
+            each
+            for each, known in zip(looked.problems, _rows(looked, looked.problems), strict=True)
+            if not same[known]
+        ),
+        *combined.problems,
+    ]
+    if request.on_change != "rewrite":
+        fatal = request.on_change == "fail"
+        text = "was ingested with other contents; on_change='rewrite' replaces them, 'ignore' leaves them"
+        problems += [
+            Problem("changed", text, looked.urls[i], fatal) for i in np.flatnonzero(changed).tolist()
+        ]
+    axis, place_problems = _placed(request, combined, there, changed) if combined.families else (None, [])
+    problems += place_problems
+    report = Report(looked, combined, tuple(problems), int(same.sum()))
+    fatal_ones = report.fatal(request.allow)
+    if fatal_ones and request.on_problem == "fail":
+        raise refused(fatal_ones, len(looked.urls))
+    written = np.zeros(len(looked.urls), np.bool_)
+    for family in combined.families:
+        written[family.files] = True
+    bad = ~written & ~same & ~changed
+    said = _said(request, report, written, bad)
+    tasks = Tasks([])
+    if combined.families:
+        tasks = _tasks(session, request, combined, axis, there)
+    kept = written | (bad if request.on_problem == "quarantine" else False)
+    if kept.any():
+        urls = [looked.urls[i] for i in np.flatnonzero(kept).tolist()]
+        now = recorded.added(record, urls, looked.fingerprint[kept], looked.size[kept], bad[kept])
+        unlimited = sorted({name for family in combined.families for name in family.layout.unlimited})
+        before = there.record_attrs()
+        attrs = {"concat_dim": request.dim, "unlimited": sorted({*unlimited, *before.get("unlimited", [])})}
+        recorded.save(session, group, record, now, attrs)
+    return tasks, report, said
+
+
+def _rows(looked: Looked, problems: Sequence[Problem]) -> list[int]:
+    rows = dict(zip(looked.urls, range(len(looked.urls)), strict=True))
+    return [rows[each.url or ""] for each in problems]
+
+
+def _known(looked: Looked, record: recorded.Record) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which files are known as they are, and which were written with other contents."""
+    rows = record.find(looked.urls)
+    known = rows >= 0
+    if not known.any():
+        return known, known.copy()
+    same = known & (record.fingerprint[rows] == looked.fingerprint).all(axis=1)
+    return same, known & ~same & ~record.quarantined[rows] & (looked.layout >= 0)
+
+
+def _said(
+    request: Request, report: Report, written: NDArray[np.bool_], bad: NDArray[np.bool_]
+) -> dict[str, Any]:
+    names = [request.looked.urls[i] for i in np.flatnonzero(bad).tolist()[:_NAMED]]
+    left = "quarantined" if request.on_problem == "quarantine" else "skipped"
+    return {
+        "mode": request.mode,
+        "files": int(written.sum()),
+        "unchanged": report.unchanged,
+        "bytes": int(request.looked.size[written].sum()),
+        "digest": files_input(request.looked).digest,
+        left: {"files": int(bad.sum()), "names": names},
+    }
+
+
+def _placed(
+    request: Request, combined: Combined, there: Present, changed: NDArray[np.bool_]
+) -> tuple[Axis | None, list[Problem]]:
+    """The axis of the dataset with the labels of the files on it."""
+    dim, mode = request.dim, request.mode
+    names = {name for family in combined.families for name in family.layout.variables}
+    clash = sorted(names & there.arrays.keys())
+    if mode == "create" and clash:
+        raise AlreadyExistsError(
+            f"mode 'create': expected no array `{clash[0]}` in `/{there.path}`, found one; "
+            "modes 'append', 'insert', 'upsert' and 'backfill' write into what is there"
+        )
+    if dim is None:
+        return None, []
+    along = there.with_dim(dim)
+    length = max((there.arrays[name].shape[axis_of(there.arrays[name], dim)] for name in along), default=0)
+    if combined.labels is None or combined.axis is None:
+        if mode not in ("create", "append") and length:
+            raise InvalidInputError(
+                f"mode {mode!r}: expected labels of {dim}, found none in the files", ErrorKind.INVALID_KEY
+            )
+        return Axis(length + combined.length, None, np.arange(length)), []
+    if dim in there.arrays:
+        old = read_labels(there.arrays[dim])
+    elif length:
+        raise InvalidInputError(
+            f"expected labels of {dim} in `/{there.path}`, as the files have them, found none",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    else:
+        old = combined.axis[:0]
+        mode = "create" if mode != "insert" else mode
+
+    def placed(how: Mode, labels: NDArray[Any]) -> Axis:
+        return place(
+            how, old, labels, descending=combined.descending, units=combined.units, calendar=combined.calendar
+        )
+
+    if changed.any() and request.on_change == "rewrite":
+        counts = np.diff(request.looked.label_start)
+        again = combined.labels[np.repeat(changed, counts)]
+        fresh = combined.axis[~np.isin(combined.axis, again)]
+        if len(fresh):
+            placed(mode, fresh)
+        axis = placed("backfill" if mode == "backfill" else "upsert", combined.axis)
+    else:
+        axis = placed(mode, combined.axis)
+    return axis, holes(axis.labels, combined.units, combined.calendar, old)
+
+
+def _tasks(
+    session: Session, request: Request, combined: Combined, axis: Axis | None, there: Present
+) -> Tasks:
+    looked, dim = request.looked, request.dim
+    store = session.store
+    if not there.arrays:
+        root = zarr.open_group(store, path=there.path, mode="a", zarr_format=3)
+        with request.options.open(
+            looked.urls[min(int(each.files[0]) for each in combined.families)]
+        ) as first:
+            attrs = first.schema().attrs
+        root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
+    arrays = _Arrays()
+    groups: list[tuple[Group, bool]] = []
+    fixed: list[tuple[int, list[int], bool]] = []
+    length = 0 if axis is None else axis.length
+    taken: set[str] = set()
+    unpacked: set[str] = set()
+    for family in combined.families:
+        pieces = None if axis is None else _pieces(looked, combined, family, axis)
+        chosen = _variables(request, combined, family, taken)
+        unpacked |= {
+            each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))
+        }
+        numbers: list[tuple[int, bool]] = []
+        windows = windows_of(request, family, there)
+        for target, virtual in targets_of(request, family, chosen, there, length, windows):
+            existing = there.arrays.get(target.name)
+            if existing is None:
+                create(store, target)
+            elif target.axis is None:
+                require_same(existing, family, target, windows)
+                continue
+            adds = family.layout.adds_axis and target.axis is not None
+            numbers.append((arrays.add(target, existing is not None, adds), virtual))
+        for virtual in (False, True):
+            mine = [number for number, kind in numbers if kind == virtual]
+            along = tuple(number for number in mine if arrays.targets[number].axis is not None)
+            rest = [number for number in mine if arrays.targets[number].axis is None]
+            if along and pieces is not None:
+                groups.append((Group(along, pieces), virtual))
+            if rest:
+                fixed.append((int(family.files[0]), rest, virtual))
+    _require_containers(session, looked, groups, fixed)
+    work_items: list[Either] = []
+    table = _table(looked, combined)
+    if axis is not None and dim is not None:
+        bystanders = _grown(session, there, arrays, axis, dim)
+        _write_labels(store, there, combined, axis, dim)
+        for group, virtual in groups:
+            if virtual:
+                for number in group.arrays:
+                    require_aligned(arrays.targets[number], group.pieces, axis, looked.urls)
+            made = items(arrays.targets, arrays.existed, arrays.shifted, group, axis, table)
+            work_items += [Either(item, virtual) for item in made]
+        work_items += map(Either, moved_old_items(arrays.targets, bystanders, axis, table))
+    for file, rest, virtual in fixed:
+        work_items += [Either(item, virtual) for item in fixed_items(arrays.targets, rest, file, table)]
+    shared = Written(
+        tuple(arrays.targets),
+        tuple(arrays.shifted),
+        tuple(arrays.adds_axis),
+        request.options,
+        frozenset(unpacked),
+    )
+    return Tasks(work_items, shared)
+
+
+def _table(looked: Looked, combined: Combined) -> FileTable:
+    checks = [etag or _whole(time) for etag, time in zip(looked.etag, looked.modified, strict=True)]
+    return FileTable(looked.urls, looked.own, combined.moves, checks)
+
+
+def _whole(time: datetime | None) -> datetime | None:
+    """References remember whole seconds, and the file is not newer than they say."""
+    return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
+
+
+def _pieces(looked: Looked, combined: Combined, family: Family, axis: Axis) -> Pieces:
+    lengths = looked.length[family.files]
+    ends = np.cumsum(lengths)
+    inside = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    if combined.labels is not None:
+        at = axis.find(combined.labels[np.repeat(looked.label_start[family.files], lengths) + inside])
+    else:
+        assert combined.position is not None
+        at = np.repeat(combined.position[family.files] + len(axis.old), lengths) + inside
+    return file_pieces(family.files, lengths, at)
+
+
+def _variables(request: Request, combined: Combined, family: Family, taken: set[str]) -> list[VariableSchema]:
+    """The variables of a family that tasks write; what two families share is taken from the first."""
+    chosen = []
+    for name in family.layout.variables:
+        if name == request.dim and combined.labels is not None:
+            continue
+        if name in taken:
+            continue
+        taken.add(name)
+        variable = family.variable(name)
+        if name in combined.targets:
+            attrs = {**variable.attrs, "units": combined.targets[name].attrs.get("units")}
+            attrs = attrs if attrs["units"] is not None else variable.attrs
+            variable = replace(variable, attrs=attrs, dtype=combined.targets[name].dtype)
+        if request.unpack and _is_packed(variable):
+            variable = _unpacked(variable)
+        chosen.append(variable)
+    return chosen
+
+
+def _is_packed(variable: VariableSchema) -> bool:
+    return not variable.coordinate and any(name in variable.attrs for name in PACKING)
+
+
+def _unpacked(variable: VariableSchema) -> VariableSchema:
+    empty = xr.Variable(
+        variable.dims, np.empty([0] * len(variable.dims), variable.dtype), dict(variable.attrs)
+    )
+    found = xr.conventions.decode_cf_variable(variable.name, empty, decode_times=False)
+    attrs = {**found.attrs, "_FillValue": float("nan")}
+    return replace(variable, attrs=attrs, dtype=found.dtype, fill_value=None)
+
+
+def _require_containers(
+    session: Session,
+    looked: Looked,
+    groups: Sequence[tuple[Group, bool]],
+    fixed: Sequence[tuple[int, list[int], bool]],
+) -> None:
+    numbers = [group.pieces.source for group, virtual in groups if virtual]
+    numbers += [np.array([file]) for file, _, virtual in fixed if virtual]
+    if not numbers:
+        return
+    urls = [looked.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
+    locations = [url if "://" in url else Path(url).absolute().as_uri() for url in urls]
+    found = session.workspace.context.virtual.matching(locations)
+    if not found.all():
+        raise without_container(locations[int(np.argmin(found))])
+
+
+def _grown(session: Session, there: Present, arrays: _Arrays, axis: Axis, dim: str) -> list[int]:
+    """Resize what is there, and move the chunks that can be moved as a whole. Gives the numbers of arrays
+    whose steps move and of which no file has anything.
+    """
+    moves = axis.first_moved < len(axis.old)
+    named = {target.path.rpartition("/")[2]: number for number, target in enumerate(arrays.targets)}
+    bystanders = []
+    for name in there.with_dim(dim):
+        array = there.arrays[name]
+        at = axis_of(array, dim)
+        shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
+        if shape != array.shape:
+            array.resize(shape)
+        if name == dim or not moves:
+            continue
+        number = named.get(name)
+        if number is None:
+            number = arrays.add(_found(there, name, at, shape), True, False)
+            bystanders.append(number)
+        target = arrays.targets[number]
+        if can_shift(target, axis):
+            _shift(session, target, axis)
+            arrays.shifted[number] = True
+        elif target.codecs:
+            raise InvalidInputError(
+                f"virtual, mode 'backfill': expected to move whole chunks of `{target.path}` "
+                f"({target.grid[at]} steps), found labels within chunks: copy this variable",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+    return [number for number in bystanders if not arrays.shifted[number]]
+
+
+def _found(there: Present, name: str, axis: int, shape: tuple[int, ...]) -> TargetArray:
+    array = there.arrays[name]
+    dims = tuple(str(each) for each in array.metadata.dimension_names or ())  # type: ignore[union-attr]
+    path = f"/{there.path}/{name}".replace("//", "/")
+    return TargetArray(
+        path, name, dims, shape, array.dtype, array.chunks, axis, array.fill_value, {}, array.shards
+    )
+
+
+def _shift(session: Session, target: TargetArray, axis: Axis) -> None:
+    """Move references: chunk ``i`` along the axis goes where its first step goes."""
+    at, step = target.axis or 0, target.grid[target.axis or 0]
+    workspace = session.workspace
+    table = workspace.table(target.path)
+    if not len(table):
+        return
+    index = table.index.copy()
+    index[:, at] = (axis.old[::step] // step)[index[:, at]]
+    moved = replace(table, index=index).sorted()
+    workspace.set_refs(
+        target.path, ChunkTable.merge([ChunkTable.from_absent(table.index), moved]), borrowed=True
+    )
+
+
+def _write_labels(store: Any, there: Present, combined: Combined, axis: Axis, dim: str) -> None:
+    if axis.labels is None or dim not in combined.targets:
+        return
+    path = "/".join(filter(None, [there.path, dim]))
+    if dim not in there.arrays:
+        variable = combined.targets[dim]
+        target = target_array(replace(variable, dims=(dim,), shape=(-1,)), path, dim, axis.length)
+        create(store, target)
+        start = 0
+    else:
+        start = min(axis.first_moved, len(axis.old))
+    array = open_target(store, path)
+    if array.shape[0] != axis.length:
+        array.resize((axis.length,))
+    if start < axis.length:
+        array[start:] = axis.labels[start:].astype(array.dtype)

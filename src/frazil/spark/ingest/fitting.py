@@ -1,0 +1,213 @@
+"""What is in the group already, and whether what comes fits to it; the arrays of what comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import zarr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.session import Session
+from frazil.spark.ingest import record as recorded
+from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, open_target, read_labels, target_array
+from frazil.spark.ingest.axis import positions
+from frazil.spark.ingest.combining import Family
+from frazil.spark.ingest.layout import PACKING, Chunked, values_digest
+from frazil.spark.ingest.planning import (
+    most_steps,
+    small_chunk,
+)
+from frazil.spark.ingest.request import Request
+from frazil.spark.ingest.sources import VariableSchema
+from frazil.spark.ingest.units import is_time
+
+
+class Present:
+    """What is in the group already."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self.session = session
+        self.path = group.strip("/")
+        node = session.workspace.node(f"/{self.path}")
+        self.arrays: dict[str, zarr.Array[Any]] = {}
+        if node is not None:
+            self.arrays = {name: open_target(session.store, f"{self.path}/{name}") for name in self._names()}
+
+    def _names(self) -> list[str]:
+        workspace = self.session.workspace
+        at = f"/{self.path}".rstrip("/")
+        return [name for name in workspace.children(at or "/") if workspace.is_array(f"{at}/{name}")]
+
+    def with_dim(self, dim: str) -> list[str]:
+        return [name for name, each in self.arrays.items() if dim in (each.metadata.dimension_names or ())]  # type: ignore[union-attr]
+
+    def time_units(self) -> dict[str, str]:
+        units = {name: each.attrs.get("units") for name, each in self.arrays.items()}
+        return {name: str(each) for name, each in units.items() if is_time(each)}
+
+    def record_attrs(self) -> dict[str, Any]:
+        path = "/".join(filter(None, [self.path, recorded.HIDDEN]))
+        if self.session.workspace.node(f"/{path}") is None:
+            return {}
+        return dict(zarr.open_group(self.session.store, path=path, mode="r").attrs)
+
+
+def axis_of(array: zarr.Array[Any], dim: str) -> int:
+    return list(array.metadata.dimension_names or ()).index(dim)  # type: ignore[union-attr]
+
+
+def windows_of(request: Request, family: Family, there: Present) -> dict[str, tuple[int, int]]:
+    """Where files have a part of a dimension that is there: their labels, which have to be a run of those."""
+    dims = [dim for dim in family.layout.dims if dim in there.arrays and dim != request.dim]
+    if request.mode in ("create", "append") or not dims:
+        return {}
+    with request.options.open(request.looked.urls[int(family.files[0])]) as reader:
+        coords = reader.schema().coords
+    windows = {}
+    for dim in dims:
+        if dim not in coords or np.array_equal(labels := read_labels(there.arrays[dim]), coords[dim]):
+            continue
+        found = positions(labels, coords[dim])
+        if not len(found) or found[0] < 0 or (np.diff(found) != 1).any():
+            raise InvalidInputError(
+                f"expected labels of {dim} in the files that are a run of those of `/{there.path}`, "
+                "found others",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        windows[dim] = (int(found[0]), int(found[-1]) + 1)
+    return windows
+
+
+def targets_of(
+    request: Request,
+    family: Family,
+    chosen: Sequence[VariableSchema],
+    there: Present,
+    length: int,
+    windows: Mapping[str, tuple[int, int]],
+) -> list[tuple[TargetArray, bool]]:
+    """The arrays of a family; those of data first, so that small ones can follow their chunks."""
+    made: list[tuple[TargetArray, bool]] = []
+    most = most_steps(request.looked.length[family.files])
+    for variable in sorted(chosen, key=lambda each: each.coordinate):
+        path = request.target.path(variable.name)
+        spec = (family.layout.virtual or {}).get(variable.name)
+        virtual = spec if isinstance(spec, Chunked) else None
+        target = target_array(
+            variable, path, request.dim, length, request.chunks, request.encoding.get(variable.name), virtual
+        )
+        existing = there.arrays.get(variable.name)
+        if existing is not None:
+            target = _like(existing, target, virtual, windows)
+        elif windows.keys() & set(target.dims):
+            raise InvalidInputError(
+                f"expected `{target.path}` in the repository, since files have a part of it only, found none",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        elif (
+            virtual is None
+            and target.axis is not None
+            and "chunks" not in request.encoding.get(variable.name, {})
+            and request.dim not in request.chunks
+        ):
+            target = _with_steps(target, min(target.chunks[target.axis], most))
+            data = [each for each, _ in made if each.axis is not None]
+            if data and variable.coordinate:
+                widest = max(data, key=lambda each: each.row)
+                step = widest.grid[widest.axis or 0]
+                chunk = small_chunk(target.row, sum(each.row for each in data), step, length, most)
+                target = _with_steps(target, chunk)
+        made.append((target, virtual is not None))
+    return made
+
+
+def _with_steps(target: TargetArray, steps: int) -> TargetArray:
+    at = target.axis or 0
+    return replace(target, chunks=(*target.chunks[:at], steps, *target.chunks[at + 1 :]))
+
+
+def _like(
+    array: zarr.Array[Any],
+    target: TargetArray,
+    virtual: Chunked | None,
+    windows: Mapping[str, tuple[int, int]],
+) -> TargetArray:
+    """An array that is there, if the variable fits to it; else ``InvalidInputError``."""
+    dims = tuple(array.metadata.dimension_names or ())  # type: ignore[union-attr]
+    fixed = [i for i, dim in enumerate(target.dims) if i != target.axis and dim not in windows]
+    said: list[tuple[str, Any, Any]] = [("dimensions", dims, target.dims)]
+    if dims == target.dims:
+        said.append(("shape", [array.shape[i] for i in fixed], [target.shape[i] for i in fixed]))
+    attrs = dict(array.attrs)
+    times = is_time(attrs.get("units")) and is_time(target.attrs.get("units"))
+    if not times:
+        said += [
+            ("dtype", array.dtype, target.dtype),
+            ("units", attrs.get("units"), target.attrs.get("units")),
+        ]
+    said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
+    here, new = (_none_if_nan(each.get("_FillValue")) for each in (attrs, target.attrs))
+    said.append(("_FillValue", here, new))
+    if virtual is not None:
+        codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
+        said += [
+            ("chunks", array.chunks, target.chunks),
+            ("codecs", codecs, tuple(map(_decoded, target.codecs))),
+        ]
+    for what, here, new in said:
+        if here != new if isinstance(here, np.dtype) else repr(here) != repr(new):
+            raise InvalidInputError(
+                f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+    window = None
+    if windows.keys() & set(dims):
+        if virtual is not None:
+            raise InvalidInputError(
+                f"virtual: expected whole steps of `{target.path}`, found files with a part of them: "
+                "copy them",
+                ErrorKind.UNIMPLEMENTED,
+            )
+        window = tuple(windows.get(dim, (0, size)) for dim, size in zip(dims, array.shape, strict=True))
+    shape = tuple(target.shape[i] if i == target.axis else size for i, size in enumerate(array.shape))
+    return replace(
+        target,
+        shape=shape,
+        window=window,
+        dtype=array.dtype,
+        chunks=array.chunks,
+        shards=array.shards,
+        fill_value=array.fill_value,
+        attrs=attrs,
+    )
+
+
+def _none_if_nan(fill: Any) -> Any:
+    return None if fill == NAN_FILL else fill
+
+
+def require_same(
+    array: zarr.Array[Any], family: Family, target: TargetArray, windows: Mapping[str, tuple[int, int]]
+) -> None:
+    """What does not go on must be what is there, as far as it is compared."""
+    expected = family.layout.values.get(target.name)
+    if expected is None:
+        return
+    part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
+    if values_digest(np.asarray(array[part])) != expected:
+        raise InvalidInputError(
+            f"expected the values of `{target.path}` that are in the repository, found others in the files",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def _plain(codec: Any) -> str:
+    return repr(sorted(dict(codec).items()))
+
+
+def _decoded(codec: str) -> str:
+    return _plain(json.loads(codec))

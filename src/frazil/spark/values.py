@@ -1,0 +1,135 @@
+"""Values of tasks as bytes, which can be read back from a storage where others may write.
+
+    from the engine     a pickle: of anything, also of what a notebook defines
+    from storage        the same bytes, read with a list of what a value may be made of: Python's and numpy's
+                        plain types, and dataclasses of Frazil's Spark pipeline and of one more module
+
+Arrays are put in as a type, a shape and bytes, and made again here. numpy's own way to unpickle believes what
+it reads: a dtype whose flags are wrong makes pointers of bytes.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib.format import descr_to_dtype, dtype_to_descr
+from numpy.typing import NDArray
+from pyspark.cloudpickle.cloudpickle import CloudPickler
+
+_BUILTINS: Final = frozenset(
+    ("bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset")
+    + ("int", "list", "range", "set", "slice", "str", "tuple")
+)
+_ALLOWED: Final = {
+    ("collections", "OrderedDict"),
+    ("collections", "defaultdict"),
+    ("collections", "deque"),
+    ("datetime", "date"),
+    ("datetime", "datetime"),
+    ("datetime", "time"),
+    ("datetime", "timedelta"),
+    ("datetime", "timezone"),
+    ("decimal", "Decimal"),
+    ("fractions", "Fraction"),
+}
+
+
+def dumped(value: Any) -> bytes:
+    """A value as bytes. Raises what its parts raise that cannot be pickled."""
+    with io.BytesIO() as out:
+        _Pickler(out).dump(value)  # type: ignore[no-untyped-call]
+        return out.getvalue()
+
+
+def loaded(data: bytes, module: str | None = None) -> Any:
+    """The value. With a ``module`` the bytes are not trusted, and the value may be made of dataclasses of
+    this module: raises ``UnpicklingError`` for what is not allowed, and nearly anything else for damaged
+    bytes.
+    """
+    return pickle.loads(data) if module is None else _Unpickler(data, module).load()
+
+
+class _Pickler(CloudPickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, np.dtype) and (said := _said(obj)) is not None:
+            return dtype_of, (said,)
+        if type(obj) is np.ma.MaskedArray:
+            # Not ``fill_value``: that makes one where it is the default, which not every dtype can hold.
+            return masked_of, (obj.data, obj.mask, vars(obj).get("_fill_value"))
+        if type(obj) is np.ndarray and obj.dtype.kind == "O":
+            return objects_of, (obj.shape, obj.ravel().tolist())
+        if type(obj) is np.ndarray and (said := _said(obj.dtype)) is not None:
+            return array_of, (said, obj.shape, obj.tobytes())
+        if isinstance(obj, np.generic) and (said := _said((one := np.asarray(obj)).dtype)) is not None:
+            return scalar_of, (said, one.tobytes())
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+
+def _said(dtype: np.dtype[Any]) -> Any:
+    """What ``dtype_of`` makes it of; None for those that it cannot."""
+    if dtype.hasobject or dtype.metadata or dtype.kind not in "biufcmMSUV":
+        return None
+    said = dtype_to_descr(dtype)
+    return said if descr_to_dtype(said) == dtype else None
+
+
+def dtype_of(said: Any) -> np.dtype[Any]:
+    """A type of plain values."""
+    if not isinstance(said, str | list | tuple):
+        raise pickle.UnpicklingError(f"a dtype of {type(said).__name__}")
+    descr: Any = said
+    made: np.dtype[Any] = descr_to_dtype(descr)
+    if made.hasobject:
+        raise pickle.UnpicklingError(f"a dtype with objects, {made}")
+    return made
+
+
+def array_of(said: Any, shape: tuple[int, ...], data: bytes) -> NDArray[Any]:
+    """An array of plain values, in C order."""
+    dtype = dtype_of(said)
+    if not isinstance(data, bytes) or min(shape, default=0) < 0 or len(data) != prod(shape) * dtype.itemsize:
+        raise pickle.UnpicklingError(f"an array of shape {shape} that has not the bytes for it")
+    return np.ndarray(shape, dtype, bytearray(data))
+
+
+def scalar_of(said: Any, data: bytes) -> Any:
+    return array_of(said, (), data)[()]
+
+
+def objects_of(shape: tuple[int, ...], items: list[Any]) -> NDArray[Any]:
+    """An array of objects."""
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made.reshape(shape)
+
+
+def masked_of(data: Any, mask: Any, fill_value: Any) -> Any:
+    return np.ma.MaskedArray(data, mask, fill_value=fill_value)
+
+
+_OWN: Final[frozenset[Callable[..., Any]]] = frozenset({dtype_of, array_of, scalar_of, objects_of, masked_of})
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, module: str) -> None:
+        super().__init__(io.BytesIO(data))
+        self._module = module
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module == builtins.__name__ and name in _BUILTINS) or (module, name) in _ALLOWED:
+            return super().find_class(module, name)
+        # With its own name only: other modules can be reached by dots.
+        if "." not in name and (module == self._module or f"{module}.".startswith("frazil.spark.")):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module and is_dataclass(found):
+                return found
+            if module == __name__ and found in _OWN:
+                return found
+        raise pickle.UnpicklingError(f"a value made with {module}.{name}")
