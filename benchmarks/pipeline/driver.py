@@ -38,6 +38,7 @@ def overhead(implementation: str, tasks: int) -> Measured:
         list(engine.run(work.nothing, [b""] * WORKERS, b""))
     with out.seconds("a job after that"):
         list(engine.run(work.nothing, [b""], b""))
+    list(engine.run(work.nothing, [b""] * (tasks // 5), b""))
     with out.milliseconds_each("an empty task", tasks):
         list(engine.run(work.nothing, [b""] * tasks, b""))
     with scratch() as root:
