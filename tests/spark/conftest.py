@@ -1,11 +1,15 @@
-"""One local Spark for all tests of the room: its JVM takes seconds to start."""
+"""One local Spark for all tests of the room: its JVM takes seconds to start. And whatever repository a test
+leaves in its directory, the published icechunk has to read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.reference import readable_by_reference
 
 from frazil.spark import Engine, Inline, Local, OnSpark, get_spark
 
@@ -28,3 +32,29 @@ def every_engine(request: pytest.FixtureRequest) -> Engine:
     if request.param == "spark":
         return OnSpark(request.getfixturevalue("spark"), jobs=3)
     return {"inline": Inline(), "threads": Local(2), "processes": Local(2, processes=True)}[request.param]
+
+
+_PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def read_by_the_reference(request: pytest.FixtureRequest) -> Iterator[None]:
+    """See the module; ``@pytest.mark.not_for_the_reference(reason)`` where that is not to be."""
+    where: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if where is None or not request.node.stash.get(_PASSED, False):
+        return
+    if request.node.get_closest_marker("not_for_the_reference") is None:
+        for found in where.rglob("repo"):
+            if found.is_file() and found.with_name("snapshots").is_dir():
+                readable_by_reference(found.parent)

@@ -11,6 +11,7 @@ import numpy as np
 import zarr
 
 import frazil
+from frazil.format.chunk_table import ChunkKind
 from frazil.testing.servers import RunningServer
 
 
@@ -57,3 +58,31 @@ def same_by_reference(place: Path | tuple[RunningServer, str], repo: frazil.Repo
 
 def _arrays(group: zarr.Group) -> Iterator[tuple[str, zarr.Array]]:
     return ((path, node) for path, node in group.members(max_depth=None) if isinstance(node, zarr.Array))
+
+
+def readable_by_reference(place: Path) -> None:
+    """Whatever a test has left in a directory is read by the published icechunk, with the same values.
+
+    Chunks in files that only the test had access to are left out.
+    """
+    theirs = icechunk.Repository.open(reference_storage(place))
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(place)))
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        _compare_all(repo, theirs)
+
+
+def _compare_all(repo: frazil.Repository, theirs: Any) -> None:
+    tips = {*map(repo.lookup_branch, repo.list_branches()), *map(repo.lookup_tag, repo.list_tags())}
+    for tip in sorted(tips):
+        infos = [[info.id for info in each.ancestry(snapshot_id=tip)] for each in (repo, theirs)]
+        assert infos[0] == infos[1]
+        session, their_session = (each.readonly_session(snapshot_id=tip) for each in (repo, theirs))
+        nodes = session.workspace.snapshot.nodes
+        for path in np.array(nodes.paths_list(), object)[nodes.is_array].tolist():
+            array, their_array = (
+                zarr.open_array(each.store, path=path.strip("/"), mode="r")
+                for each in (session, their_session)
+            )
+            assert array.metadata == their_array.metadata
+            if not (session.chunk_table(path).kind == ChunkKind.VIRTUAL).any():
+                np.testing.assert_array_equal(array[...], their_array[...], path)

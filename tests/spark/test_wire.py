@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -125,9 +126,10 @@ def test_what_comes_out_is_what_went_in(changes: ChangeSet) -> None:
 def test_damaged_bytes_are_refused(changes: ChangeSet, data: st.DataObject) -> None:
     whole = bytearray(wire.encode(changes))
     at = data.draw(st.integers(0, len(whole) - 1))
+    expected = plain(changes)
     whole[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(FormatError):
-        wire.decode(bytes(whole))
+    with suppress(FormatError):  # but for a bit of a zstd frame that means nothing
+        assert plain(wire.decode(bytes(whole))) == expected
     with pytest.raises(FormatError):
         wire.decode(bytes(whole[:at]))
 
