@@ -66,7 +66,10 @@ def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, e
 def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     ingest(archive[:40], repo, chunks={"time": 10}, engine=Inline())
-    ingest(archive[40:50], repo, mode="append", engine=Inline())
+    ingest(archive[40:45], repo, mode="append", engine=Inline())
+    ingest(archive[50:55], repo, mode="upsert", allow={"hole"}, engine=Inline())
+    ingest(archive[45:50], repo, mode="backfill", engine=Inline())
+    ingest(write(tmp_path / "again.nc", range(30, 34), salt=3), repo, mode="insert", engine=Inline())
     same_by_reference(tmp_path / "repo")
 
 

@@ -125,7 +125,7 @@ def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> N
         result = ingest(paths, Target(repo, group=group), engine=Inline())
     tree = xr.open_datatree(result.version.session().store, engine="zarr", consolidated=False, zarr_format=3)
     assert tree["a/b/.frazil/fingerprint"].shape == (2, 16)
-    same(tree["a/b"].to_dataset(inherit=False).load(), truth(paths))
+    same(tree["a/b"].to_dataset().load(), truth(paths))
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
