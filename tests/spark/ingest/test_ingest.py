@@ -114,7 +114,7 @@ def expected_after(mode: str, old: list[int], new: list[int]) -> list[int] | Non
     return sorted({*old, *new}) if allowed else None
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(stories(), st.booleans())
 def test_modes_are_what_a_dictionary_does(
     story: tuple[int, list[tuple[str, list[list[int]]]]], tiny: bool
@@ -187,8 +187,9 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
     np.testing.assert_array_equal(found.x.values, np.arange(3.0) + np.arange(6)[:, None])
 
 
-@pytest.mark.parametrize("calendar", ["standard", "noleap", "360_day"])
-@pytest.mark.parametrize("dtype", ["i4", "f8"])
+@pytest.mark.parametrize(
+    ("calendar", "dtype"), [("standard", "i4"), ("standard", "f8"), ("noleap", "i4"), ("360_day", "f8")]
+)
 def test_times_of_each_file_have_one_origin(
     tmp_path: Path, repo: frazil.Repository, calendar: str, dtype: str
 ) -> None:
