@@ -125,6 +125,20 @@ def test_threads_and_processes_are_what_they_say() -> None:
     assert os.getpid() not in others
 
 
+def test_processes_are_kept_for_the_next_run() -> None:
+    runs = [
+        {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""] * 3, b"")}
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    os.environ["FRAZIL_TEST_OTHER"] = "surroundings"
+    try:
+        third = {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""], b"")}
+    finally:
+        del os.environ["FRAZIL_TEST_OTHER"]
+    assert not third & runs[0]
+
+
 def test_inline_stays_in_this_thread() -> None:
     here = []
     assert list(Inline().run(lambda shared, task: here.append(task) or task, [b"1"], b"")) == [b"1"]

@@ -66,7 +66,10 @@ def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, e
 def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     ingest(archive[:40], repo, chunks={"time": 10}, engine=Inline())
-    ingest(archive[40:50], repo, mode="append", engine=Inline())
+    ingest(archive[40:45], repo, mode="append", engine=Inline())
+    ingest(archive[50:55], repo, mode="upsert", allow={"hole"}, engine=Inline())
+    ingest(archive[45:50], repo, mode="backfill", engine=Inline())
+    ingest(write(tmp_path / "again.nc", range(30, 34), salt=3), repo, mode="insert", engine=Inline())
     same_by_reference(tmp_path / "repo")
 
 
@@ -111,7 +114,7 @@ def expected_after(mode: str, old: list[int], new: list[int]) -> list[int] | Non
     return sorted({*old, *new}) if allowed else None
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(stories(), st.booleans())
 def test_modes_are_what_a_dictionary_does(
     story: tuple[int, list[tuple[str, list[list[int]]]]], tiny: bool
@@ -184,8 +187,9 @@ def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Re
     np.testing.assert_array_equal(found.x.values, np.arange(3.0) + np.arange(6)[:, None])
 
 
-@pytest.mark.parametrize("calendar", ["standard", "noleap", "360_day"])
-@pytest.mark.parametrize("dtype", ["i4", "f8"])
+@pytest.mark.parametrize(
+    ("calendar", "dtype"), [("standard", "i4"), ("standard", "f8"), ("noleap", "i4"), ("360_day", "f8")]
+)
 def test_times_of_each_file_have_one_origin(
     tmp_path: Path, repo: frazil.Repository, calendar: str, dtype: str
 ) -> None:

@@ -14,6 +14,7 @@ from tests.spark.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
+from frazil.format.metadata_items import MetadataColumn
 from frazil.spark import Inline, Local, Target, ingest
 from frazil.spark.ingest import operation, working
 from frazil.spark.ingest.formats.hdf5 import Hdf5Reader
@@ -185,3 +186,26 @@ def test_each_file_is_opened_once(
     result = ingest(paths[1:], repo, mode="append", engine=Inline())
     same(seen(result.version), truth(paths))
     assert [opened.count(Path(path).as_uri()) for path in paths[2:]] == [2] * 4  # inspected, and read
+
+
+def test_an_append_does_not_read_what_all_jobs_before_have_said(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = daily(tmp_path / "days", 2)
+    first = ingest(paths[:1], repo, engine=Inline())
+    for number in range(40):
+        session = repo.writable_session("main")
+        session.commit("a job", {"frazil_job": {"id": f"other {number}"}}, allow_empty=True)
+    decoded: list[int] = []
+    load_all = MetadataColumn.load_all
+
+    def counted(self: MetadataColumn) -> list[dict[str, Any]]:
+        decoded.append(len(found := load_all(self)))
+        return found
+
+    monkeypatch.setattr(MetadataColumn, "load_all", counted)
+    ingest(paths, repo, mode="append", engine=Inline())
+    assert sum(decoded) < 10
+    again = ingest(paths[:1], repo, engine=Inline())
+    assert again.done_before
+    assert again.id.startswith(first.id)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
+import icechunk
 import numpy as np
 import pytest
+import xarray as xr
 from tests.spark.ingest.archives import daily, repository, same, seen, truth, write
+from tests.spark.reference import reference_storage
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError
@@ -17,6 +22,7 @@ def container(folder: Path) -> frazil.VirtualChunkContainer:
     return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
 
 
+@pytest.mark.interop
 def test_references_are_what_copies_are(tmp_path: Path) -> None:
     paths = daily(tmp_path / "days", 6, chunks=(2, 3, 2))
     repo = repository(tmp_path / "repo")
@@ -42,10 +48,23 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     same(seen(result.version), truth(paths))
     assert result.version.session().chunk_type("/tas", [11, 0, 1]) == frazil.ChunkType.virtual
     write(Path(paths[2]), range(8, 12), salt=3, chunks=(2, 3, 2))
+    os.utime(paths[2], (time.time() + 5,) * 2)  # references remember whole seconds
     with pytest.raises(frazil.IcechunkError, match="day_0002"):
         seen(result.version)
-    result = ingest(paths, repo, mode="upsert", on_change="rewrite", **request)
-    same(seen(result.version), truth(paths))
+    ingest(paths, repo, mode="upsert", on_change="rewrite", **request)
+    later = write(tmp_path / "days" / "later.nc", range(24, 28), chunks=(2, 3, 2))
+    ingest(later, repo, mode="append", **request)
+    other = write(tmp_path / "days" / "other.nc", range(8, 12), salt=5, chunks=(2, 3, 2))
+    result = ingest(other, repo, mode="insert", **request)
+    expected = truth([*paths, later])
+    expected.tas.values[8:12] = truth([other]).tas.values
+    same(seen(result.version), expected)
+    access = {f"file://{tmp_path / 'days'}/": icechunk.credentials.LocalFileSystemAccess}
+    theirs = icechunk.Repository.open(
+        reference_storage(tmp_path / "repo"), authorize_virtual_chunk_access=access
+    )
+    store = theirs.readonly_session("main").store
+    xr.testing.assert_identical(xr.open_zarr(store, consolidated=False, chunks=None).load(), expected)
 
 
 def test_what_cannot_be_referred_to_is_said(tmp_path: Path) -> None:

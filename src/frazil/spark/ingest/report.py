@@ -133,10 +133,11 @@ class Report:
 def refused(problems: tuple[Problem, ...], files: int) -> InvalidInputError:
     """The error of the policy "fail"."""
     named = len({each.url for each in problems if each.url is not None})
+    some = f"{named:,} of " if named else ""
     told = "".join(f"\n  {each}" for each in problems[:_TOLD])
     more = f"\n  and {len(problems) - _TOLD:,} more" if len(problems) > _TOLD else ""
     return InvalidInputError(
-        f"expected files of one dataset, found {counted(len(problems), 'problem')} in {named:,} of "
+        f"expected files of one dataset, found {counted(len(problems), 'problem')} in {some}"
         f"{counted(files, 'file')}; nothing was written. on_problem='skip' or 'quarantine' leaves them out, "
         f"allow={{...}} tolerates a kind:{told}{more}",
         ErrorKind.BAD_SOURCE,

@@ -366,8 +366,8 @@ def without_container(location: str) -> InvalidInputError:
     prefix = location.rpartition("/")[0] + "/"
     return InvalidInputError(
         f"expected a virtual chunk container for {location}, found none: give "
-        f"containers=[VirtualChunkContainer({prefix!r}, ...)] and open the repository with "
-        f"authorize_virtual_chunk_access for {prefix!r}",
+        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {prefix}) and open the "
+        f"repository with authorize_virtual_chunk_access for {prefix!r}",
         ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
     )
 

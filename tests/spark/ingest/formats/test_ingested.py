@@ -144,7 +144,9 @@ def same_everywhere(path: Path, original: xr.Dataset, place: Path, *, virtual: b
     files = frazil.local_filesystem_store(str(path.parent))
     containers = [frazil.VirtualChunkContainer(prefix, files)] if virtual else []
     result = ingest(str(path), repo, virtual=virtual, containers=containers, allow={"hole"}, engine=Inline())
-    for store in (result.version.session().store, theirs(place, path.parent if virtual else None)):
+    # Copies are chunks like all others: that both read them alike is shown elsewhere.
+    ours = [result.version.session().store] if virtual else []
+    for store in (*ours, theirs(place, path.parent if virtual else None)):
         found = xr.open_zarr(store, consolidated=False)
         if "valid_time" in found.dims:  # one time becomes a dimension, in which more files may follow
             assert found.t.dims == ("valid_time", "y", "x")
