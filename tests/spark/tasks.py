@@ -102,13 +102,12 @@ def touches(shared: bytes, task: bytes) -> bytes:
     return task
 
 
-def fails_twice_on_the_third(shared: bytes, task: bytes) -> bytes:
+def fails_twice(shared: bytes, task: bytes) -> bytes:
     """Gives the number of its try."""
-    how, path = task.decode().split("\n")
-    if path.endswith("2") and attempt() < 2:
-        if how == "is killed":
-            os.kill(os.getpid(), signal.SIGKILL)
+    if task == b"raises" and attempt() < 2:
         raise OSError(f"try {attempt()}")
+    if task == b"is killed" and attempt() < 2:
+        os.kill(os.getpid(), signal.SIGKILL)
     return b"%d" % attempt()
 
 

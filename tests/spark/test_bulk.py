@@ -16,8 +16,10 @@ from pyspark.sql import SparkSession
 from tests.spark.reference import same_by_reference
 
 import frazil
+from frazil.changes import manifests as splitting
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
-from frazil.spark import Inline, Job, OnSpark, Outcome, Target, Tasks, bulk, run_job
+from frazil.spark import Inline, Job, Local, OnSpark, Outcome, Target, Tasks, bulk, run_job
+from frazil.spark.maintenance import garbage_collect, verify
 
 SHAPE = (12, 6)
 SPLIT = 4
@@ -265,6 +267,116 @@ def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     zarr.open_array(session.store, path="x", mode="r+")[0, 0] = 9
     session.commit("theirs goes on")
     same_by_reference(tmp_path)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_arrays_that_are_split_by_default_go_back_and_forth(
+    spec_version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference does not split them: it writes one manifest, and rebases and collects over our many."""
+    for module, name in ((splitting, "UNSPLIT_REFS"), (splitting, "SPLIT_REFS"), (bulk, "SPLIT_REFS")):
+        monkeypatch.setattr(module, name, 20)
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    storage = frazil.local_filesystem_storage(str(tmp_path))
+    repo = frazil.Repository.create(storage, config, spec_version=spec_version)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    expected: dict[tuple[int, int], int] = {}
+
+    def big(rows: range, value: int, prepare: Any = None) -> None:
+        items = [filled("x", rows[::2], value), filled("x", rows[1::2], value)]
+        run_job(job(repo, items, prepare), Inline())
+        expected.update(filled("x", rows, value)[1])
+        assert content(repo, "x") == expected
+
+    big(range(12), 1, lambda session: create(session, "x"))
+    assert len(manifests(repo)) == 6
+    big(range(12), 2)
+    assert len(manifests(repo)) == 6  # not more references than before
+    session = theirs.writable_session("main")
+    zarr.open_array(session.store, path="x")[10, 3] = 5
+    session.commit("on top")
+    expected[10, 3] = 5
+    assert len(manifests(repo)) == 1
+    with repo.transaction("main", message="and back") as store:
+        zarr.open_array(store, path="x", mode="r+")[0, 0] = 6
+    expected[0, 0] = 6
+    assert len(manifests(repo)) > 1
+    beside, against = theirs.writable_session("main"), theirs.writable_session("main")
+    zarr.create_array(beside.store, name="y", shape=(3,), chunks=(1,), dtype="i4")[:] = 1
+    zarr.open_array(against.store, path="x")[5, 0] = 9
+    big(range(4, 12), 3)
+    beside.commit("over the big one", rebase_with=icechunk.ConflictDetector())
+    with pytest.raises(icechunk.RebaseFailedError):
+        against.commit("against the big one", rebase_with=icechunk.ConflictDetector())
+    assert content(repo, "x") == expected
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    theirs.expire_snapshots(datetime.now(UTC))
+    theirs.garbage_collect(tomorrow)
+    assert repo.garbage_collect(tomorrow).chunks_deleted == 0
+    repo = frazil.Repository.open(storage, config)
+    assert verify(repo, "checksum", engine=Inline()).rows() == []
+    assert content(repo, "x") == expected
+    same_by_reference(tmp_path)
+
+
+class Collects:
+    """After each task somebody collects all garbage."""
+
+    def __init__(self, collect: Any, *, resumable: bool) -> None:
+        self.collect, self.resumable = collect, resumable
+
+    def run(self, task: Any, tasks: Any, shared: bytes) -> Any:
+        for message in tasks:
+            self.collect()
+            yield task(shared, message)
+            self.collect()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("who", ["ours", "on executors", "the reference"])
+@pytest.mark.parametrize("resumable", [False, True])
+def test_garbage_is_collected_at_every_stage(who: str, resumable: bool, tmp_path: Path) -> None:
+    """Of all ages. What we collect spares the job; the reference's collection is noticed."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)), new_repo().config)
+    other = frazil.Repository.open(repo.storage)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+
+    def collect() -> None:
+        if who == "ours":
+            other.garbage_collect(tomorrow)
+        elif who == "on executors":
+            garbage_collect(other, tomorrow, engine=Inline())
+        else:
+            theirs.garbage_collect(tomorrow)
+
+    def prepare(session: frazil.Session) -> None:
+        create(session, "x")
+        work(session, None, filled("x", range(11, 12), 7))
+        collect()
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        collect()
+
+    dealt = [filled("x", range(4)), filled("x", range(4, 8), 2), ("x", {(8, 0): 3})]
+    mine = replace(job(repo, dealt, prepare), finish=finish)
+    if who == "the reference":
+        with pytest.raises(SessionStateError) as caught:
+            run_job(mine, Collects(collect, resumable=resumable))
+        assert caught.value.kind == ErrorKind.GARBAGE_COLLECTED
+        run_job(replace(mine, prepare=job(repo, dealt, lambda s: prepares(s)).prepare, finish=None), Local(1))
+    else:
+        run_job(mine, Collects(collect, resumable=resumable))
+    expected = dict(item for _, chunks in [*dealt, filled("x", range(11, 12), 7)] for item in chunks.items())
+    assert content(repo, "x") == expected
+    same_by_reference(tmp_path)
+    assert not [info for folder in ("staging", "leases") for info in repo.storage.list(folder)]
+
+
+def prepares(session: frazil.Session) -> None:
+    create(session, "x")
+    work(session, None, filled("x", range(11, 12), 7))
 
 
 def test_a_second_driver_goes_on_with_what_the_first_has_staged(

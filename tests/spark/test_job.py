@@ -49,9 +49,10 @@ def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
     return Job("count", Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more)
 
 
-def test_all_tasks_are_one_commit(repo: frazil.Repository, every_engine: Engine) -> None:
+@pytest.mark.parametrize("engine", [Inline(), Local(2)], ids=repr)  # others: with the metrics
+def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
     before = repo.lookup_branch("main")
-    result = run_job(counting(repo), every_engine)
+    result = run_job(counting(repo), engine)
     array = zarr.open_array(result.version.session().store, path="x", mode="r")
     assert array[:].tolist() == list(range(12))
     assert array.attrs["sum"] == sum(range(12))
@@ -144,6 +145,8 @@ def test_metrics_are_told_and_kept(tmp_path: Any, every_engine: Engine) -> None:
     assert metrics.stored_bytes_written > 48
     assert metrics.requests > 12
     assert 0 < metrics.longest_task_seconds <= metrics.task_seconds
+    assert zarr.open_array(result.version.session().store, path="x", mode="r")[:].tolist() == list(range(12))
+    assert left(repo) == []
     (row,) = job_metrics(repo)
     assert row == job_metrics(repo, snapshot_id=result.snapshot_id)[0]
     assert (row["id"], row["name"], row["snapshot_id"]) == (result.id, "count", result.snapshot_id)

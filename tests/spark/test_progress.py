@@ -84,3 +84,11 @@ def test_what_was_done_before_tells_nothing_of_the_pace() -> None:
     assert "s left" not in out.getvalue().split("\r")[-2]
     assert "91/100 tasks" in out.getvalue().split("\r")[-1]
     assert "180 s left" in out.getvalue().split("\r")[-1]
+
+
+def test_more_tasks_than_were_expected() -> None:
+    out = io.StringIO()
+    with Progress("odd", 0, out, clock=lambda: 0.0) as bar:
+        bar.advance()
+        bar.advance()
+    assert (bar.done, bar.total) == (2, 2)

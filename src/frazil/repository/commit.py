@@ -7,6 +7,7 @@ leaves files that nobody refers to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -392,7 +393,7 @@ def split_of(context: Context, node: Node, refs: int) -> tuple[int, ...]:
     num_chunks = node.array.num_chunks
     if context.settings.is_split_configured:
         return context.settings.split_sizes_for(node.path, node.array.dimension_names, num_chunks)
-    return auto_split(num_chunks, refs)
+    return auto_split(num_chunks, min(refs, math.prod(num_chunks)))  # edits may be of chunks that are there
 
 
 def num_refs(files: ManifestFiles, array: ArrayData) -> int:

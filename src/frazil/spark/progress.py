@@ -69,8 +69,9 @@ class Progress:
 
     def advance(self, *, rows: int = 0, chunks: int = 0, bytes: int = 0, resumed: bool = False) -> None:
         """One more task is done, with so much in it; ``resumed`` says that an earlier run has done it."""
-        before = self.done * STEPS // self.total
+        before = self.done * STEPS // max(self.total, 1)
         self.done += 1
+        self.total = max(self.total, self.done)  # more than was expected: a job that was begun anew
         self.resumed += resumed
         self.rows += rows
         self.chunks += chunks
