@@ -232,3 +232,24 @@ def test_lineage_says_what_was_read(repo: frazil.Repository) -> None:
     assert graph.inputs_of("/twice/mean/t") == {"/mean/t", "/t"}
     assert str(graph).splitlines()[0].split() == ["snapshot", "job", "wrote", "read", "of", "snapshot"]
     assert len(lineage_graph(repo, jobs_only=False).steps) == 5
+
+
+def test_a_tag_that_cannot_be_is_refused_before_anything_is_published(repo: frazil.Repository) -> None:
+    pipeline = Pipeline(repo)
+    repo.create_tag("gone", repo.lookup_branch("main"))
+    repo.delete_tag("gone")
+    tip = repo.lookup_branch("main")
+    with pytest.raises(AlreadyExistsError, match="was deleted"):
+        pipeline.run(tag="gone")
+    assert repo.lookup_branch("main") == tip
+    with pytest.raises(AlreadyExistsError, match="was deleted"):
+        publish(repo, "audit/main", tag="gone")
+    assert repo.lookup_branch("main") == tip
+    assert pipeline.run(tag="v1").snapshot_id == repo.lookup_tag("v1")
+
+
+def test_in_a_repository_of_spec_version_1() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    observe(repo, 20)
+    assert Pipeline(repo).run(job_id="monday").snapshot_id == repo.lookup_branch("main")
+    assert (value(repo), repo.list_branches()) == (20, {"main"})

@@ -120,10 +120,7 @@ def write_audit_publish(
             _delete_if_published(repo, audit, branch)
             _tag(repo, tag, done)
             return Published(Version(repo, done, branch), None, done_before=True, value=value)
-    if tag is not None and tag in repo.list_tags():
-        raise AlreadyExistsError(
-            f"tag: expected a new name, found `{tag}` at {repo.lookup_tag(tag)}", ErrorKind.TAG_ALREADY_EXISTS
-        )
+    _require_new(repo, tag)
     for _ in range(_TRIES):
         if not _is_behind(repo, branch, audit):  # others have committed
             _take_along(repo, audit, branch)
@@ -151,8 +148,13 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
     have, or gets some at this moment: ``repo.merge(branch, into=onto)`` brings both together, unchecked.
     """
     before, after = repo.lookup_branch(onto), repo.lookup_branch(branch)
-    if _is_behind(repo, branch, onto):
-        after = before
+    done = _is_behind(repo, branch, onto)
+    after = before if done else after
+    tagged = tag in repo.list_tags() and repo.lookup_tag(str(tag)) == after
+    if not tagged:
+        _require_new(repo, tag)
+    if done:
+        pass
     elif not _is_behind(repo, onto, branch):
         raise ConflictError(
             before,
@@ -163,7 +165,7 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
         )
     else:
         repo.reset_branch(onto, after, from_snapshot_id=before)
-    if tag is not None and (tag not in repo.list_tags() or repo.lookup_tag(tag) != after):
+    if tag is not None and not tagged:
         repo.create_tag(tag, after)
     return after
 
@@ -201,6 +203,21 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
 
 
 # Steps
+
+
+def _require_new(repo: Repository, tag: str | None) -> None:
+    """Before anything is published: afterwards it would be without its tag."""
+    if tag is None:
+        return
+    if tag in repo.list_tags():
+        raise AlreadyExistsError(
+            f"tag: expected a new name, found `{tag}` at {repo.lookup_tag(tag)}", ErrorKind.TAG_ALREADY_EXISTS
+        )
+    if tag in repo._context.repo_info().deleted_tags:
+        raise AlreadyExistsError(
+            f"tag: expected a new name, found `{tag}`, which was deleted and is never used again",
+            ErrorKind.TAG_ALREADY_EXISTS,
+        )
 
 
 def _ahead(repo: Repository, audit: str, branch: str) -> list[SnapshotInfo]:

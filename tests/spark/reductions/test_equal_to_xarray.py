@@ -22,7 +22,7 @@ WAYS = {
     "stored": Limits(task=20, block=100, small=0, chunk=100, columns=1000),
 }
 #: Each example is a repository; the profile that looks for new ones has more.
-few = settings(max_examples=5, phases=[Phase.generate])
+few = settings(max_examples=3, phases=[Phase.generate])
 NAN_AWARE = ("mean", "sum", "min", "max", "std", "var", "count")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,10 @@ from tests.spark.reductions.test_equal_to_xarray import quietly, read, repositor
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark import Inline, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
+from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
+from frazil.spark.reductions import partials
+from frazil.spark.reductions.fields import open_field
+from frazil.spark.reductions.plan import Measure, Reduction, planned
 
 HERE = Inline()
 
@@ -102,3 +106,24 @@ def test_integers_of_nothing_are_missing() -> None:
     found = read(repo, "groupby/g")
     assert np.isnan(found["x_max"]).all()
     assert found["x_sum"].values.tolist() == [0, 0]
+
+
+def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
+    """A task owns a part of a chunk, where the state of all of it would be too much."""
+    field = open_field(repo.readonly_session("main"), "data/x")
+    mean = Measure("/x", "mean", partials.kernel("mean", field.dtype), field.dtype)
+    grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
+    plan = planned(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
+    cells = [np.prod(np.subtract(item.kept_stop, item.kept_start)) for item in plan.items]
+    assert max(cells) * mean.width <= Limits().state
+    corners = {(item.kept_start, item.kept_stop) for item in plan.items}
+    assert sum(int(np.prod(np.subtract(high, low))) for low, high in corners) == 8000 * 8000
+    small = Limits(task=2000, block=500, state=60, small=0, chunk=100)
+    how = ["mean", "std", "first"]
+    reduce(repo, "data/x", "time", how, limits=small, to=Target(repo, group="cut"), engine=HERE)
+    source = read(repo, "data")["x"]
+    for name in ("mean", "std"):
+        np.testing.assert_allclose(read(repo, "cut/data")[f"x_{name}"], getattr(source, name)("time"))
+    sketch = Limits(state=12_000, small=0)
+    result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=HERE)
+    assert result.metrics.tasks == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,33 @@ def test_a_task_asks_for_chunks_only(tmp_path: Path) -> None:
     assert found.num_rows == 6 * 5 * 7 // 3
     assert len(message) < 5_000
     assert len(pickle.dumps(scan)) < 10_000
+
+
+@pytest.mark.parametrize(("place", "ahead"), [("http://far.example/", True), ("file:///near/", False)])
+def test_far_chunks_are_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, ahead: bool
+) -> None:
+    """Wherever the repository itself is."""
+    local = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    with local.transaction("main", message="references") as store:
+        zarr.create_array(
+            store, name="v", shape=(4, 2), chunks=(1, 2), dtype="i4", dimension_names=["y", "x"]
+        )
+        numbers = np.arange(4, dtype="u8")
+        places = [f"{place}{number}" for number in range(4)]
+        store.set_virtual_refs_arr("v", (4, 1), places, numbers, numbers + 8, validate_containers=False)
+    found, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
+    threads = []
+
+    def block(self: Any, number: Any) -> tuple[list[Values], int]:
+        threads.append(threading.current_thread().name)
+        return [], 0
+
+    monkeypatch.setattr(batches._Reader, "block", block)
+    for part in parts:
+        list(batches.batches(found, part))
+    assert len(threads) > 1
+    assert all(name.startswith("frazil-scan") == ahead for name in threads)
 
 
 def test_missing_chunks(repo: frazil.Repository) -> None:

@@ -18,7 +18,7 @@ from frazil.spark import Target, coarsen
 from frazil.spark.transform.coarsening import HOW
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3),
     st.sampled_from(["f4", "f8", "i2", "u1", "bool"]),

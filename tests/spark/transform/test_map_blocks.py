@@ -20,7 +20,7 @@ from frazil.spark import Block, Engine, Target, map_blocks
 MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "constant"}
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 11), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3),
     st.sampled_from(list(MODES)),

@@ -18,7 +18,7 @@ from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, R
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 5), st.integers(1, 3)), max_size=3

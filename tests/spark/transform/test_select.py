@@ -24,7 +24,7 @@ from frazil.spark.transform.transfer import share
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(st.data(), st.lists(lengths, min_size=1, max_size=3), st.sampled_from(TYPES), st.booleans())
 def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> None:
     shape, chunks, times = (tuple(each[n] for each in axes) for n in range(3))

@@ -7,8 +7,6 @@ are applied on request only, as xarray ignores them. Values outside are NaN.
 
 from __future__ import annotations
 
-import base64
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,11 +19,11 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
+from frazil.spark import cf
 
-_PACKED: Final = frozenset({"_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned"})
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
 #: What a result of decoded values must not say of itself.
-ENCODING: Final = _PACKED | _VALID | {"coordinates", "ancillary_variables"}
+ENCODING: Final = cf.PACKED | _VALID | {"coordinates", "ancillary_variables"}
 
 
 @dataclass(frozen=True)
@@ -57,16 +55,8 @@ class Field:
 
     def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values as the conventions mean them."""
-        if self.decode and not _PACKED.isdisjoint(self.attributes):
-            told = {name: value for name, value in self.attributes.items() if name in _PACKED}
-            if isinstance(told.get("_FillValue"), str) and self.raw.kind in "fiu":
-                told["_FillValue"] = fill_value(told["_FillValue"], self.raw)
-            variable = xr.Variable(self.dims, values, told)
-            values = np.asarray(
-                xr.conventions.decode_cf_variable(
-                    self.name, variable, decode_times=False, decode_timedelta=False
-                ).values
-            )
+        if self.decode:
+            values = cf.decoded(values, self.attributes)
         if self.valid_range and (limits := self._limits):
             values = values if values.dtype.kind == "f" else values.astype(np.float64)
             values = np.where(
@@ -84,22 +74,6 @@ class Field:
         scale, offset = (told.get(name, one) for name, one in (("scale_factor", 1), ("add_offset", 0)))
         ends = (float(low) * scale + offset, float(high) * scale + offset)
         return min(ends), max(ends)
-
-
-def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
-    """A ``_FillValue`` as xarray writes it for Zarr format 3: eight bytes in base64 for floats.
-
-    >>> fill_value("AAAAAADYjsA=", np.dtype("f4"))
-    np.float32(-987.0)
-    """
-    try:
-        if dtype.kind == "f":
-            return dtype.type(struct.unpack("<d", base64.standard_b64decode(text))[0])
-        return dtype.type(int(text))
-    except (ValueError, struct.error) as error:
-        raise InvalidInputError(
-            f"_FillValue: expected a number of type {dtype}, found {text!r}", ErrorKind.INVALID_ARRAY_METADATA
-        ) from error
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
@@ -206,7 +180,7 @@ def coordinate(session: Session, group: str, name: str, *, decode_times: bool = 
     attributes = {key: value for key, value in array.attrs.items() if key != "coordinates"}
     told: Any = attributes.get("_FillValue")
     if isinstance(told, str) and array.dtype.kind in "fiu":
-        attributes["_FillValue"] = fill_value(told, np.dtype(array.dtype))
+        attributes["_FillValue"] = cf.fill_value(told, np.dtype(array.dtype))
     dims = dimensions(array)
     values = np.asarray(array[...])
     dataset = xr.Dataset(coords={name: (dims, values, attributes)})

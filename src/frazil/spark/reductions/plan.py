@@ -177,6 +177,9 @@ def planned(number: int, reduction: Reduction, limits: Limits) -> Planned:
     else:
         room = min(limits.chunk // (8 * reduction.groups), limits.task // each)
     box = _coalesced(reduction, room)
+    most = max(1, limits.state // width)
+    if not whole and math.prod(box) > most:  # a part of a chunk: it is read more than once, its state fits
+        box = block_shape(box, (1,) * len(box), 1, most)
     box_cells = max(1, math.prod(box))
     group_chunk = max(1, min(reduction.groups, 4 * limits.chunk // (8 * box_cells)))
     per_item = max(group_chunk, min(reduction.groups, limits.state // (box_cells * width)))

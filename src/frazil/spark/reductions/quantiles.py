@@ -133,7 +133,8 @@ def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True
     kept = values.shape[1:]
     if not len(values):
         return np.full((len(q), *kept), np.nan)
-    ordered = np.sort(values.astype(np.float64), axis=0)  # NaN last
+    ordered = values.astype(np.float64)
+    ordered.sort(axis=0)  # in place: it may be large; NaN last
     count = (~np.isnan(ordered)).sum(axis=0)
     out = np.empty((len(q), *kept))
     for row, each in enumerate(q):

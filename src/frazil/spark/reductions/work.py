@@ -95,6 +95,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
             states[number] = _added(kernel, states[number], block, groups if whole else None)
     if exact:
         values = np.concatenate(kept_values) if kept_values else np.zeros((0, *kept))
+        kept_values.clear()
         codes = np.concatenate(kept_codes) if kept_codes else None
         if codes is None and reduction.grouping is not None:
             codes = np.zeros(0, np.int64)
@@ -218,7 +219,8 @@ def finished(reduction: Reduction, number: int, state: Any) -> Values:
     values = np.take(values, 0, axis=axis) if at is None else np.moveaxis(values, axis, axis + at)
     if values.dtype.kind == "f" and measure.dtype.kind != "f":
         values = np.nan_to_num(values)  # cannot be: see `result_dtype`
-    return values.astype(measure.dtype, copy=False)
+    with np.errstate(over="ignore"):  # infinite, as xarray has it
+        return values.astype(measure.dtype, copy=False)
 
 
 def write(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:

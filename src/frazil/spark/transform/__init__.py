@@ -1,7 +1,7 @@
 """Arrays to arrays: other chunks, other codecs, other grids, or a part of them.
 
     arrays         what is read and what is made, as metadata
-    cf             missing values, packing and coordinates by the CF conventions
+    cf             packed arrays and their coordinates by the CF conventions
     plan           how an array gets other chunks within a bounded memory
     rechunking     `rechunk`, `recompress`
     transfer       chunks that are taken as they are, without decoding

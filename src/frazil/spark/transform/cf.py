@@ -7,30 +7,18 @@ unpacked, with NaN for what is missing, and say nothing of the packing any more.
 
 from __future__ import annotations
 
-import base64
-import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import xarray as xr
 
 from frazil.repository.session import Session
+from frazil.spark import cf
 from frazil.spark.transform.arrays import ArrayInfo, Json, info, named_by, open_array
 from frazil.spark.transform.building import Values
 
-_MISSING: Final = ("_FillValue", "missing_value")
-_PACKED: Final = ("scale_factor", "add_offset")
 #: What is said of the stored values, and not true of others.
-_OF_STORED: Final = (
-    *_MISSING,
-    *_PACKED,
-    "_Unsigned",
-    "valid_min",
-    "valid_max",
-    "valid_range",
-    "actual_range",
-)
+_OF_STORED: Final = cf.PACKED | {"valid_min", "valid_max", "valid_range", "actual_range"}
 
 _LATITUDE: Final = frozenset(
     {"degrees_north", "degree_north", "degree_n", "degrees_n", "degreen", "degreesn"}
@@ -44,21 +32,12 @@ _KINDS: Final = {
 
 def is_packed(array: ArrayInfo) -> bool:
     """Whether its values are not what is stored."""
-    return any(key in array.attributes for key in (*_MISSING, *_PACKED)) and array.dtype.kind in "iuf"
+    return cf.is_packed(array.attributes, array.dtype)
 
 
 def unpacked(array: ArrayInfo, values: Values) -> Values:
     """Values as they are meant."""
-    if not is_packed(array):
-        return values
-    attributes = array.attributes
-    for key in _MISSING:
-        if key in attributes:
-            attributes[key] = _number(attributes[key], values.dtype)
-    stored = xr.Variable([f"d{axis}" for axis in range(values.ndim)], values, attributes)
-    meant = xr.conventions.decode_cf_variable("values", stored, decode_times=False, decode_timedelta=False)
-    out: Values = np.asarray(meant.values)
-    return out
+    return cf.decoded(values, array.attributes)
 
 
 def unpacked_dtype(array: ArrayInfo) -> np.dtype[Any]:
@@ -71,15 +50,6 @@ def unpacked_attributes(array: ArrayInfo) -> Json:
     if not is_packed(array):
         return attributes
     return {key: value for key, value in attributes.items() if key not in _OF_STORED}
-
-
-def _number(value: Any, dtype: np.dtype[Any]) -> Any:
-    """A fill value as xarray writes it into the attributes of Zarr: floats in base64, or a number."""
-    if isinstance(value, list):
-        return [_number(each, dtype) for each in value]
-    if isinstance(value, str):
-        value = struct.unpack("<d", base64.standard_b64decode(value))[0]
-    return dtype.type(value)
 
 
 # Coordinates

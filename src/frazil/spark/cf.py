@@ -1,0 +1,69 @@
+"""What stored values mean by the CF conventions: one way for reductions, rules and transformations.
+
+Missing values, packing and unsigned integers are decoded by xarray, from attributes as it and others write them
+to Zarr: a fill value is a number, or the base64 of eight bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+_MISSING: Final = ("_FillValue", "missing_value")
+#: Attributes that say that values are not what is stored.
+PACKED: Final = frozenset({*_MISSING, "scale_factor", "add_offset", "_Unsigned"})
+
+
+def is_packed(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> bool:
+    """Whether values are not what is stored."""
+    return dtype.kind in "iuf" and not PACKED.isdisjoint(attributes)
+
+
+def decoded(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]:
+    """Values as they are meant, missing ones NaN; numbers that are times stay numbers.
+
+    >>> decoded(np.array([1, 2, -9], "i2"), {"_FillValue": -9, "scale_factor": 0.5}).tolist()
+    [0.5, 1.0, nan]
+    """
+    if not is_packed(attributes, values.dtype):
+        return values
+    told = {name: value for name, value in attributes.items() if name in PACKED}
+    for name in _MISSING:
+        if name in told:
+            told[name] = _missing(told[name], values.dtype)
+    variable = xr.Variable([f"d{axis}" for axis in range(values.ndim)], values, told)
+    meant = xr.conventions.decode_cf_variable("values", variable, decode_times=False, decode_timedelta=False)
+    return np.asarray(meant.values)
+
+
+def _missing(value: Any, dtype: np.dtype[Any]) -> Any:
+    """One or several, in the type of the values: 0.1 is another number as a float32."""
+    if isinstance(value, list):
+        return [_missing(each, dtype) for each in value]
+    if isinstance(value, str):
+        return fill_value(value, dtype)
+    return dtype.type(value) if dtype.kind == "f" else value
+
+
+def fill_value(text: str, dtype: np.dtype[Any]) -> Any:
+    """A ``_FillValue`` as xarray writes it for Zarr format 3: eight bytes in base64 for floats.
+
+    >>> fill_value("AAAAAADYjsA=", np.dtype("f4"))
+    np.float32(-987.0)
+    """
+    try:
+        if dtype.kind == "f":
+            return dtype.type(struct.unpack("<d", base64.standard_b64decode(text))[0])
+        return dtype.type(int(text))
+    except (ValueError, struct.error) as error:
+        raise InvalidInputError(
+            f"_FillValue: expected a number of type {dtype}, found {text!r}", ErrorKind.INVALID_ARRAY_METADATA
+        ) from error
