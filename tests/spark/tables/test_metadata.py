@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import frazil
-from frazil.errors import InvalidInputError
+from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.spark.tables import metadata
 from frazil.spark.tables.functions import parsed
@@ -187,6 +187,9 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
         metadata.table(repo, {"table": "files"})
     with pytest.raises(InvalidInputError, match="found brnch"):
         parsed("brnch=main")
+    assert parsed("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
+    with pytest.raises(RefNotFoundError, match="a branch, a tag or the id of a snapshot, found 'v9'"):
+        metadata.changes(repo, "v9")
 
 
 def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ def test_conditions_of_the_query(pushing: SparkSession, place: str) -> None:
     assert "lat#" not in plan.split("RelationV2")[0]
     expected = every[(every["lat"] > 0) & (every["time"] == "2020-01-02") & (every["tas"] > 50)]
     same(arrow(query), expected[expected["name"] != "d"])
+    # Relations of their own, in one query.
+    assert made.load().where("lat > 0").union(made.load().where("lat < 0")).count() == 168
     pushing.conf.set(PUSHDOWN, "false")
     assert made.load().where("lat > 0").count() == 3 * 6 * 7
 

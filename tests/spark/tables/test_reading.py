@@ -144,6 +144,14 @@ def meets(value: Any, op: str, wanted: Any) -> bool:
     return {"=": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[op]
 
 
+@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("value", [2.0, 2.5, -0.5, 1e30])
+def test_integers_are_compared_with_fractions(unordered: frazil.Session, op: str, value: float) -> None:
+    found = rows(unordered, where=[("count", op, value)], columns=["count"])["count"]
+    expected = [each for each in climate()["count"].values.tolist() if meets(each, op, value)]
+    assert sorted(set(found)) == expected
+
+
 @pytest.fixture(scope="module")
 def unordered() -> frazil.Session:
     # Without CF decoding NaN stays NaN: in columns of floats nothing is null then.

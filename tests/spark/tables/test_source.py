@@ -14,12 +14,21 @@ import pyarrow as pa
 import pytest
 import zarr
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructField,
+    StructType,
+)
 from tests.spark.tables.test_reading import climate, written
 
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.spark.tables.places import session_at, storage_at
+from frazil.spark.tables.schemas import to_arrow_type
 from frazil.spark.tables.source import FrazilDataSource, PushingReader, options_of
 from frazil.testing import servers
 from pyspark_frazil import DefaultSource
@@ -87,6 +96,14 @@ def test_a_schema_for_a_table_about_the_repository(place: str) -> None:
         asked("refs", StructField("name", DoubleType()))
     with pytest.raises(InvalidInputError, match="readStream"):
         asked("feed", StructField("path", StringType()))
+
+
+def test_types_of_spark_that_say_more_than_those_of_columns() -> None:
+    hours = DayTimeIntervalType(DayTimeIntervalType.HOUR, DayTimeIntervalType.HOUR)
+    assert to_arrow_type(hours, "lead") == pa.duration("us")
+    assert to_arrow_type(StringType("UNICODE_CI"), "name") == pa.string()
+    with pytest.raises(InvalidInputError, match=r"column price, found decimal\(10,2\)"):
+        to_arrow_type(DecimalType(10, 2), "price")
 
 
 def pushed(place: str, *filters: spark.Filter, told: Any = None) -> tuple[list[spark.Filter], PushingReader]:

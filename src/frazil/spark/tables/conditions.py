@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import floor, isfinite
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -71,9 +73,24 @@ def _checked(grid: Grid, told: Predicate) -> Predicate:
     if pa.types.is_timestamp(column.type) and told.op != "null":
         value = tuple(map(_time, value)) if told.op == "in" else _time(value)
     made = Predicate(column.name, told.op, value, told.negated)
+    if pa.types.is_integer(column.type) and isinstance(value, float) and isfinite(value):
+        made = _of_integers(made, value)
     if not made.comparable(column.type):
         raise _refused(f"a value to compare with {column.name}, which is {column.type},", repr(told.value))
     return made
+
+
+#: A number with a fraction, among integers: the comparison with the one below it.
+_BELOW: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
+
+
+def _of_integers(told: Predicate, value: float) -> Predicate:
+    """The same condition with integers only, so that it is exact."""
+    if value.is_integer():
+        return replace(told, value=int(value))
+    if told.op == "=":
+        return replace(told, op="in", value=())  # none is equal
+    return replace(told, op=_BELOW[told.op], value=floor(value)) if told.op in _BELOW else told
 
 
 def _time(value: Any) -> Any:

@@ -49,14 +49,15 @@ def parsed(text: str | None) -> dict[str, str]:
     >>> parsed("tag=v1, array=tas")
     {'tag': 'v1', 'array': 'tas'}
     """
-    pairs = [each.partition("=") for each in (text or "").split(",") if each.strip()]
-    unknown = [name.strip() for name, equal, _ in pairs if not equal or name.strip() not in _KNOWN]
+    parts = [each.partition("=") for each in (text or "").split(",") if each.strip()]
+    pairs = [(name.strip().lower(), equal, value) for name, equal, value in parts]
+    unknown = [name for name, equal, _ in pairs if not equal or name not in _KNOWN]
     if unknown:
         raise InvalidInputError(
             f"expected options as name=value, of {', '.join(sorted(_KNOWN))}; found {', '.join(unknown)}",
             ErrorKind.NOT_ALLOWED,
         )
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name: value.strip() for name, _, value in pairs}
 
 
 _KNOWN = places.PLACE_OPTIONS - {"path"} | {"array", "slab", "start", "end"}

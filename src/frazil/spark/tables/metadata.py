@@ -26,7 +26,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_edges
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
 from frazil.format.keys import chunk_key
@@ -547,7 +547,12 @@ def _snapshot(repo: Repository, name: str) -> bytes:
     for known in (info.branches, info.tags):
         if name in known:
             return known[name]
-    id_ = id_from_text(name)
+    try:
+        id_ = id_from_text(name)
+    except InvalidInputError as error:
+        raise RefNotFoundError(
+            f"expected a branch, a tag or the id of a snapshot, found {name!r}", ErrorKind.REF_NOT_FOUND
+        ) from error
     require_snapshot(info, id_)
     return id_
 

@@ -68,6 +68,8 @@ def to_arrow_type(spark: DataType, name: str) -> pa.DataType:
     found = _ARROW.get(spark)
     if found is None and isinstance(spark, StringType):
         return pa.string()  # with a collation, or a length
+    if isinstance(spark, DayTimeIntervalType):
+        return pa.duration("us")  # of hours only, ...
     if found is None:
         raise InvalidInputError(
             f"expected a simple type for the column {name}, found {spark.simpleString()}",
