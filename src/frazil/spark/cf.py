@@ -1,7 +1,7 @@
 """What stored values mean by the CF conventions: one way for reductions, rules and transformations.
 
-Missing values, packing and unsigned integers are decoded by xarray, from attributes as it and others write them
-to Zarr: a fill value is a number, or the base64 of eight bytes.
+Missing values, packing and unsigned integers are decoded by xarray, from attributes as it and others write
+them to Zarr: a fill value is a number, or the base64 of eight bytes.
 """
 
 from __future__ import annotations
