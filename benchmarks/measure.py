@@ -1,4 +1,4 @@
-"""Measurements in a process of their own: ``measure.py IMPLEMENTATION '[["module.function", {"size": 9}]]'``.
+"""Measurements in a process of their own: ``measure.py '[["frazil", "module.function", {"size": 9}]]'``.
 
 Prints a line of JSON for each: what was measured, by name. Every name ends in its unit, and less is better.
 A process that measures one thing shares neither caches nor memory with another, so it may be compared with
@@ -73,11 +73,12 @@ def scratch() -> Iterator[str]:
         shutil.rmtree(root)
 
 
-def main(implementation: str, jobs: list[tuple[str, dict[str, Any]]]) -> None:
-    for run, sizes in jobs:
-        module, _, function = run.partition(".")
-        print(json.dumps(getattr(importlib.import_module(module), function)(implementation, **sizes)))
+def main(jobs: list[tuple[str, str, dict[str, Any]]]) -> None:
+    for implementation, run, sizes in jobs:
+        module, _, function = run.rpartition(".")
+        found = getattr(importlib.import_module(module), function)(implementation, **sizes)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(json.loads(sys.argv[1]))

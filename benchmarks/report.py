@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from workloads import FRAZIL, REFERENCE, Workload
+from workload import FRAZIL, Medians, Workload
 
 #: One round: what each implementation measured.
 type Round = Mapping[str, Mapping[str, float]]
@@ -20,55 +20,80 @@ type Round = Mapping[str, Mapping[str, float]]
 def section(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
     """A table of one workload in Markdown; a row for each measurement."""
     present = [name for name in workload.implementations if any(name in each for each in rounds)]
-    others = [name for name in present if name not in (FRAZIL, REFERENCE)]
-    compared = REFERENCE in present and FRAZIL in present
+    pairs = [pair for pair in workload.pairs() if set(pair) <= set(present)]
     columns = ["", *present]
-    if compared:
-        columns += ["ratio to icechunk", "smallest and largest", "expected"]
-    columns += [f"ratio to {name}" for name in others]
+    for at, (ours, other) in enumerate(pairs):
+        columns.append(f"ratio to {other}" if ours == FRAZIL else f"{ours} / {other}")
+        if not at:
+            columns.append("smallest and largest")
+    bounded = {*workload.expected, *workload.limits}
+    columns += ["expected"] if bounded else []
     yield f"### {workload.title}"
     yield ""
     yield row(columns)
     yield row(["---", *["---:"] * (len(columns) - 1)])
-    for name in next(each[FRAZIL] for each in rounds if FRAZIL in each):
+    for name in measured(present, rounds):
         cells = [name, *(number(median(values(rounds, who, name))) for who in present)]
-        if compared:
-            found = ratios(rounds, REFERENCE, name)
-            bound = workload.expected.get(name)
-            cells += [
-                f"**{median(found):.2f}**" if found else "",
-                f"{min(found):.2f} – {max(found):.2f}" if len(found) > 1 else "",
-                "" if bound is None else f"at most {bound}",
-            ]
-        for other in others:
-            found = ratios(rounds, other, name)
-            cells.append(f"{median(found):.2f}" if found else "")
+        for at, (ours, other) in enumerate(pairs):
+            found = ratios(rounds, ours, other, name)
+            best = "" if not found else f"{median(found):.2f}"
+            cells.append(f"**{best}**" if best and not at else best)
+            if not at:
+                cells.append(f"{min(found):.2f} – {max(found):.2f}" if len(found) > 1 else "")
+        if bounded:
+            cells.append(expectation(workload, name))
         yield row(cells)
     yield ""
+    if workload.note is not None and set(present) == set(workload.implementations):
+        yield workload.note(medians(present, rounds))
+        yield ""
     sizes = ", ".join(f"{size} {name}" for name, size in workload.sizes.items())
     yield f"{workload.run}: {sizes}. Rounds: {len(rounds)}."
     yield ""
+
+
+def expectation(workload: Workload, name: str) -> str:
+    bound, limit = workload.expected.get(name), workload.limits.get(name)
+    if bound is not None:
+        return f"at most {bound}"
+    return "" if limit is None else f"{workload.implementations[0]} at most {limit}"
+
+
+def measured(present: Sequence[str], rounds: Sequence[Round]) -> list[str]:
+    """All names of measurements."""
+    return list(dict.fromkeys(name for who in present for each in rounds for name in each.get(who, ())))
+
+
+def medians(present: Sequence[str], rounds: Sequence[Round]) -> Medians:
+    names = measured(present, rounds)
+    return {who: {name: median(values(rounds, who, name)) for name in names} for who in present}
 
 
 def values(rounds: Sequence[Round], who: str, name: str) -> list[float]:
     return [each[who][name] for each in rounds if name in each.get(who, {})] or [math.nan]
 
 
-def ratios(rounds: Sequence[Round], other: str, name: str) -> list[float]:
-    """Of Frazil to the other, in each round that has both."""
+def ratios(rounds: Sequence[Round], ours: str, other: str, name: str) -> list[float]:
+    """Of one implementation to the other, in each round that has both."""
     return [
-        each[FRAZIL][name] / each[other][name]
+        each[ours][name] / each[other][name]
         for each in rounds
-        if FRAZIL in each and name in each.get(other, {}) and each[other][name]
+        if name in each.get(ours, {}) and name in each.get(other, {}) and each[other][name]
     ]
 
 
 def missed(workload: Workload, rounds: Sequence[Round]) -> Iterable[str]:
     """Expectations that do not hold."""
+    first = workload.implementations[0]
     for name, bound in workload.expected.items():
-        found = ratios(rounds, REFERENCE, name)
+        ours, other = workload.pairs()[0]
+        found = ratios(rounds, ours, other, name)
         if found and median(found) > bound:
-            yield f"{workload.title}: {name}: {median(found):.2f} of icechunk, expected at most {bound}"
+            yield f"{workload.title}: {name}: {median(found):.2f} of {other}, expected at most {bound}"
+    for name, limit in workload.limits.items():
+        value = median(values(rounds, first, name))
+        if value > limit:
+            yield f"{workload.title}: {name}: {number(value)}, expected at most {limit}"
 
 
 def number(value: float) -> str:

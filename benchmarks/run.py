@@ -1,6 +1,8 @@
 """Frazil beside the reference, zarr's LocalStore and tensorstore; writes a table of ratios.
 
-    make bench                                   all of it, about six minutes
+    make bench                                   all of it, about ten minutes
+    make bench ARGS="--only pipeline"            the data pipeline alone
+    make bench ARGS="--large --only pipeline"    and what takes minutes for itself
     make bench ARGS="--only chunk_io --rounds 5"
     make bench ARGS="--quick --output /tmp/x.md"   tiny sizes: does the tool itself still work?
 
@@ -22,35 +24,47 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
 
+from pipeline.names import INPUTS, PACKAGES_OF_PIPELINE
 from report import Round, missed, section
-from workloads import ALL, WORKLOADS, Workload
+from workload import Workload
+from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
-MEASUREMENT_SECONDS = 180
-PACKAGES = ("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard")
-#: Which package an implementation is in.
-PACKAGE_OF = {"LocalStore": "zarr"}
+MEASUREMENT_SECONDS = 300
+PACKAGES = (
+    *("frazil", "icechunk", "zarr", "tensorstore", "numpy", "obstore", "zstandard"),
+    *("pyspark", "pyarrow", "xarray", "dask", "virtualizarr", "h5netcdf"),
+)
+#: Which package an implementation is in, if it is not its name.
+PACKAGE_OF = {"LocalStore": "zarr", **PACKAGES_OF_PIPELINE}
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    chosen = [w for w in WORKLOADS if any(only in f"{w.run} {w.title}" for only in options.only)]
+    chosen = [
+        each
+        for each in WORKLOADS
+        if any(only in f"{each.run} {each.title}" for only in options.only) and each.large <= options.large
+    ]
     load = [os.getloadavg()[0]]
     start = time.monotonic()
-    rounds = (
-        quick(chosen) if options.quick else in_turns(chosen, options.rounds, start + options.minutes * 60)
-    )
+    with inputs():
+        rounds = (
+            quick(chosen) if options.quick else in_turns(chosen, options.rounds, start + options.minutes * 60)
+        )
     load.append(os.getloadavg()[0])
     command = " ".join(["python benchmarks/run.py", *map(shlex.quote, arguments)])
     lines = [
         "# Frazil beside the reference",
         "",
-        *preface(command, load, time.monotonic() - start),
+        *preface(chosen, command, load, time.monotonic() - start),
         *(line for workload, found in rounds.items() for line in section(workload, found)),
     ]
     Path(options.output).write_text("\n".join(lines))
@@ -65,8 +79,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one round")
+    parser.add_argument("--large", action="store_true", help="what takes minutes for itself as well")
     parser.add_argument("--rounds", type=int, help="rounds of each workload, at most (5; 1 if quick)")
-    parser.add_argument("--minutes", type=float, default=5.5, help="begin nothing that would end after this")
+    parser.add_argument("--minutes", type=float, default=9.5, help="begin nothing that would end after this")
     parser.add_argument("--only", action="append", help="workloads with this in their name; can be repeated")
     parser.add_argument("--output", default=HERE / "RESULTS.md", help="the file to write")
     options = parser.parse_args(arguments)
@@ -88,45 +103,63 @@ def in_turns(chosen: Sequence[Workload], most: int, until: float) -> dict[Worklo
             order = list(filter(installed, workload.implementations))
             if number % 2:
                 order.reverse()
-            rounds[workload].append({name: measure(name, [workload])[0] for name in order})
+            rounds[workload].append({name: measure([(name, workload)])[0] for name in order})
             longest[workload] = max(longest.get(workload, 0), time.monotonic() - begun)
     return rounds
 
 
 def quick(chosen: Sequence[Workload]) -> dict[Workload, list[Round]]:
-    """One round of tiny sizes, in one process for each implementation."""
-    tiny = [replace(workload, sizes=workload.quick, expected={}) for workload in chosen]
+    """One round of tiny sizes, in one process for each package (one JVM is enough); workloads that differ in
+    their sizes only are done once.
+    """
+    once = {(each.run, json.dumps(each.quick)): each for each in reversed(chosen)}
+    tiny = [replace(each, sizes=each.quick, expected={}, limits={}) for each in reversed(once.values())]
+    jobs = [(name, workload) for workload in tiny for name in filter(installed, workload.implementations)]
+    jobs.sort(key=lambda job: package_of(job[0]))
     round_: dict[Workload, dict[str, dict[str, float]]] = {workload: {} for workload in tiny}
-    for name in filter(installed, ALL):
-        mine = [workload for workload in tiny if name in workload.implementations]
-        for workload, found in zip(mine, measure(name, mine), strict=True):
+    for _, same in groupby(jobs, key=lambda job: package_of(job[0])):
+        mine = list(same)
+        for (name, workload), found in zip(mine, measure(mine), strict=True):
             round_[workload][name] = found
     return {workload: [found] for workload, found in round_.items()}
 
 
-def measure(implementation: str, workloads: Sequence[Workload]) -> list[dict[str, float]]:
+def measure(jobs: Sequence[tuple[str, Workload]]) -> list[dict[str, float]]:
     """What one process measured."""
-    jobs = json.dumps([(workload.run, dict(workload.sizes)) for workload in workloads])
+    told = json.dumps([(name, workload.run, dict(workload.sizes)) for name, workload in jobs])
     process = subprocess.run(
-        [sys.executable, str(HERE / "measure.py"), implementation, jobs],
+        [sys.executable, str(HERE / "measure.py"), told],
         capture_output=True,
         text=True,
-        timeout=MEASUREMENT_SECONDS,
+        timeout=MEASUREMENT_SECONDS * min(len(jobs), 2),
         env={**os.environ, "ICECHUNK_LOG": "error"},
     )
     if process.returncode:
-        titles = ", ".join(workload.title for workload in workloads)
-        raise SystemExit(f"{implementation} failed in {titles}:\n{process.stderr}")
+        name, workload = jobs[process.stdout.count("\n")]
+        raise SystemExit(f"{name} failed in {workload.title}:\n{process.stderr}")
     return [json.loads(line) for line in process.stdout.splitlines()]
 
 
+@contextmanager
+def inputs() -> Iterator[None]:
+    """A folder for files that all processes read, made by the first that needs them."""
+    with tempfile.TemporaryDirectory(prefix="bench-inputs-") as folder:
+        os.environ[INPUTS] = folder
+        yield
+
+
+def package_of(implementation: str) -> str:
+    return PACKAGE_OF.get(implementation, implementation)
+
+
 def installed(implementation: str) -> bool:
-    return importlib.util.find_spec(PACKAGE_OF.get(implementation, implementation)) is not None
+    return importlib.util.find_spec(package_of(implementation)) is not None
 
 
-def preface(command: str, load: Sequence[float], seconds: float) -> Iterator[str]:
+def preface(chosen: Sequence[Workload], command: str, load: Sequence[float], seconds: float) -> Iterator[str]:
     """What was run, where and when."""
-    yield "Less is better, in every row: ratios are Frazil's value over the other's. Implementations ran one"
+    yield "Less is better, in every row: ratios are Frazil's value over the other's, or the first's over the"
+    yield "second's where two are named. Implementations ran one"
     yield "after the other, each in a new process, in an order reversed from round to round; a ratio is taken"
     yield "within a round, and the median of the rounds is shown with the smallest and the largest."
     yield "What Frazil reports as committed is flushed to disk; icechunk and LocalStore do not flush."
@@ -135,7 +168,8 @@ def preface(command: str, load: Sequence[float], seconds: float) -> Iterator[str
     yield f"- Versions: {', '.join(versions())}"
     yield f"- Machine: {machine()}"
     yield f"- Load average: {load[0]:.1f} before, {load[-1]:.1f} after"
-    absent = [name for name in ALL if not installed(name)]
+    names = dict.fromkeys(name for each in chosen for name in each.implementations)
+    absent = [name for name in names if not installed(name)]
     if absent:
         yield f"- Not installed, and left out: {', '.join(absent)}"
     yield ""

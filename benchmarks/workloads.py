@@ -1,32 +1,14 @@
-"""What is measured: a line for each workload, with its sizes, and with what is expected of the ratios."""
+"""What is measured: a line for each workload, with its sizes, and with what is expected of the ratios.
+
+Those of the pipeline are in `pipeline.workloads`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from pipeline.workloads import PIPELINE
+from workload import BOTH, FRAZIL, REFERENCE, Workload
 
-FRAZIL, REFERENCE = "frazil", "icechunk"
-BOTH = (FRAZIL, REFERENCE)
-ALL = (FRAZIL, REFERENCE, "LocalStore", "tensorstore")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Workload:
-    """``run`` is ``module.function`` beside this file; ``quick`` are sizes for a test of the tool itself.
-
-    ``expected`` holds upper bounds of the ratio to the reference, by name of the measurement; ``rounds``
-    is the most that is run of it.
-    """
-
-    title: str
-    run: str
-    sizes: Mapping[str, Any]
-    quick: Mapping[str, Any]
-    implementations: tuple[str, ...] = BOTH
-    expected: Mapping[str, float] = field(default_factory=dict)
-    rounds: int = 99
-
+ALL = (*BOTH, "LocalStore", "tensorstore")
 
 SMALL = {"chunks": 4096, "chunk_kib": 16}
 LARGE = {"chunks": 128, "chunk_kib": 1024}
@@ -112,4 +94,5 @@ WORKLOADS = (
         (FRAZIL,),
         rounds=2,
     ),
+    *PIPELINE,
 )

@@ -17,6 +17,7 @@ from tests.spark import tasks
 
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Engine, Inline, Local, OnSpark
+from frazil.spark.on_spark import _partitions
 
 
 @pytest.mark.parametrize("count", [0, 1, 7])
@@ -141,6 +142,7 @@ def test_tasks_may_share_a_partition(spark: SparkSession) -> None:
     messages = [b"%d" % n for n in range(11)]
     results = list(OnSpark(spark, jobs=2, partitions=4).run(tasks.joined, messages, b""))
     assert results == [message[::-1] for message in messages]
+    assert _partitions(spark) == max(256, 8 * (os.cpu_count() or 1))  # on one machine
 
 
 @pytest.mark.spark

@@ -148,6 +148,22 @@ def test_what_is_whole_has_no_findings(repo: frazil.Repository, level: Any) -> N
     assert done.bytes_read > 40 * 8 if level == "checksum" else done.bytes_read == 0
 
 
+@pytest.mark.parametrize("upgraded", [False, True])
+def test_spec_version_1_is_whole(upgraded: bool) -> None:
+    """Its first snapshot has no transaction log."""
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    with repo.transaction("main", message="data") as store:
+        create(store, "x", np.arange(12))
+    if upgraded:
+        frazil.upgrade_icechunk_repository(repo, dry_run=False)
+        repo = frazil.Repository.open(repo.storage)
+    assert maintenance.verify(repo, "checksum", engine=Inline()).rows() == []
+    log = next(info.key for info in repo.storage.list("transactions") if "1CECHNKREP" not in info.key)
+    repo.storage.delete([log])
+    (found,) = maintenance.verify(repo, "metadata", engine=Inline()).rows()
+    assert (found["problem"], found["key"]) == ("unreadable", log)
+
+
 def test_all_that_is_damaged_is_found(made: Path, repo: frazil.Repository) -> None:
     session = repo.readonly_session("main")
     packs = {ref.tobytes() for ref in session.chunk_table("/packed").chunk_ids}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
+from operator import contains
 from typing import Any, Final
 
 import numpy as np
@@ -72,13 +73,17 @@ class MetadataColumn:
         values = Ragged.of_bytes([dumps(value) for _, value in items])
         return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
 
-    def having(self, name: str) -> NDArray[np.bool_]:
-        """Which rows have an item of this name; nothing is decoded."""
-        wanted = list(map(name.encode().__eq__, self.names.blobs()))
-        rows = self.rows.compact()
-        before = np.concatenate(([0], np.cumsum(np.array(wanted, bool)[rows.values])))
-        ends = np.cumsum(rows.lengths)
-        found: NDArray[np.bool_] = before[ends] > before[ends - rows.lengths]
+    def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
+        """Which rows have an item of this name, with this text in its bytes; nothing is decoded."""
+        items = self._items()
+        wanted = np.array(list(map(name.encode().__eq__, self.names.take(items).blobs())), bool)
+        if text:
+            named = np.flatnonzero(wanted)
+            blobs = self.values.take(items[named]).blobs()
+            wanted[named] = list(map(contains, blobs, repeat(text.encode())))
+        before = np.concatenate(([0], np.cumsum(wanted)))
+        ends = np.cumsum(self.rows.lengths)
+        found: NDArray[np.bool_] = before[ends] > before[ends - self.rows.lengths]
         return found
 
     def load(self, row: int) -> dict[str, Any]:

@@ -62,8 +62,10 @@ class Snapshots(Protocol):
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
         """``entry`` for many rows."""
 
-    def mentioning(self, rows: I64, name: str) -> I64:
-        """Those of some rows whose metadata have an item of this name."""
+    def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
+        """Those of some rows whose metadata have an item of this name. With ``text`` those that cannot have
+        it there, as a string or a part of one, may be left out.
+        """
 
     def id_of(self, row: int) -> bytes:
         """Id of a row's snapshot."""
@@ -196,9 +198,9 @@ class SnapshotTable:
                 logs,
             )
 
-    def mentioning(self, rows: I64, name: str) -> I64:
-        """Those of some rows whose metadata have an item of this name; nothing is decoded."""
-        return rows[self._metadata.having(name)[rows]]
+    def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
+        """See ``Snapshots``; nothing is decoded."""
+        return rows[self._metadata.take(rows).having(name, text)]
 
     def id_of(self, row: int) -> bytes:
         id_: bytes = self._ids[row].tobytes()

@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 from frazil.chunks.virtual import VirtualSources
 from frazil.errors import ErrorKind, FormatError, IcechunkError, StorageError
 from frazil.format.columns import I64, U8, U32, U64, Ragged
-from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_keys, id_list, id_to_text
+from frazil.format.ids import (
+    INITIAL_SNAPSHOT_ID,
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
+    id_keys,
+    id_list,
+    id_to_text,
+)
 from frazil.format.keys import CHUNKS, chunk_key, manifest_key, snapshot_key, transaction_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef, decode_manifest
 from frazil.format.snapshot import ManifestFiles, decode_snapshot
@@ -104,7 +111,9 @@ def check_snapshot(storage: Storage, id_: bytes) -> tuple[list[Finding], Manifes
     try:
         decode_transaction_log(storage.get(log), log)
     except IcechunkError as error:
-        found.append(Finding("unreadable", log, detail=error.message))
+        # In spec version 1 the first snapshot has none.
+        if id_ != INITIAL_SNAPSHOT_ID or error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            found.append(Finding("unreadable", log, detail=error.message))
     try:
         snapshot = decode_snapshot(storage.get(key), key)
         if snapshot.id != id_:

@@ -128,7 +128,7 @@ class SnapshotsV1:
     def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
         return map(self._entries.__getitem__, rows.tolist())
 
-    def mentioning(self, rows: I64, name: str) -> I64:
+    def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
         return rows[np.fromiter((name in entry.metadata for entry in self.entries(rows)), bool, len(rows))]
 
     def id_of(self, row: int) -> bytes:

@@ -33,13 +33,15 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
-from frazil.format.ids import id_to_text
+from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
+from frazil.repository.mutations import require_snapshot
 from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
@@ -512,27 +514,36 @@ def find_job(target: Target, id_: str, tip: str | None = None, *, until: str | N
     ``until`` are looked at, if that is given.
     """
     tip = tip or target.repo.lookup_branch(target.branch)
-    found = _find(target, tip, lambda told: told.get("id") == id_, until)
+    found = _find(target, tip, id_, lambda told: told.get("id") == id_, until)
     return None if found is None else found[0]
 
 
 def _find(
-    target: Target, tip: str, wanted: Callable[[dict[str, Any]], bool], until: str | None = None
+    target: Target, tip: str, text: str, wanted: Callable[[dict[str, Any]], bool], until: str | None = None
 ) -> tuple[str, dict[str, Any]] | None:
-    """The newest snapshot with a job like that, and what is told of it."""
-    for info in target.repo.ancestry(snapshot_id=tip):
-        if info.id == until:
-            return None
-        told = info.metadata.get(JOB)
-        if isinstance(told, dict) and wanted(told):
-            return info.id, told
+    """The newest snapshot with a job like that, and what is told of it, where ``text`` is.
+
+    Only the metadata with this text are decoded: the history of a job that runs each hour is long.
+    """
+    info = target.repo._context.repo_info()
+    snapshots = info.snapshots
+    last = -1 if until is None else snapshots.find(id_from_text(until))
+    for rows in snapshots.parts(require_snapshot(info, id_from_text(tip))):
+        end = np.flatnonzero(rows == last)  # no row is -1
+        chosen = rows[: int(end[0])] if len(end) else rows
+        for entry in snapshots.entries(snapshots.mentioning(chosen, JOB, text)):
+            told = entry.metadata.get(JOB)
+            if isinstance(told, dict) and wanted(told):
+                return id_to_text(entry.id), told
+        if len(end):
+            break
     return None
 
 
 def _known(job: Job, tip: str) -> tuple[str, str | None]:
     """The id of a job, and the snapshot that it made if it is in the history of ``tip``."""
     if job.id is not None:
-        found = _find(job.target, tip, lambda told: told.get("id") == job.id)
+        found = _find(job.target, tip, job.id, lambda told: told.get("id") == job.id)
         if found is None:
             return job.id, None
         if found[1].get("work", _digest(job)) != _digest(job):
@@ -545,7 +556,7 @@ def _known(job: Job, tip: str) -> tuple[str, str | None]:
     repo = job.target.repo
     id_ = derived_id(job)
     # Done again it has a longer name: that of the state that it was done again for.
-    found = _find(job.target, tip, lambda told: str(told.get("id")).partition("-")[0] == id_)
+    found = _find(job.target, tip, id_, lambda told: str(told.get("id")).partition("-")[0] == id_)
     if found is None:
         return id_, None
     now = digest(repo.readonly_session(snapshot_id=tip), job.writes)

@@ -11,6 +11,7 @@ the driver dies, the workers meet the end of the socket and go.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import pickle
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -140,54 +142,127 @@ class _Raised(Exception):
         super().__init__(name, text)
 
 
+@dataclass(slots=True, eq=False)
+class _Child:
+    """A Python of its own. ``begun`` is what it was begun with: a later run needs the same."""
+
+    process: subprocess.Popen[bytes]
+    connection: Connection
+    begun: object
+    idle_since: float = 0.0
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.wait()
+
+
 class _Process:
-    """A Python of its own, started when it is needed and again when it died."""
+    """A process that does tasks; another one when it died. A whole one is kept for the next run."""
 
     def __init__(self, said: bytes) -> None:
         self._said = said
         self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: _Child | None = None
+        self._busy = False
         self._closed = False
 
     def call(self, message: bytes, tries: int) -> bytes:
         with self._lock:
             if self._closed:
                 raise CancelledError
+            said = None
             if self._child is None:
-                self._start()
-            child, connection = self._child, self._connection
+                self._child, said = _IDLE.take(), self._said
+            child = self._child
+            self._busy = True
         try:
-            connection.send_bytes(pickle.dumps((message, tries)))
-            outcome, *values = pickle.loads(connection.recv_bytes())
+            child.connection.send_bytes(pickle.dumps((said, message, tries)))
+            outcome, *values = pickle.loads(child.connection.recv_bytes())
         except (EOFError, OSError) as error:
             with self._lock:
                 self._child = None
-            connection.close()
-            assert child is not None
-            raise ChildProcessError(f"its process ended with {_ending(child)}") from error
+            child.connection.close()
+            raise ChildProcessError(f"its process ended with {_ending(child.process)}") from error
+        finally:
+            with self._lock:
+                self._busy = False
         if outcome == "raised":
             raise _Raised(*values)
         result: bytes = values[0]
         return result
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._child = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-            )
-        self._connection = Connection(ours.detach())
-        self._connection.send_bytes(self._said)
-
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._child is not None:
-                self._child.kill()
-                self._child.wait()
+            if self._child is None:
+                return
+            if self._busy:
+                self._child.process.kill()  # the thread that waits for it is told, and closes the socket
+                self._child.process.wait()
+            else:
+                _IDLE.keep(self._child)
+            self._child = None
+
+
+class _Idle:
+    """Worker processes without work. A job is several runs, and a Python with xarray takes a second to start:
+    they are kept for a minute, as many as there are processors.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[_Child] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> _Child:
+        begun = _surroundings()
+        with self._lock:
+            for at, child in reversed(list(enumerate(self._children))):
+                if child.begun == begun:
+                    del self._children[at]
+                    if child.process.poll() is None:
+                        return child
+                    child.end()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=begun[1],
+            )
+        return _Child(process, Connection(ours.detach()), begun)
+
+    def keep(self, child: _Child) -> None:
+        child.idle_since = time.monotonic()
+        with self._lock:
+            self._children.append(child)
+        self.end(older=0.0, most=os.cpu_count() or 1)
+        timer = threading.Timer(_KEPT + 1, self.end, (_KEPT,))
+        timer.daemon = True
+        timer.start()
+
+    def end(self, older: float = 0.0, most: int = 0) -> None:
+        """End those that have been idle for longer, but not the newest ``most``."""
+        now = time.monotonic()
+        with self._lock:
+            count = max(len(self._children) - most, 0)
+            gone = [child for child in self._children[:count] if now - child.idle_since >= older]
+            self._children = [child for child in self._children if child not in gone]
+        for child in gone:
+            child.end()
+
+
+#: Seconds for which a process without work is kept.
+_KEPT: Final = 60.0
+_IDLE: Final = _Idle()
+atexit.register(_IDLE.end)
+
+
+def _surroundings() -> tuple[str, dict[str, str]]:
+    """The directory and the environment of the driver, as they are now."""
+    path = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return os.getcwd(), {**os.environ, "PYTHONPATH": path}
 
 
 def _ending(child: subprocess.Popen[bytes]) -> str:
@@ -212,9 +287,10 @@ def serve(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the driver, which ends its workers
     with Connection(descriptor) as connection:
         try:
-            said = connection.recv_bytes()
+            said = b""
             while True:
-                message, tries = pickle.loads(connection.recv_bytes())
+                new, message, tries = pickle.loads(connection.recv_bytes())
+                said = said if new is None else new  # the first of a run
                 begin_attempt(tries)
                 connection.send_bytes(pickle.dumps(_answer(said, message)))
         except (EOFError, OSError):

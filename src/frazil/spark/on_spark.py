@@ -1,9 +1,12 @@
 """Tasks on Spark's executors: one partition each, so that a retry repeats one task and no other. Of many
-thousands several share one, which costs a fifth; their retry finds what the others have staged.
+several share one; their retry finds what the others have staged.
 
 The tasks are sent as a few Spark jobs, two of them at any time: the second fills the slots that the first
 leaves free, results arrive while others work, and the driver never holds all of them. (``toLocalIterator``
-would run one partition after the other.) Each job costs about 0.1 s, each task 10 to 15 ms with two slots.
+would run one partition after the other.) Each job costs about 0.1 s, each partition 10 to 15 ms of two
+processors, and a task in it 1 ms: a thousand empty tasks take 3 s where four share one, and 11 to 28 s where
+each has its own. On a cluster there are more slots to fill than anybody knows beforehand, so it takes more
+tasks until they share.
 
 ``shared`` is a part of the function that Spark sends. A classic session broadcasts functions of more than 1
 MB, once to each executor. Through Connect they would go with every task (0.3 s for 20 MB): there it is sent
@@ -15,6 +18,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import os
 import re
 import tempfile
 import uuid
@@ -37,13 +41,17 @@ from frazil.spark.places import ready
 
 #: Of a run, in tasks.
 _SMALLEST_JOB: Final = 32
+#: Of a run with many tasks: on this machine, and on a cluster.
+_PARTITIONS_HERE: Final = 256
+_PARTITIONS: Final = 2048
 #: Bytes that may go with every task.
 _SMALL: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class OnSpark:
-    """Tasks run on Spark's executors, as at most ``jobs`` Spark jobs and about ``partitions`` partitions.
+    """Tasks run on Spark's executors, as at most ``jobs`` Spark jobs and about ``partitions`` partitions: 256
+    on one machine and 2048 elsewhere, unless told otherwise.
 
     Spark tries a task again as often as ``spark.task.maxFailures`` says. The session is made `ready`.
     """
@@ -51,14 +59,14 @@ class OnSpark:
     spark: SparkSession
     jobs: int = 12
     resumable: bool = True
-    partitions: int = 2048
+    partitions: int | None = None
 
     def __post_init__(self) -> None:
         ready(self.spark)
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
-        together = -(-len(tasks) // self.partitions)
+        together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
         work = _worker(task, self._sent(shared))
         tag = f"frazil-{uuid.uuid4()}"
         add_tag, cancel = _tagging(self.spark)
@@ -105,6 +113,11 @@ class OnSpark:
             path.write_bytes(shared)
             self.spark.addArtifacts(str(path), file=True)
         return partial(_artifact, name)
+
+
+def _partitions(spark: SparkSession) -> int:
+    master = spark.conf.get("spark.master", "") or ""
+    return max(_PARTITIONS_HERE, 8 * (os.cpu_count() or 1)) if master.startswith("local") else _PARTITIONS
 
 
 def _is_connect(spark: SparkSession) -> bool:

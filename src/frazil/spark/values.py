@@ -23,10 +23,13 @@ from numpy.lib.format import descr_to_dtype, dtype_to_descr
 from numpy.typing import NDArray
 from pyspark.cloudpickle.cloudpickle import CloudPickler
 
-_BUILTINS: Final = frozenset(
-    ("bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset")
-    + ("int", "list", "range", "set", "slice", "str", "tuple")
-)
+_BUILTINS: Final = {"bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list"} | {
+    "range",
+    "set",
+    "slice",
+    "str",
+    "tuple",
+}
 _ALLOWED: Final = {
     ("collections", "OrderedDict"),
     ("collections", "defaultdict"),

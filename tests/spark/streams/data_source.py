@@ -1,6 +1,6 @@
 """A data source whose driver dies, so to speak, right after the commit of batch 1: once.
 
-The directory for marks is the option ``stream-marks``.
+The directory for marks is the option ``message``, and the message of its commits.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ class Failing(FrazilDataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
         writer = super().streamWriter(schema, overwrite)
         writer.__class__ = FailingWriter
-        writer.marks = Path(self.options["stream-marks"])
+        writer.marks = Path(self.options["message"])
         return writer

@@ -90,16 +90,19 @@ def test_each_batch_is_one_commit(
 
     def query(name: str = "frazil", **options: str) -> DataStreamWriter:
         sink = rows_of(streaming, files).writeStream.format(name)
-        return sink.options(**{"path": str(path), "txnAppId": "hourly", **options})
+        return sink.options(**{"path": str(path), **options})
 
     # the driver dies after the commit of batch 1, and Spark never hears of it
     with pytest.raises(StreamingQueryException, match="the power is gone"):
-        finish(query("failing", **{"stream-marks": str(tmp_path)}), tmp_path / "checkpoint")
+        finish(query("failing", message=str(tmp_path)), tmp_path / "checkpoint")
     assert (tmp_path / "aborted").exists()
     assert stamps(repo) == [1, 0]
     finish(query(), tmp_path / "checkpoint")
     assert stamps(repo) == [2, 1, 0]
     is_right(repo, 1, 2, 3)
+    known = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    found = [info.metadata.get("spark.query") for info in repo.ancestry(branch="main")]
+    assert found[:3] == [known] * 3
 
     # all of it expires; somebody starts anew, with another checkpoint
     with repo.transaction("main", message="by hand") as store:
@@ -107,25 +110,10 @@ def test_each_batch_is_one_commit(
     repo.expire_snapshots(repo.lookup_snapshot(repo.lookup_branch("main")).written_at)
     assert stamps(repo) == []
     arrive(files, 4)
-    finish(query(), tmp_path / "another")
+    finish(query(txnAppId=known), tmp_path / "another")
     assert stamps(repo) == [3]
     is_right(repo, 1, 2, 3, 4)
     same_by_reference(path)
-
-
-def test_a_query_has_a_name_of_its_own(
-    streaming: SparkSession, repo: frazil.Repository, path: Path, tmp_path: Path
-) -> None:
-    arrive(tmp_path / "files", 1, 2)
-    sink = rows_of(streaming, tmp_path / "files").writeStream.format("failing")
-    options = {"path": str(path), "stream-marks": str(tmp_path)}
-    with pytest.raises(StreamingQueryException):
-        finish(sink.options(**options), tmp_path / "checkpoint")
-    finish(sink.options(**options), tmp_path / "checkpoint")
-    known = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
-    found = [info.metadata.get("spark.query") for info in repo.ancestry(branch="main")][:2]
-    assert (found, stamps(repo)) == ([known, known], [1, 0])
-    is_right(repo, 1, 2)
 
 
 def test_commits_are_a_stream(

@@ -143,6 +143,7 @@ APPENDING = {"write": "append", "append-dim": "time"}
         (observed((0, 10.0, 1), tas=[1.0]), {"duplicates": "first"}, "one of error, last, found 'first'"),
         (observed((0, 10.0, 1), tas=[1.0]), {"write": "overwrite-region"}, "one of upsert, append"),
         (observed((0, 10.0, 1), tas=[1.0]), {"group": "/nowhere"}, "nowhere"),
+        (observed((0, 10.0, 1), tas=[1.0]), {"snapshot-id": "x"}, "found the option snapshot-id"),
     ],
 )
 def test_what_does_not_fit_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,31 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
         metadata.table(repo, {"table": "files"})
     with pytest.raises(InvalidInputError, match="found brnch"):
         parsed("brnch=main")
+
+
+def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    shapes = [[2, [3, 2], 5], 4]
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        session = repo.writable_session("main")
+        document = {
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [11, 4],
+            "data_type": "int8",
+            "fill_value": 0,
+            "chunk_grid": {
+                "name": "rectilinear",
+                "configuration": {"kind": "inline", "chunk_shapes": shapes},
+            },
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "codecs": [{"name": "bytes"}],
+            "attributes": {},
+        }
+        session.workspace.set_node("/r", json.dumps(document).encode())
+        session.commit("rectilinear")
+    assert metadata.regions(repo, slab="0").select(["start", "stop"]).to_pydict() == {
+        "start": [0, 2, 5, 8],
+        "stop": [2, 5, 8, 11],
+    }
+    assert metadata.regions(repo, slab="1")["stop"].to_pylist() == [4]

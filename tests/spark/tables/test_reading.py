@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from datetime import UTC, datetime
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,33 @@ def test_a_task_asks_for_chunks_only(tmp_path: Path) -> None:
     assert len(pickle.dumps(scan)) < 10_000
 
 
+@pytest.mark.parametrize(("place", "ahead"), [("http://far.example/", True), ("file:///near/", False)])
+def test_far_chunks_are_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, ahead: bool
+) -> None:
+    """Wherever the repository itself is."""
+    local = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
+    with local.transaction("main", message="references") as store:
+        zarr.create_array(
+            store, name="v", shape=(4, 2), chunks=(1, 2), dtype="i4", dimension_names=["y", "x"]
+        )
+        numbers = np.arange(4, dtype="u8")
+        places = [f"{place}{number}" for number in range(4)]
+        store.set_virtual_refs_arr("v", (4, 1), places, numbers, numbers + 8, validate_containers=False)
+    found, parts = planned(local.readonly_session("main"), Selection(block_rows=2), split=Split(1))
+    threads = []
+
+    def block(self: Any, number: Any) -> tuple[list[Values], int]:
+        threads.append(threading.current_thread().name)
+        return [], 0
+
+    monkeypatch.setattr(batches._Reader, "block", block)
+    for part in parts:
+        list(batches.batches(found, part))
+    assert len(threads) > 1
+    assert all(name.startswith("frazil-scan") == ahead for name in threads)
+
+
 def test_missing_chunks(repo: frazil.Repository) -> None:
     session = repo.writable_session("main")
     for name, fill in (("a", -1), ("b", 7)):
@@ -319,6 +347,55 @@ def test_cf_conventions(repo: frazil.Repository) -> None:
         planned(session, Selection(calendars="error"))
     stored = table(*planned(session, Selection(cf=False), split=Split(1))).to_pydict()
     assert (stored["packed"], stored["byte"], stored["days"][1]) == ([0, 10, -99], [-1, 0, 1], 1.5)
+
+
+def column(repo: frazil.Repository, values: Any, **attributes: Any) -> list[Any]:
+    with repo.transaction("main", message="one") as store:
+        zarr.open_group(store).create_array(
+            "v", data=np.asarray(values), dimension_names=["n"], attributes=attributes, overwrite=True
+        )
+    return table(*planned(repo.readonly_session("main"), Selection(), columns=["v"]))["v"].to_pylist()
+
+
+def test_a_fill_value_that_an_array_cannot_hold_is_no_element(repo: frazil.Repository) -> None:
+    assert column(repo, np.array([241, 0], "u1"), _FillValue=-9999) == [241, 0]
+    assert column(repo, np.array([0, 1], "i2"), _FillValue=0.5) == [0, 1]
+    assert column(repo, np.array([0, 1], "i4"), _FillValue=1e20) == [0, 1]
+    assert column(repo, np.array([True, False]), _FillValue=1) == [True, False]
+    assert column(repo, np.array([-1, 1], "i1"), _FillValue=255, _Unsigned="true") == [None, 1]
+    assert column(repo, np.array([-1, 1], "i1"), _FillValue=-1, _Unsigned="true") == [None, 1]
+    assert column(repo, np.array([7, 1], "i2"), _FillValue=7.0) == [None, 1]
+
+
+def test_times_are_those_of_their_calendar(repo: frazil.Repository) -> None:
+    def utc(*parts: int) -> datetime:
+        return datetime(*parts, tzinfo=UTC)  # type: ignore[misc, arg-type]  # year, month, ...
+
+    seconds = [1e9 + 0.654321, 0.1]
+    assert column(repo, seconds, units="seconds since 1970-01-01") == [
+        utc(2001, 9, 9, 1, 46, 40, 654321),
+        utc(1970, 1, 1, 0, 0, 0, 100000),
+    ]
+    # Beyond what nanoseconds can count.
+    assert column(repo, [400000.5], units="days since 2000-01-01") == [utc(3095, 3, 1, 12)]
+    proleptic = {"units": "days since 1500-01-01", "calendar": "proleptic_gregorian"}
+    assert column(repo, [0.25], **proleptic) == [utc(1500, 1, 1, 6)]
+    julian = {"units": "days since 1500-01-01", "calendar": "julian"}
+    assert column(repo, [0.25], **julian) == ["1500-01-01 06:00:00"]
+    leap = {"units": "days since 2000-01-01", "calendar": "noleap"}
+    assert column(repo, [59.5], **leap) == ["2000-03-01 12:00:00"]
+    assert column(repo, [0], units="hours since 2000-01-01 00:00:00 +05:00") == [utc(1999, 12, 31, 19)]
+    for units in ("months since 2000-01-01", "days since planting", "fortnights since 2000-01-01"):
+        with pytest.raises(InvalidInputError, match="cf=false"):
+            column(repo, [1], units=units)
+
+
+def test_spans_of_time_that_xarray_wrote(repo: frazil.Repository) -> None:
+    lead = np.array([0, 5_400, 86_400], "m8[s]").astype("m8[ns]")
+    data = xr.Dataset({"v": ("lead", [1.0, 2.0, 3.0])}, {"lead": lead, "age": ("lead", lead)})
+    session = written(repo, data, {})
+    found = table(*planned(session, Selection())).to_pydict()
+    assert found["lead"] == found["age"] == [timedelta(0), timedelta(seconds=5_400), timedelta(days=1)]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pyarrow as pa
 import pytest
 import zarr
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import DoubleType, FloatType, StructField, StructType
+from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
 from tests.spark.tables.test_reading import climate, written
 
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.spark.tables.places import session_at, storage_at
 from frazil.spark.tables.source import FrazilDataSource, PushingReader, options_of
+from frazil.testing import servers
 from pyspark_frazil import DefaultSource
 
 
@@ -59,6 +61,8 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     kept = read(FrazilDataSource({}), schema)
     assert len(kept) == 3 * 6 * 7
     assert options_of({"branch": "dev"}, schema)["branch"] == "dev"
+    with pytest.raises(InvalidInputError, match=r"found stream-max-commit$"):
+        options_of({"path": place, "stream-max-commit": "1"})
     with pytest.raises(InvalidInputError, match="call one of them something else"):
         FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
 
@@ -70,6 +74,19 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
     with pytest.raises(InvalidInputError, match="a column of"):
         read(FrazilDataSource({"path": place}), StructType([StructField("nothing", DoubleType())]))
     assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
+
+
+def test_a_schema_for_a_table_about_the_repository(place: str) -> None:
+    def asked(table: str, field: StructField) -> pa.Table:
+        return read(FrazilDataSource({"path": place, "table": table}), StructType([field]))
+
+    assert asked("refs", StructField("NAME", StringType())).to_pydict() == {"NAME": ["main"]}
+    with pytest.raises(InvalidInputError, match=r"columns of the table refs \(name, .*found nothing"):
+        asked("refs", StructField("nothing", StringType()))
+    with pytest.raises(InvalidInputError, match="values of double in the column name"):
+        asked("refs", StructField("name", DoubleType()))
+    with pytest.raises(InvalidInputError, match="readStream"):
+        asked("feed", StructField("path", StringType()))
 
 
 def pushed(place: str, *filters: spark.Filter, told: Any = None) -> tuple[list[spark.Filter], PushingReader]:
@@ -144,3 +161,27 @@ def test_places(tmp_path: Path) -> None:
     for path in ("", "ftp://host/x", "mailto:me"):
         with pytest.raises(InvalidInputError, match="option `path`"):
             storage_at({"path": path})
+
+
+@pytest.mark.parametrize("prefix", ["plain", "with space/ünï", "a%20b"])
+def test_a_repository_in_an_object_store(server: servers.RunningServer, prefix: str) -> None:
+    options = {
+        "path": f"s3://bucket-of-tables/{prefix}",
+        "endpoint-url": f"http://127.0.0.1:{server.port}",
+        "region": "us-east-1",
+        "access-key-id": "a",
+        "secret-access-key": "b",
+    }
+    repo = frazil.Repository.create(storage_at(options))
+    written(repo, climate(), {"time": 2})
+    source = FrazilDataSource(options)
+    schema = source.schema()
+    assert "access-key" not in schema.json()
+    assert len(read(source, schema)) == 6 * 5 * 7
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[servers.RunningServer]:
+    with servers.ministack() as running:
+        running.make_bucket("bucket-of-tables")
+        yield running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +251,108 @@ def test_the_reference_reads_what_was_written(tmp_path: Path) -> None:
     found = xr.open_zarr(session.store, consolidated=False)["t2m"]
     assert found.sel(station="b").values.tolist() == [2.5, 1.5]
     assert pd.Timestamp(found["time"].values[0]) == pd.Timestamp("2024-01-01")
+
+
+def one_of_each(group: zarr.Group) -> None:
+    def array(name: str, values: Any, **attributes: Any) -> None:
+        group.create_array(name, data=np.asarray(values), dimension_names=["x"], attributes=attributes)
+
+    array("x", np.arange(3.0))
+    array("word", np.array(["a", "b", "c"], "U3"))
+    array("hours", np.arange(3), units="hours since 2000-01-01")
+    array("number", np.arange(3))
+    array("single", np.arange(3, dtype="f4"))
+    array("half", np.arange(3, dtype="f2"))
+    array("seconds", np.arange(3).astype("M8[s]"))
+    array("span", np.arange(3).astype("m8[s]"))
+
+
+TWENTY_PAST = datetime(2000, 1, 1, 5, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("word", pa.array(["longer"]), "at most 3 characters"),
+        ("hours", pa.array([TWENTY_PAST], TIMESTAMP), "whole 'hours since 2000-01-01'"),
+        ("hours", pa.array([5]), "found int64: convert them"),
+        ("number", pa.array([TWENTY_PAST], TIMESTAMP), "found timestamp.*: convert them"),
+        ("number", pa.array(["5"]), "found string: convert them"),
+        ("number", pa.array([True]), "found bool: convert them"),
+        ("number", pa.array([1.5]), "values of int64"),
+        ("single", pa.array([1e300]), "values that float can hold"),
+        ("half", pa.array([1e6], pa.float32()), "values that float16 can hold"),
+        ("seconds", pa.array([TWENTY_PAST.replace(microsecond=5)], TIMESTAMP), "with a fraction"),
+        ("span", pa.array([5], pa.duration("us")), "with a fraction"),
+    ],
+)
+def test_what_an_array_cannot_hold_is_refused(
+    repo: frazil.Repository, name: str, value: pa.Array, message: str
+) -> None:
+    with repo.transaction("main", message="arrays") as store:
+        one_of_each(zarr.open_group(store))
+    with pytest.raises(IcechunkError, match=message):
+        write_table(pa.table({"x": [1.0], name: value}), Target(repo))
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+def test_zero_is_one_label_whatever_its_sign(repo: frazil.Repository) -> None:
+    with repo.transaction("main", message="arrays") as store:
+        one_of_each(zarr.open_group(store))
+    write_table(pa.table({"x": [-0.0, float("nan")], "number": [9, 8]}), Target(repo))
+    write_table(pa.table({"x": [float("nan")], "number": [7]}), Target(repo))
+    with pytest.raises(IcechunkError, match="one row for each cell"):
+        write_table(pa.table({"x": [-0.0, 0.0], "number": [9, 8]}), Target(repo))
+    assert rows(repo.readonly_session("main"), Selection(), columns=["number"])["number"].tolist() == [
+        9,
+        1,
+        2,
+        7,
+    ]
+
+
+def test_arrays_are_added_on_coordinates_that_are_there(repo: frazil.Repository) -> None:
+    before = grid(repo)
+    more = as_rows({(3, 10.0): 1, (41, 50.0): 2}).select(["day", "lat"]).append_column("late", [[0.5, 1.5]])
+    with pytest.raises(InvalidInputError, match="give dims to create"):
+        write_table(more, Target(repo))
+    write_table(more, Target(repo), dims=["day", "lat"])
+    assert cells(repo).items() >= {key: (value, value) for key, value in before.items()}.items()
+    found = rows(repo.readonly_session("main")).set_index(["day", "lat"])["late"]
+    assert (found[3, 10.0], found[41, 50.0], found.notna().sum()) == (0.5, 1.5, 2)
+    with pytest.raises(InvalidInputError, match="found several late"):
+        write_table(more.append_column("late", [[0.5, 1.5]]), Target(repo))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1, 200], pa.uint8()),
+        pa.array([1, 2**62], pa.uint64()),
+        pa.array(np.array([0.5, 1.5], "f2")),
+        pa.array([timedelta(days=1), timedelta(microseconds=5)], pa.duration("us")),
+        pa.array([date(1900, 1, 1), date(2100, 1, 1)]),
+        pa.array(["b", "a"], pa.large_string()),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository, values: pa.Array) -> None:
+    given_ = pa.table({"label": values, "n": [1, 2], "value": values})
+    result = write_table(given_, Target(repo), dims=["label"])
+    found = table(*planned(result.version.session(), Selection()))
+    order = found.sort_by("n")
+    assert order["n"].to_pylist() == [1, 2]
+    assert order["label"].equals(order["value"])
+    assert order["value"].to_pylist() == values.cast(order["value"].type).to_pylist()
+    data = xr.open_zarr(result.version.session().store, consolidated=False)
+    kinds = {"duration[us]": "m", "date32[day]": "M", "large_string": "UOT"}
+    assert data["value"].dtype.kind in kinds.get(str(values.type), "iuf")
+
+
+def test_batches_of_a_session_in_another_time_zone(repo: frazil.Repository) -> None:
+    """Spark labels timestamps with the time zone of the session."""
+    utc = pa.table({"time": pa.array([TWENTY_PAST], TIMESTAMP), "t": [1.0]})
+    there = utc.set_column(0, "time", utc["time"].cast(pa.timestamp("us", "America/New_York")))
+    writer = TableWriter(repo, {"dims": "time"}, utc.schema, overwrite=False)
+    writer.commit([writer.write(iter(there.to_batches()))])
+    assert table(*planned(repo.readonly_session("main"), Selection())).to_pylist() == utc.to_pylist()

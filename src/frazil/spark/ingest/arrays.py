@@ -116,6 +116,37 @@ def choose_chunks(
     return tuple(chunks)
 
 
+#: The arguments of ``zarr.create_array`` that ``encoding`` may have.
+ENCODING: Final = ("chunks", "shards", "compressors", "filters", "serializer")
+
+
+def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ``InvalidInputError`` (``invalid-array-metadata``) for what can be no chunks, whatever is in the
+    files.
+    """
+    sizes = [(f"chunks of {dim}", size) for dim, size in chunks.items()]
+    for name, each in encoding.items():
+        if unknown := sorted(each.keys() - set(ENCODING)):
+            raise InvalidInputError(
+                f"encoding of {name}: expected {', '.join(ENCODING)}, found {unknown[0]!r}: the rest is "
+                "as in the files",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        for key in ("chunks", "shards"):
+            if each.get(key) is not None:
+                sizes += [(f"{key} of {name}", size) for size in each[key]]
+    for what, size in sizes:
+        if (
+            not isinstance(size, int | np.integer)
+            or size < (-1 if what.startswith("chunks") else 1)
+            or not size
+        ):
+            raise InvalidInputError(
+                f"{what}: expected a number of at least 1, or -1 for all, found {size!r}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
 def target_array(
     variable: VariableSchema,
     path: str,
@@ -159,6 +190,7 @@ def target_array(
             f"expected chunks of {variable.name} with {len(shape)} sizes, found {own}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
+    own = tuple(max(size, 1) if each == -1 else each for size, each in zip(shape, own, strict=True))
     shards = given.pop("shards", None)
     return TargetArray(
         path, variable.name, variable.dims, shape, native(variable.dtype), tuple(map(int, own)), axis,
@@ -208,18 +240,26 @@ def create(store: Any, target: TargetArray) -> None:
     with warnings.catch_warnings():
         # Characters have no place in the specification yet. Every zarr since 3.1 reads them.
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
-        zarr.create_array(
-            store,
-            name=target.path.strip("/"),
-            shape=target.shape,
-            dtype=target.dtype,
-            chunks=target.chunks,
-            shards=target.shards,
-            fill_value=target.fill_value,
-            attributes=dict(target.attrs),
-            dimension_names=target.dims,
-            **target.keywords,
-        )
+        try:
+            zarr.create_array(
+                store,
+                name=target.path.strip("/"),
+                shape=target.shape,
+                dtype=target.dtype,
+                chunks=target.chunks,
+                shards=target.shards,
+                fill_value=target.fill_value,
+                attributes=dict(target.attrs),
+                dimension_names=target.dims,
+                **target.keywords,
+            )
+        except (TypeError, ValueError) as error:
+            said = {"chunks": target.chunks, "shards": target.shards, **target.keywords}
+            raise InvalidInputError(
+                f"expected an encoding that zarr can make `{target.path}` ({target.dtype}) with, found "
+                f"{said}: {error}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            ) from error
     if target.codecs:
         _set_codecs(store, f"{target.path.strip('/')}/zarr.json", target.codecs)
 

@@ -4,7 +4,7 @@ work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from frazil.format.manifest import ChunkTable
 from frazil.repository.session import Session
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
-from frazil.spark.ingest.axis import Axis, Mode, Pieces, place
+from frazil.spark.ingest.axis import Axis, Mode, Pieces, place, positions
 from frazil.spark.ingest.combining import Combined, Family, combine, holes
 from frazil.spark.ingest.fitting import Present, axis_of, require_same, targets_of, windows_of
 from frazil.spark.ingest.inspection import Looked, Problem
@@ -69,22 +69,25 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
     looked, group = request.looked, request.target.group
     record = recorded.load(session, group)
     there = Present(session, group)
+    before = recorded.load_attrs(session, group)
     same, changed = _known(looked, record)
+    if not all_there(request.variables, before):
+        same = np.zeros_like(same)
     left_out = changed if request.on_change != "rewrite" else np.zeros_like(changed)
-    combined = combine(
-        looked,
-        request.files,
-        request.dim,
-        unpack=request.unpack,
-        only=~same & ~left_out,
-        units=there.time_units(),
-    )
+
+    def combined_of(same: NDArray[np.bool_]) -> Combined:
+        only = ~same & ~left_out
+        units = there.time_units()
+        return combine(looked, request.files, request.dim, unpack=request.unpack, only=only, units=units)
+
+    combined = combined_of(same)
+    elsewhere = _elsewhere(request, record, combined, there)
+    if elsewhere.any():
+        same = same | elsewhere
+        combined = combined_of(same)
+    known = {looked.urls[i] for i in np.flatnonzero(same).tolist()}
     problems = [
-        *(
-            each
-            for each, known in zip(looked.problems, _rows(looked, looked.problems), strict=True)
-            if not same[known]
-        ),
+        *(each for each in looked.problems if each.url not in known),
         *combined.problems,
     ]
     if request.on_change != "rewrite":
@@ -112,15 +115,29 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
         urls = [looked.urls[i] for i in np.flatnonzero(kept).tolist()]
         now = recorded.added(record, urls, looked.fingerprint[kept], looked.size[kept], bad[kept])
         unlimited = sorted({name for family in combined.families for name in family.layout.unlimited})
-        before = there.record_attrs()
         attrs = {"concat_dim": request.dim, "unlimited": sorted({*unlimited, *before.get("unlimited", [])})}
+        every = bool((record.find(urls) >= 0).sum() == len(record.url))
+        taken = _taken(request.variables, before, every) if len(record.url) else request.variables
+        if taken is not None:
+            attrs["variables"] = sorted(taken)
         recorded.save(session, group, record, now, attrs)
     return tasks, report, said
 
 
-def _rows(looked: Looked, problems: Sequence[Problem]) -> list[int]:
-    rows = dict(zip(looked.urls, range(len(looked.urls)), strict=True))
-    return [rows[each.url or ""] for each in problems]
+def all_there(variables: frozenset[str] | None, attrs: Mapping[str, Any]) -> bool:
+    """Whether these variables (None: all) are among those that were taken from the files of a record."""
+    taken = attrs.get("variables")
+    return taken is None or (variables is not None and variables.issubset(taken))
+
+
+def _taken(variables: frozenset[str] | None, attrs: Mapping[str, Any], every: bool) -> frozenset[str] | None:
+    """The variables (None: all) that each file of a record has given, now that these were taken from
+    ``every`` one of them, or else from some and from new ones.
+    """
+    before = frozenset(attrs["variables"]) if "variables" in attrs else None
+    if variables is None or before is None:
+        return None if every else (before if variables is None else variables)
+    return variables | before if every else variables & before
 
 
 def _known(looked: Looked, record: recorded.Record) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -131,6 +148,28 @@ def _known(looked: Looked, record: recorded.Record) -> tuple[NDArray[np.bool_], 
         return known, known.copy()
     same = known & (record.fingerprint[rows] == looked.fingerprint).all(axis=1)
     return same, known & ~same & ~record.quarantined[rows] & (looked.layout >= 0)
+
+
+def _elsewhere(
+    request: Request, record: recorded.Record, combined: Combined, there: Present
+) -> NDArray[np.bool_]:
+    """Files that were written under another name, and whose labels are there: moved, or reached by another
+    path. References have to follow them, copies do not.
+    """
+    looked, dim = request.looked, request.dim
+    found = (record.find(looked.urls) < 0) & (looked.layout >= 0)
+    if request.virtual or not found.any() or not len(record.url):
+        return np.zeros_like(found)
+    found &= record.has(looked.fingerprint)
+    if combined.labels is None or combined.axis is None or dim is None:
+        return found
+    if dim not in there.arrays:
+        return np.zeros_like(found)
+    known = positions(read_labels(there.arrays[dim]), combined.labels) >= 0
+    before = np.concatenate(([0], np.cumsum(known)))
+    inside = before[looked.label_start[1:]] - before[looked.label_start[:-1]]
+    found &= inside == np.diff(looked.label_start)
+    return found
 
 
 def _said(
@@ -203,6 +242,7 @@ def _tasks(
 ) -> Tasks:
     looked, dim = request.looked, request.dim
     store = session.store
+    _require_names(request, combined, there)
     if not there.arrays:
         root = zarr.open_group(store, path=there.path, mode="a", zarr_format=3)
         with request.options.open(
@@ -266,9 +306,30 @@ def _tasks(
     return Tasks(work_items, shared)
 
 
+def _require_names(request: Request, combined: Combined, there: Present) -> None:
+    """What is said of dimensions and variables is of those that the files have, or the repository."""
+    variables = {
+        name for family in combined.families for name in family.layout.variables
+    } | there.arrays.keys()
+    dims = {
+        dim for family in combined.families for each in family.layout.variables.values() for dim in each.dims
+    }
+    for array in there.arrays.values():
+        dims.update(filter(None, array.metadata.dimension_names or ()))  # type: ignore[union-attr]
+    for what, given, known in (
+        ("chunks: expected dimensions", request.chunks.keys(), dims),
+        ("encoding: expected variables", request.encoding.keys(), variables),
+    ):
+        if unknown := sorted(given - known):
+            raise InvalidInputError(
+                f"{what} of the files ({', '.join(sorted(known))}), found {unknown[0]!r}",
+                ErrorKind.INVALID_KEY,
+            )
+
+
 def _table(looked: Looked, combined: Combined) -> FileTable:
     checks = [etag or _whole(time) for etag, time in zip(looked.etag, looked.modified, strict=True)]
-    return FileTable(looked.urls, looked.own, combined.moves, checks)
+    return FileTable(looked.urls, looked.own, combined.moves, checks, looked.fingerprint)
 
 
 def _whole(time: datetime | None) -> datetime | None:

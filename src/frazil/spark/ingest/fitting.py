@@ -12,7 +12,6 @@ import zarr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, open_target, read_labels, target_array
 from frazil.spark.ingest.axis import positions
 from frazil.spark.ingest.combining import Family
@@ -32,6 +31,15 @@ class Present:
     def __init__(self, session: Session, group: str) -> None:
         self.session = session
         self.path = group.strip("/")
+        parts = self.path.split("/")
+        if self.path and {"", ".", ".."} & {*parts}:
+            raise InvalidInputError(f"expected the path of a group, found {group!r}", ErrorKind.INVALID_KEY)
+        for at in range(1, len(parts) + 1):
+            if session.workspace.is_array(path := f"/{'/'.join(parts[:at])}"):
+                raise InvalidInputError(
+                    f"expected a group at `{path}` in the repository, found an array",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
         node = session.workspace.node(f"/{self.path}")
         self.arrays: dict[str, zarr.Array[Any]] = {}
         if node is not None:
@@ -48,12 +56,6 @@ class Present:
     def time_units(self) -> dict[str, str]:
         units = {name: each.attrs.get("units") for name, each in self.arrays.items()}
         return {name: str(each) for name, each in units.items() if is_time(each)}
-
-    def record_attrs(self) -> dict[str, Any]:
-        path = "/".join(filter(None, [self.path, recorded.HIDDEN]))
-        if self.session.workspace.node(f"/{path}") is None:
-            return {}
-        return dict(zarr.open_group(self.session.store, path=path, mode="r").attrs)
 
 
 def axis_of(array: zarr.Array[Any], dim: str) -> int:

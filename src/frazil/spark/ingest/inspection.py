@@ -222,6 +222,12 @@ def look(
         collected += told
         if progress is not None:
             progress.advance(rows=len(told), bytes=sum(file.size for file in told))
+    found = {name for _, each in layouts.values() for name in each.variables}
+    if missing := sorted(set(variables or ()) - found) if all(each is None for each in fingerprints) else []:
+        raise InvalidInputError(
+            f"variables: expected names of variables in the files, found {missing[0]!r}, which none has",
+            ErrorKind.INVALID_KEY,
+        )
     return _columns(files.urls, collected, [each for _, each in layouts.values()], list(owns))
 
 
@@ -288,6 +294,9 @@ def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | 
     try:
         with common.options.open(url) as reader:
             schema = _chosen(reader.schema(), common.variables)
+            if schema is None:
+                text = f"has none of {', '.join(sorted(common.variables or ()))}"
+                return replace(_state(url, common.options), problem=("variables", text)), None, ()
             values = _compared(reader, schema, common.dim)
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
             labels = _labels(reader, schema, common.dim)
@@ -301,7 +310,7 @@ def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | 
     length = 1 if common.dim is None else schema.dims.get(common.dim, 1)
     file = _File(
         schema.size,
-        _with_time(schema.fingerprint, schema.modified, schema.etag),
+        state_of(schema),
         schema.fingerprint,
         schema.modified,
         schema.etag,
@@ -322,6 +331,11 @@ def _state(url: str, options: Options) -> _File:
     return _File(file.size, fingerprint, contents, file.modified, file.etag)
 
 
+def state_of(schema: FileSchema) -> str:
+    """The fingerprint by which a file is known again."""
+    return _with_time(schema.fingerprint, schema.modified, schema.etag)
+
+
 def _with_time(contents: str, modified: datetime | None, etag: str | None) -> str:
     """Fingerprints have the ends of a file only: where no etag tells of what is between, its time has to."""
     if modified is None or etag is not None:
@@ -329,15 +343,13 @@ def _with_time(contents: str, modified: datetime | None, etag: str | None) -> st
     return hashlib.sha256(f"{contents} {modified.timestamp()}".encode()).hexdigest()[:32]
 
 
-def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema:
+def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema | None:
+    """With these data variables only; None if it has none of them."""
     if variables is None:
         return schema
     chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
     if not variables & chosen.keys():
-        raise FormatError(
-            f"{schema.url}: expected a variable of {sorted(variables)}, found {sorted(schema.variables)}",
-            ErrorKind.INVALID_FILE_FORMAT,
-        )
+        return None
     return replace(schema, variables=chosen)
 
 

@@ -6,9 +6,11 @@ A reader's module is imported when its format is used, so that nobody needs the 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
@@ -78,16 +80,32 @@ def open_source(
     it or it is damaged, ``StorageError`` if it cannot be read, ``InvalidInputError`` (``unimplemented``) if
     the library for it is not installed.
     """
+    name = require_format(format)
+    file = None if name == "zarr" else _file(url, name, storage_options)
+    if file is None:
+        make = partial(FORMATS["zarr"].load(), url, group=group, storage_options=storage_options)
+    else:
+        make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
+    if options:
+        try:
+            inspect.signature(make).bind(**options)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"{url}: expected options of the reader of its format, found {sorted(options)}: {error}",
+                ErrorKind.INVALID_KEY,
+            ) from None
+    return make(**options)
+
+
+def require_format(format: str | None) -> str | None:
+    """The name in `FORMATS` of a format. Raises ``InvalidInputError`` (``unimplemented``) for others."""
     name = ALIASES.get(format or "", format)
     if name is not None and name not in FORMATS:
         raise InvalidInputError(
-            f"{url}: expected a format among {', '.join([*FORMATS, *ALIASES])}, found {format!r}",
+            f"expected a format among {', '.join([*FORMATS, *ALIASES])}, found {format!r}",
             ErrorKind.UNIMPLEMENTED,
         )
-    file = None if name == "zarr" else _file(url, name, storage_options)
-    if file is None:
-        return FORMATS["zarr"].load()(url, group=group, storage_options=storage_options, **options)
-    return FORMATS[name or sniff(file)].load()(file, group=group, **options)
+    return name
 
 
 def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) -> File | None:

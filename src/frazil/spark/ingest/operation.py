@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
 from frazil.spark.ingest import record as recorded
-from frazil.spark.ingest.assembling import plan_ingest
+from frazil.spark.ingest.arrays import require_sizes
+from frazil.spark.ingest.assembling import all_there, plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
 from frazil.spark.ingest.combining import Combined, combine, holes
-from frazil.spark.ingest.inspection import Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.inspection import KINDS, Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.opening import require_format
 from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
@@ -24,6 +26,8 @@ from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.versions import Target
 
+#: How often an ingest is planned when others commit to its arrays meanwhile.
+_TRIES: Final = 4
 #: Under this key of a commit's metadata is what was ingested.
 INGEST: Final = "frazil_ingest"
 
@@ -58,8 +62,10 @@ def inspect_files(
 
     The arguments are those of `ingest`.
     """
+    variables = None if variables is None else _names(variables)
     files = expand(source, storage_options)
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
+    require_format(format)
     dim = concat_dim or dimension(files, options)
     looked = look(
         files,
@@ -127,23 +133,37 @@ def ingest(
     contents now. Files that have not changed are not read again. ``unpack`` stores the values of packed data,
     where each file may have its own scale and offset.
 
+    If others commit to the same arrays meanwhile, the ingest is planned and done again on top of that.
+
     Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what
     `run_job` raises.
     """
-    if mode not in MODES:
-        raise InvalidInputError(f"expected mode to be one of {MODES}, found {mode!r}", ErrorKind.INVALID_KEY)
+    for name, given, choices in (
+        ("mode", (mode,), MODES),
+        ("on_problem", (on_problem,), get_args(OnProblem.__value__)),
+        ("on_change", (on_change,), get_args(OnChange.__value__)),
+        ("allow", allow := _names(allow), KINDS),
+    ):
+        if unknown := sorted(map(str, set(given).difference(choices))):
+            raise InvalidInputError(
+                f"{name}: expected one of {', '.join(choices)}, found {unknown[0]!r}", ErrorKind.INVALID_KEY
+            )
+    require_sizes(chunks or {}, encoding or {})
+    variables = None if variables is None else _names(variables)
     target = to if isinstance(to, Target) else Target(to)
     files = expand(source, storage_options)
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
+    require_format(format)
     dim = concat_dim or dimension(files, options)
     engine = engine or default_engine()
-    known = _fingerprints(target)
+    wanted = None if variables is None else frozenset(variables)
+    known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
-        target, files, looked, dim, mode, dict(chunks or {}), dict(encoding or {}), virtual, on_problem,
-        on_change, frozenset(allow), unpack, options,
+        target, files, looked, dim, wanted, mode, dict(chunks or {}), dict(encoding or {}), virtual,
+        on_problem, on_change, frozenset(allow), unpack, options,
     )  # fmt: skip
     metadata: dict[str, Any] = {}
     reports: list[Report] = []
@@ -159,14 +179,20 @@ def ingest(
         target,
         prepare,
         work,
-        parameters=request.parameters(variables),
+        parameters=request.parameters(),
         inputs=(files_input(looked),),
         writes=(target.group,),
         message=message or f"ingest {len(files.urls)} file{'' if len(files.urls) == 1 else 's'}",
         metadata=metadata,
         id=job_id,
     )
-    result = run_job(job, engine, progress=progress)
+    for left in reversed(range(_TRIES)):
+        try:
+            result = run_job(job, engine, progress=progress)
+            break
+        except RebaseFailedError:  # another ingest into these arrays: planned anew, on top of what it did
+            if not left:
+                raise
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
         reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
@@ -174,9 +200,17 @@ def ingest(
     return IngestResult(**told, report=reports[0])
 
 
-def _fingerprints(target: Target) -> dict[str, str]:
-    """What is known of files already."""
-    record = recorded.load(target.repo.readonly_session(target.branch), target.group)
+def _names(given: Collection[str]) -> Collection[str]:
+    """One name is meant as such, not its letters."""
+    return (given,) if isinstance(given, str) else given
+
+
+def _fingerprints(target: Target, variables: frozenset[str] | None) -> dict[str, str]:
+    """What is known of files already; nothing if other variables were taken from them."""
+    session = target.repo.readonly_session(target.branch)
+    if not all_there(variables, recorded.load_attrs(session, target.group)):
+        return {}
+    record = recorded.load(session, target.group)
     digests = record.fingerprint.tobytes().hex()
     return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(record.url.tolist())}
 

@@ -43,7 +43,7 @@ class Item:
     """What one task writes. Numbers of ``pieces`` are those of ``urls``, ``old`` are steps that are there.
 
     ``moves`` tells for each file what is to be done to its times (None: nothing); ``checks`` the state that
-    virtual references of a file remember.
+    virtual references of a file remember; ``fingerprints`` (uint8, (files, 16)) are those of the inspection.
     """
 
     boxes: tuple[Box, ...]
@@ -51,7 +51,8 @@ class Item:
     old: Pieces
     urls: tuple[str, ...]
     moves: tuple[Mapping[str, Linear] | None, ...]
-    checks: tuple[Any, ...] = ()
+    checks: tuple[Any, ...]
+    fingerprints: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class FileTable:
     own: NDArray[np.int32]
     moves: Mapping[int, Mapping[str, Linear]]
     checks: Sequence[Any]
+    fingerprints: NDArray[np.uint8]
 
     def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces) -> Item:
         numbers, codes = np.unique(pieces.source, return_inverse=True)
@@ -81,6 +83,7 @@ class FileTable:
             tuple(map(self.urls.__getitem__, chosen)),
             tuple(map(self.moves.get, self.own[numbers].tolist())),
             tuple(map(self.checks.__getitem__, chosen)),
+            self.fingerprints[numbers],
         )
 
 

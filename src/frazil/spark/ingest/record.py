@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from frazil.repository.session import Session
 
 HIDDEN: Final = ".frazil"
-_CHUNK: Final = 1 << 16
+#: Files in a chunk: what is rewritten with each file that is appended.
+_CHUNK: Final = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,12 @@ class Record:
         """The row of each URL, -1 for those that are not there."""
         rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
         return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
+
+    def has(self, fingerprints: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which fingerprints are those of files that were written, whatever their names."""
+        here = np.ascontiguousarray(fingerprints).view("V16").ravel()
+        written = np.ascontiguousarray(self.fingerprint[~self.quarantined]).view("V16").ravel()
+        return np.isin(here, written)
 
 
 EMPTY: Final = Record(
@@ -65,6 +72,13 @@ def load(session: Session, group: str) -> Record:
     return Record(*columns)
 
 
+def load_attrs(session: Session, group: str) -> dict[str, Any]:
+    """What is known of all files of a group."""
+    if session.workspace.node(f"/{_path(group)}") is None:
+        return {}
+    return dict(zarr.open_group(session.store, path=_path(group), mode="r").attrs)
+
+
 def save(session: Session, group: str, before: Record, now: Record, attrs: dict[str, Any]) -> None:
     """Keep what is known now; ``before`` is what `load` gave. Only what is new or changed is written."""
     columns = {name: getattr(now, name) for name in Record.__slots__}
@@ -76,7 +90,9 @@ def save(session: Session, group: str, before: Record, now: Record, attrs: dict[
         if name not in there:
             dtype = "string" if name == "url" else values.dtype
             chunks = (_CHUNK, *values.shape[1:])
-            there.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks)
+            # xarray opens no group where a dimension has no name. The dataset above hands down its own.
+            dims = ("frazil_file", "frazil_byte")[: values.ndim]
+            there.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks, dimension_names=dims)
             old = old[:0]
         array = there[name]
         assert isinstance(array, zarr.Array)

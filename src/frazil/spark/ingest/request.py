@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ class Request:
     files: Expanded
     looked: Looked
     dim: str | None
+    variables: frozenset[str] | None
     mode: Mode
     chunks: Mapping[str, int]
     encoding: Mapping[str, Mapping[str, Any]]
@@ -34,11 +35,11 @@ class Request:
     unpack: bool
     options: Options
 
-    def parameters(self, variables: Collection[str] | None) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         return {
             "mode": self.mode,
             "concat_dim": self.dim,
-            "variables": None if variables is None else sorted(variables),
+            "variables": None if self.variables is None else sorted(self.variables),
             "chunks": dict(self.chunks),
             "encoding": {name: sorted(map(repr, each.items())) for name, each in self.encoding.items()},
             "virtual": self.virtual,

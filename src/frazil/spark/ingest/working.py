@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Self
 
 import numpy as np
@@ -17,7 +19,8 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.repository.session import ForkSession
 from frazil.spark.ingest.arrays import TargetArray, open_target
 from frazil.spark.ingest.axis import Pieces, runs
-from frazil.spark.ingest.inspection import Options
+from frazil.spark.ingest.formats.files import find_file
+from frazil.spark.ingest.inspection import Options, state_of
 from frazil.spark.ingest.planning import Box, Item
 from frazil.spark.ingest.sources import NotVirtual, Reader
 from frazil.spark.ingest.units import Linear, moved
@@ -44,44 +47,72 @@ class Written:
 
 
 class Readers:
-    """The files of a task; those used last stay open."""
+    """The files of a task; those used last stay open.
 
-    def __init__(self, options: Options, urls: Sequence[str]) -> None:
+    A file has to be what it was when it was inspected, before it is read and after. Raises ``FormatError`` if
+    it is not.
+    """
+
+    def __init__(self, options: Options, item: Item) -> None:
         self._options = options
-        self._urls = urls
+        self._item = item
         self._open: OrderedDict[int, Reader] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         while self._open:
-            self._open.popitem()[1].close()
+            self._close(*self._open.popitem(), check=kind is None)
 
     def __getitem__(self, file: int) -> Reader:
-        reader = self._open.pop(file, None) or self._options.open(self._urls[file])
+        reader = self._open.pop(file, None)
+        if reader is None:
+            reader = self._options.open(self._item.urls[file])
+            if state_of(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
+                reader.close()
+                raise self._changed(file)
         self._open[file] = reader
         if len(self._open) > OPEN:
-            self._open.popitem(last=False)[1].close()
+            self._close(*self._open.popitem(last=False), check=True)
         return reader
+
+    def _close(self, file: int, reader: Reader, *, check: bool) -> None:
+        schema = reader.schema()
+        reader.close()
+        if not check or schema.format == "zarr":  # a group is many objects
+            return
+        now = find_file(self._item.urls[file], self._options.storage_options)
+        if (now.size, now.modified, now.etag) != (schema.size, schema.modified, schema.etag):
+            raise self._changed(file)
+
+    def _changed(self, file: int) -> FormatError:
+        return FormatError(
+            f"{self._item.urls[file]}: expected the file that was inspected, found another: it was "
+            "changed or replaced meanwhile; ingest again",
+            ErrorKind.INVALID_FILE_FORMAT,
+        )
 
 
 def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
     """Write the boxes of an item with values from its files, and from what was there."""
     before = fork.fork() if len(item.old) else fork  # what was there, whatever this task writes
     done = _Done()
-    with Readers(written.options, item.urls) as readers:
-        for box in item.boxes:
-            target = written.arrays[box.array]
-            array = open_target(fork.store, target.path)
-            for region in _blocks(box, target):
-                values = _values(before, written, item, readers, box.array, region, done)
-                array[region] = values
-                done.written += values.nbytes
-            done.chunks += _chunks(box, target)
+    with Readers(written.options, item) as readers:
+        for blocks in _batches(written, item.boxes):
+            begun = [_begun(before, written, item, number, region, done) for number, region in blocks]
+            # File by file: each is opened once for all of its variables.
+            reads = sorted(
+                itertools.chain.from_iterable(each.reads for each in begun), key=attrgetter("file")
+            )
+            for read in reads:
+                read.into[...] = _read(readers, item, written, read, done)
+            for each in begun:
+                open_target(fork.store, written.arrays[each.number].path)[each.region] = each.values
+                done.written += each.values.nbytes
     return Outcome(
         rows=int(item.pieces.count.sum()),
-        chunks=done.chunks,
+        chunks=sum(_chunks(box, written.arrays[box.array]) for box in item.boxes),
         bytes_read=done.read,
         bytes_written=done.written,
     )
@@ -91,25 +122,59 @@ def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
 class _Done:
     read: int = 0
     written: int = 0
-    chunks: int = 0
 
 
-def _values(
+@dataclass(frozen=True, slots=True)
+class _ReadOf:
+    """A region of an array (by number) of a file, and where its values go."""
+
+    file: int
+    number: int
+    region: tuple[slice, ...]
+    into: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """Values of a region of an array, with what was there; ``reads`` fill the rest."""
+
+    number: int
+    region: tuple[slice, ...]
+    values: NDArray[Any]
+    reads: list[_ReadOf]
+
+
+def _batches(written: Written, boxes: Sequence[Box]) -> Iterator[list[tuple[int, tuple[slice, ...]]]]:
+    """Regions of arrays (by number) that are held in memory together."""
+    batch: list[tuple[int, tuple[slice, ...]]] = []
+    held = 0
+    for box in boxes:
+        target = written.arrays[box.array]
+        for region in _blocks(box, target):
+            size = math.prod(each.stop - each.start for each in region) * target.itemsize
+            if batch and held + size > HELD:
+                yield batch
+                batch, held = [], 0
+            batch.append((box.array, region))
+            held += size
+    if batch:
+        yield batch
+
+
+def _begun(
     before: ForkSession,
     written: Written,
     item: Item,
-    readers: Readers,
     number: int,
     region: tuple[slice, ...],
     done: _Done,
-) -> NDArray[Any]:
+) -> _Begun:
     target = written.arrays[number]
     axis = target.axis
-    if axis is None:
-        values = _read(readers, item, written, target, 0, region, done)
-        return values.astype(target.dtype, copy=False)
     shape = tuple(each.stop - each.start for each in region)
     values = np.full(shape, target.fill_value, target.dtype)
+    if axis is None:
+        return _Begun(number, region, values, [_ReadOf(0, number, region, values)])
     low, high = region[axis].start, region[axis].stop
     pieces = item.pieces.within(low, high)
     covering = pieces if target.window is None else pieces.within(0, 0)
@@ -121,18 +186,16 @@ def _values(
     rows = zip(
         pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist(), strict=True
     )
+    reads = []
     for file, start, at, count in rows:
         there, here = _inside(region, target)
         there = (*there[:axis], slice(start, start + count), *there[axis + 1 :])
         here = (*here[:axis], slice(at - low, at - low + count), *here[axis + 1 :])
+        into = values[here]
         if written.adds_axis[number]:
-            found = np.expand_dims(
-                _read(readers, item, written, target, file, there[:axis] + there[axis + 1 :], done), axis
-            )
-        else:
-            found = _read(readers, item, written, target, file, there, done)
-        values[here] = found
-    return values
+            there, into = there[:axis] + there[axis + 1 :], np.moveaxis(into, axis, 0)[0, ...]
+        reads.append(_ReadOf(file, number, there, into))
+    return _Begun(number, region, values, reads)
 
 
 def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -166,16 +229,9 @@ def _uncovered(
     yield from zip(left.start.tolist(), (left.start + left.count).tolist(), left.at.tolist(), strict=True)
 
 
-def _read(
-    readers: Readers,
-    item: Item,
-    written: Written,
-    target: TargetArray,
-    file: int,
-    region: tuple[slice, ...],
-    done: _Done,
-) -> NDArray[Any]:
+def _read(readers: Readers, item: Item, written: Written, wanted: _ReadOf, done: _Done) -> NDArray[Any]:
     """Values of one file as the array wants them."""
+    target, file, region = written.arrays[wanted.number], wanted.file, wanted.region
     reader = readers[file]
     values = reader.read(target.name, region)
     expected = tuple(each.stop - each.start for each in region)
@@ -246,7 +302,7 @@ def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
     count = read = 0
     store = fork.store
     pieces = item.pieces
-    with Readers(written.options, item.urls) as readers:
+    with Readers(written.options, item) as readers:
         rows = zip(
             pieces.source.tolist(),
             pieces.start.tolist(),

@@ -33,7 +33,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.spark.streams.rows import DUPLICATES, MODES, Rows, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.places import Options, choice, listed
+from frazil.spark.tables.places import Options, choice, listed, require_branch
 from frazil.spark.tables.writer import chunks_option
 from frazil.spark.tables.writing import Asked
 
@@ -55,7 +55,7 @@ class RowsWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, repo: Repository, options: Options, names: Sequence[str]) -> None:
         self._repo = repo
-        self._branch = options.get("branch", "main")
+        self._branch = require_branch(options)
         self._query = options.get("txnappid")
         self._message = options.get("message")
         asked = Asked(

@@ -39,7 +39,7 @@ from frazil.spark.streams.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from frazil.spark.tables.places import Options, count, flag, timestamp
+from frazil.spark.tables.places import Options, count, flag, require_branch, timestamp
 
 #: Chunks in a piece of work, and commits: a task has its own costs.
 _ROWS, _COMMITS = 500_000, 64
@@ -51,7 +51,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, repo: Repository, options: Options, names: Sequence[str] = feed.SCHEMA.names) -> None:
         self._repo = repo
         self._names = list(names)
-        self._branch = options.get("branch", "main")
+        self._branch = require_branch(options)
         self._from = options.get("stream-from", "earliest")
         self._since = options.get("stream-from-timestamp")
         self._fail = flag(options, "stream-fail-on-data-loss", True)

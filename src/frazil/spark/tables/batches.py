@@ -44,7 +44,9 @@ class _Reader:
     def __init__(self, scan: Scan, part: Part, session: Session) -> None:
         self.scan = scan
         self.part = part
-        self.is_local = session.workspace.context.storage.is_local
+        self.is_local = session.workspace.context.storage.is_local and not any(
+            map(_is_far, part.tables.values())
+        )
         by_name = {each.name: each for each in (*scan.grid.columns, *scan.read)}
         self._where = [(by_name[each.column], each) for each in scan.where]
         paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in part.tables}
@@ -116,6 +118,12 @@ class _Reader:
         if self.scan.missing == "fill" or column.is_key:
             return values
         return values.or_null(_missing(self.part.tables[column.path], column.chunks, mine))
+
+
+def _is_far(table: ChunkTable) -> bool:
+    """Whether its virtual chunks are on another machine, going by the first."""
+    places = table.foreign.locations
+    return len(places) > 0 and not places.text(0).startswith("file:")
 
 
 def _missing(table: ChunkTable, chunks: Sequence[int], region: _Region) -> Mask | None:

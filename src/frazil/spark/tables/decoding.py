@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
-from xarray.coding.times import decode_cf_datetime
+from xarray.coding.times import decode_cf_datetime, decode_cf_timedelta
 
 from frazil.errors import ErrorKind, InvalidInputError
 
@@ -110,7 +110,18 @@ class Decoder:
             if nan.any():
                 null = nan if null is None else null | nan
         numbers = data if null is None else np.where(null, data.dtype.type(0), data)
-        times = decode_cf_datetime(numbers, self.units or "", self.calendar)
+        units = self.units or ""
+        try:
+            if pa.types.is_duration(self.type):
+                spans = decode_cf_timedelta(numbers, units, "us")
+                return Values(np.asarray(spans).astype("timedelta64[us]"), null)
+            times = decode_cf_datetime(numbers, units, self.calendar, time_unit="us")
+        except (ValueError, OverflowError) as error:
+            raise InvalidInputError(
+                f"expected numbers of time units of the CF conventions, found {units!r} ({self.calendar}): "
+                f"{error}. Read them with the option cf=false",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            ) from error
         if pa.types.is_string(self.type):
             flat = np.array([each.isoformat(" ") for each in times.reshape(-1).tolist()], object)
             return Values(flat.reshape(data.shape), null)
@@ -157,6 +168,9 @@ def decoder(
                 )
             if calendars == "string":
                 return Decoder(pa.string(), fills, unsigned, scale, offset, floating, told, calendar)
+        if isinstance(told, str) and str(attributes.get("dtype")).startswith("timedelta64"):
+            # how xarray writes them
+            return Decoder(pa.duration("us"), fills, unsigned, scale, offset, floating, told)
         if floating is not None:
             return Decoder(_type(path, np.dtype(floating)), fills, unsigned, scale, offset, floating)
     return Decoder(_type(path, plain), fills, unsigned)
@@ -204,9 +218,15 @@ def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> tuple[Any, ..
                 each = _from_text(each, dtype)
             if each is None:
                 continue
+            if dtype.kind == "b" and not isinstance(each, bool):
+                continue
             try:
-                typed = np.asarray(each).astype(dtype)[()] if dtype.kind in "iuf" else each
+                with np.errstate(invalid="ignore", over="ignore"):
+                    typed = np.asarray(each).astype(dtype)[()] if dtype.kind in "iuf" else each
             except (ValueError, TypeError, OverflowError):
+                continue
+            # What the type cannot hold is in no element; the unsigned ones are the same bytes.
+            if dtype.kind in "iu" and typed != each and typed != each - (1 << 8 * dtype.itemsize):
                 continue
             out.append(float("nan") if dtype.kind == "f" and typed != typed else typed)
     return tuple(out)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import struct
+import warnings
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from xarray.coding.times import encode_cf_datetime
+from xarray.coding.times import encode_cf_datetime, encode_cf_timedelta
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables.decoding import Decoder
@@ -35,10 +36,12 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
         plain = pc.fill_null(plain, _zero(decoder.type))
     data = _numbers(plain)
     if decoder.units is not None:
-        times = data.view("datetime64[us]")
-        data = np.asarray(encode_cf_datetime(times, decoder.units, decoder.calendar)[0])
+        data = _times(data, decoder)
+        _whole(data, dtype.kind in "iu" and decoder.floating is None, null, f"{decoder.units!r}", name)
     elif dtype.kind in "Mm":
-        data = data.view(f"{dtype.kind}8[us]").astype(dtype)
+        times = data.view(f"{dtype.kind}8[us]")
+        data = times.astype(dtype)
+        _same(data.astype(times.dtype) == times, null, str(dtype), name)
     if decoder.floating is not None:
         data = data.astype(np.float64)
         data = (data - (decoder.offset or 0.0)) / (1.0 if decoder.scale is None else decoder.scale)
@@ -52,21 +55,88 @@ def encode(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
 
 
 def as_type(values: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
-    """The values as another type that can hold them; ``InvalidInputError`` if it cannot."""
+    """The values as another type that can hold them; ``InvalidInputError`` if it cannot.
+
+    What is of another kind is no value of the column, even where Arrow has a conversion: numbers are no
+    times, and text is no number.
+    """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if values.type == wanted:
         return values
+    if not pa.types.is_null(values.type) and _kind(values.type) != _kind(wanted):
+        raise InvalidInputError(
+            f"expected values of {wanted} in the column {name}, found {values.type}: convert them",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
     try:
         if pa.types.is_timestamp(values.type) and values.type.tz is None and pa.types.is_timestamp(wanted):
             return values.cast(pa.timestamp("us")).cast(wanted)  # it is UTC
         # Numbers with a fraction are rounded to the precision that there is; whole ones are kept or refused.
-        return values.cast(wanted, safe=not pa.types.is_floating(wanted))
+        found = values.cast(wanted, safe=not pa.types.is_floating(wanted))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(
             f"expected values of {wanted} in the column {name}, found {values.type}: {error}",
             ErrorKind.INVALID_ARRAY_METADATA,
         ) from error
+    if pa.types.is_floating(wanted) and pa.types.is_floating(values.type):
+        _finite(_numbers(pc.fill_null(values, 0)), _numbers(pc.fill_null(found, 0)), str(wanted), name)
+    return found
+
+
+_KINDS: Final = (
+    pa.types.is_boolean,
+    lambda each: pa.types.is_integer(each) or pa.types.is_floating(each) or pa.types.is_decimal(each),
+    lambda each: pa.types.is_string(each) or pa.types.is_large_string(each) or pa.types.is_string_view(each),
+    lambda each: pa.types.is_timestamp(each) or pa.types.is_date(each),
+    pa.types.is_duration,
+)
+
+
+def _kind(column: pa.DataType) -> int:
+    """Which of ``_KINDS`` a type is; all others are one more."""
+    plain = column.value_type if pa.types.is_dictionary(column) else column
+    return next((number for number, is_one in enumerate(_KINDS) if is_one(plain)), len(_KINDS))
+
+
+def _times(data: NDArray[Any], decoder: Decoder) -> NDArray[Any]:
+    """Numbers of the units of a column of times, from microseconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of numbers that are not whole: see _whole
+        if pa.types.is_duration(decoder.type):
+            return np.asarray(encode_cf_timedelta(data.view("timedelta64[us]"), decoder.units)[0])
+        return np.asarray(encode_cf_datetime(data.view("datetime64[us]"), decoder.units, decoder.calendar)[0])
+
+
+def _whole(data: NDArray[Any], wanted: bool, null: NDArray[np.bool_] | None, units: str, name: str) -> None:
+    """Integers count whole units: what lies between two of them would become another time."""
+    if wanted and data.dtype.kind == "f":
+        _same(np.abs(data - np.rint(data)) < _ROUNDED, null, f"whole {units}", name)
+
+
+#: Of a unit: so much is lost by counting in floating point numbers.
+_ROUNDED: Final = 1e-7
+
+
+def _same(same: NDArray[np.bool_], null: NDArray[np.bool_] | None, wanted: str, name: str) -> None:
+    """``InvalidInputError`` if some value is not what its element would be read as."""
+    good = same if null is None else same | null
+    if not good.all():
+        raise InvalidInputError(
+            f"expected times in {wanted} in the column {name}, found {int((~good).sum())} with a fraction of "
+            "it, which would be lost: round them, or make an array of finer units",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def _finite(values: NDArray[Any], found: NDArray[Any], wanted: str, name: str) -> None:
+    """``InvalidInputError`` for numbers that a smaller type has no room for."""
+    lost = np.isinf(found) & ~np.isinf(values)
+    if lost.any():
+        raise InvalidInputError(
+            f"expected values that {wanted} can hold in the column {name}, found {values[lost][0]}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
 
 
 def _zero(column: pa.DataType) -> pa.Scalar:
@@ -84,6 +154,11 @@ def _narrowed(
     data: NDArray[Any], dtype: np.dtype[Any], null: NDArray[np.bool_] | None, name: str
 ) -> NDArray[Any]:
     """As elements of an array's type."""
+    if dtype.kind == "f" and data.dtype.kind == "f" and dtype.itemsize < data.dtype.itemsize:
+        with np.errstate(over="ignore"):
+            smaller = data.astype(dtype)
+        _finite(data, smaller, str(dtype), name)
+        return smaller
     if dtype.kind not in "iu" or data.dtype == dtype or data.dtype.kind == "b":
         return data.astype(dtype, copy=False)
     if data.dtype.kind == "f":
@@ -126,4 +201,14 @@ def _texts(values: pa.Array, decoder: Decoder, dtype: np.dtype[Any], name: str) 
     if values.null_count:
         values = pc.fill_null(values, _null(decoder, dtype, name))
     data: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    if dtype.kind in "USV" and len(values):
+        # Numpy would cut them.
+        longest = pc.max(pc.utf8_length(values) if dtype.kind == "U" else pc.binary_length(values)).as_py()
+        room = dtype.itemsize // (4 if dtype.kind == "U" else 1)
+        if longest > room:
+            raise InvalidInputError(
+                f"expected values of at most {room} {'characters' if dtype.kind == 'U' else 'bytes'} in the "
+                f"column {name}, found one of {longest}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
     return data.astype(dtype) if dtype.kind in "USTV" else data

@@ -36,7 +36,7 @@ def _function(table: str) -> type[Any]:
 
         def eval(self, path: pa.Array, options: pa.Array | None = None) -> Iterator[pa.Table]:
             given = parsed(None if options is None else options[0].as_py())
-            given |= {"path": path[0].as_py(), "table": table}
+            given |= {"path": path[0].as_py() or "", "table": table}
             yield metadata.table(places.repository_at(given), given)
 
     Function.__name__ = Function.__qualname__ = f"frazil_{table}"

@@ -29,9 +29,15 @@ _DTYPES: Final[dict[pa.DataType, Any]] = {
     pa.int16(): "int16",
     pa.int32(): "int32",
     pa.int64(): "int64",
+    pa.uint8(): "uint8",
+    pa.uint16(): "uint16",
+    pa.uint32(): "uint32",
+    pa.uint64(): "uint64",
+    pa.float16(): "float16",
     pa.float32(): "float32",
     pa.float64(): "float64",
     pa.string(): str,
+    pa.large_string(): str,
 }
 #: The integer that stands for no time: that of NaT.
 _NO_TIME: Final = -(1 << 63)
@@ -64,8 +70,10 @@ def prepare(
     except NodeNotFoundError:
         if not dims:
             raise
-        create(session, group, schema, distinct, dims, chunks or {})
-        return layout_of(session, group, schema.names)
+        kept = create(session, group, schema, distinct, dims, chunks or {})
+        layout = layout_of(session, group, schema.names)
+        if not kept:
+            return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
         raise InvalidInputError(
             f"expected the dimensions {', '.join(axis.name for axis in layout.axes)} of the arrays that are "
@@ -109,8 +117,13 @@ def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) 
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         if len(fresh):
-            out[axis.name] = fresh.take(pc.sort_indices(fresh))
+            out[axis.name] = _ascending(fresh)
     return out
+
+
+def _ascending(values: pa.Array) -> pa.Array:
+    half = pa.types.is_float16(values.type)  # Arrow cannot order them
+    return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
 
 
 def _grow(session: Session, layout: Layout, name: str, values: pa.Array) -> None:
@@ -144,10 +157,11 @@ def create(
     distinct: Distinct,
     dims: Sequence[str],
     chunks: Mapping[str, int],
-) -> None:
+) -> list[str]:
     """New arrays for columns of these types, on the coordinates of the rows, in ascending order.
 
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) for a type that no array has.
+    A dimension whose coordinates are there already keeps them: the names of these are returned. Raises
+    ``InvalidInputError`` (``invalid-array-metadata``) for a type that no array has.
     """
     missing = [dim for dim in dims if dim not in schema.names]
     variables = [name for name in schema.names if name not in dims]
@@ -158,9 +172,16 @@ def create(
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     place = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
-    sizes = []
+    sizes, kept = [], []
     for dim in dims:
-        values = distinct[dim].take(pc.sort_indices(distinct[dim]))
+        there = open_array(session, group, dim)
+        if there is not None and dims_of(there) == (dim,):
+            sizes.append(there.shape[0])
+            kept.append(dim)
+            continue
+        values = _ascending(distinct[dim])
+        if pa.types.is_float16(values.type):  # no index of pandas has them
+            values = values.cast(pa.float32())
         sizes.append(len(values))
         _create(place, dim, values.type, (len(values),), [dim], (max(len(values), 1),))
         array = open_array(session, group, dim)
@@ -171,6 +192,7 @@ def create(
     steps = _steps(shape, dims, chunks)
     for name in variables:
         _create(place, name, schema.field(name).type, shape, dims, steps)
+    return kept
 
 
 def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int]) -> tuple[int, ...]:
@@ -192,19 +214,21 @@ def _create(
     chunks: tuple[int, ...],
 ) -> None:
     attributes: dict[str, Any] = {}
-    if pa.types.is_timestamp(column):
+    if pa.types.is_timestamp(column) or pa.types.is_date(column):
         dtype, attributes = "int64", {"units": UNITS, "calendar": "proleptic_gregorian"}
+    elif pa.types.is_duration(column):
+        dtype, attributes = "int64", {"units": "microseconds", "dtype": "timedelta64[us]"}
     elif column in _DTYPES:
         dtype = _DTYPES[column]
     else:
         raise InvalidInputError(
-            f"expected numbers, booleans, text or timestamps in the column {name}, found {column}",
+            f"expected numbers, booleans, text, timestamps or durations in the column {name}, found {column}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
     fill: Any = None
     if name not in dims and pa.types.is_floating(column):
         fill, attributes["_FillValue"] = np.nan, NAN_AS_TEXT
-    if name not in dims and pa.types.is_timestamp(column):
+    if name not in dims and "units" in attributes:
         fill = attributes["_FillValue"] = _NO_TIME
     group.create_array(
         name,

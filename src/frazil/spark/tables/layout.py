@@ -48,7 +48,7 @@ class Axis:
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
             return np.where((at >= 0) & (at < self.size), at, -1)
-        wanted = as_type(column, self.values.type, self.name)
+        wanted = one_zero(as_type(column, self.values.type, self.name))
         found = pc.fill_null(pc.index_in(wanted, value_set=self.values), -1)
         positions: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
         return positions
@@ -109,9 +109,11 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     for columns that are neither an array nor a dimension, for arrays on different dimensions, and for
     coordinates that are there twice.
     """
+    once(names)
     found = {name: array for name in names if (array := open_array(session, group, name)) is not None}
-    # Those of the first array by name: the order of the columns says nothing.
-    dims = max((dims_of(found[name]) for name in sorted(found)), key=len, default=())
+    # Those of the first array by name: the order of the columns says nothing. A coordinate alone is no table.
+    several = (dims_of(found[name]) for name in sorted(found) if dims_of(found[name]) != (name,))
+    dims = max(several, key=len, default=tuple(found))
     variables = {name: array for name, array in found.items() if name not in dims}
     if not variables:
         raise NodeNotFoundError(
@@ -160,7 +162,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     if array is None or dims_of(array) != (dim,):
         return Axis(dim, size, None)
     how = decoder(array.path, array.dtype, array.attrs.asdict())
-    values = to_arrow(how.decode(np.asarray(array[...])), how.type)
+    values = one_zero(to_arrow(how.decode(np.asarray(array[...])), how.type))
     if len(pc.unique(values)) < len(values):
         raise InvalidInputError(
             f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which one "
@@ -186,6 +188,23 @@ def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]
         np.dtype(array.dtype),
         decoder(array.path, array.dtype, array.attrs.asdict()),
     )
+
+
+def one_zero(values: pa.Array) -> pa.Array:
+    """Floating point numbers in which 0 is not there twice: Arrow looks at their bits."""
+    if not (pa.types.is_float32(values.type) or pa.types.is_float64(values.type)):
+        return values
+    return pc.add(values, pa.scalar(0, values.type))
+
+
+def once(names: Sequence[str]) -> None:
+    """``InvalidInputError`` for two columns of one name."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"expected columns of different names, found several {', '.join(twice)}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
 
 
 def _whole(column: Any) -> pa.Array:

@@ -25,6 +25,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from frazil.changes.zarr_metadata import chunk_edges
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
@@ -432,11 +433,10 @@ def _borders(
     document: bytes, axis: int, count: int, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Elements of each row of chunks along an axis."""
-    grid = json.loads(document)["chunk_grid"]["configuration"].get("chunk_shape")
-    regular = _sizes(grid)
-    step = regular[axis] if regular else -(-size // max(count, 1))
-    start = np.arange(count, dtype=np.int64) * step
-    return start, np.minimum(start + step, size)
+    length = chunk_edges(document)[axis]
+    steps = np.full(count, length) if isinstance(length, int) else np.array(length[:count], np.int64)
+    stop = np.cumsum(steps, dtype=np.int64)
+    return stop - steps, np.minimum(stop, size)
 
 
 # All files

@@ -146,6 +146,20 @@ def session_at(repo: Repository, options: Options) -> Session:
     return repo.readonly_session(given.get("branch", "main"), as_of=as_of)
 
 
+def require_branch(options: Options) -> str:
+    """The branch that a stream or a writer is for.
+
+    Raises ``InvalidInputError`` (``not-allowed``) where options name a version that stays as it is.
+    """
+    given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
+    if given:
+        raise InvalidInputError(
+            f"expected the option branch, of a stream or to write to, found the option {', '.join(given)}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return options.get("branch", "main")
+
+
 def timestamp(text: str, name: str) -> datetime:
     """A time as an option says it.
 

@@ -67,8 +67,17 @@ _OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
 _WRITING: Final = frozenset(
     {"write", "dims", "append-dim", "chunks", "duplicates", "message", "job-id", "txnappid", "query-name"}
 )
+_STREAMING: Final = frozenset(
+    {
+        "stream-from",
+        "stream-from-timestamp",
+        "stream-max-commits",
+        "stream-max-rows",
+        "stream-fail-on-data-loss",
+    }
+)
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # of a stream
-_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _SPARKS_OWN
+_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _STREAMING | _SPARKS_OWN
 
 
 def options_of(given: Options, schema: StructType | None = None) -> dict[str, str]:
@@ -84,7 +93,7 @@ def options_of(given: Options, schema: StructType | None = None) -> dict[str, st
         kept = next((field.metadata[KEPT] for field in schema.fields if KEPT in (field.metadata or {})), None)
         if kept is not None:
             options = {**json.loads(kept), **options}
-    unknown = {name for name in options if name not in _KNOWN and not name.startswith("stream-")}
+    unknown = options.keys() - _KNOWN
     if unknown:
         raise InvalidInputError(
             f"expected options of {', '.join(sorted(_KNOWN))}; found {', '.join(sorted(unknown))}",
@@ -140,6 +149,12 @@ class FrazilDataSource(spark.DataSource):
     def reader(self, schema: StructType) -> spark.DataSourceReader:
         options = options_of(self.options, schema)
         repo = self._repository(options)
+        if options.get("table") == FEED:
+            raise InvalidInputError(
+                f"expected a stream for the table {FEED}, found a batch: use spark.readStream, or the table "
+                "changes",
+                ErrorKind.NOT_ALLOWED,
+            )
         if "table" in options:
             return MetadataReader(repo, options, to_arrow_schema(schema))
         session = self._session or places.session_at(repo, options)
@@ -314,5 +329,24 @@ class MetadataReader(spark.DataSourceReader):
         return [spark.InputPartition(None)]
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
-        found = metadata.table(self._repo, self._options).select(self._schema.names).cast(self._schema)
-        yield from found.to_batches(max_chunksize=1 << 17)
+        found = metadata.table(self._repo, self._options)
+        columns = [_as_told(found, field, self._options["table"]) for field in self._schema]
+        yield from pa.table(columns, schema=self._schema).to_batches(max_chunksize=1 << 17)
+
+
+def _as_told(found: pa.Table, field: pa.Field, table: str) -> pa.ChunkedArray:
+    """A column of a table for a field of the schema that the user gave, in any case."""
+    names = [name for name in found.column_names if name.lower() == field.name.lower()]
+    if not names:
+        raise InvalidInputError(
+            f"expected columns of the table {table} ({', '.join(found.column_names)}), found {field.name}",
+            ErrorKind.NODE_NOT_FOUND,
+        )
+    column = found[names[0]]
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"expected values of {field.type} in the column {field.name}, found {column.type}: {error}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error

@@ -53,11 +53,7 @@ class TableWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
-        given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
-        if given:
-            raise InvalidInputError(
-                f"expected a branch to write to, found the option {', '.join(given)}", ErrorKind.NOT_ALLOWED
-            )
+        branch = places.require_branch(options)
         usual = "overwrite-region" if overwrite else "append"
         mode = places.choice({"write": options.get("write", usual)}, "write", MODES)
         self._asked = Asked(
@@ -68,7 +64,7 @@ class TableWriter(DataSourceArrowWriter):
         )
         self._schema = schema
         self._repo = repo
-        self._target = Target(repo, options.get("branch", "main"), options.get("group", "/"))
+        self._target = Target(repo, branch, options.get("group", "/"))
         self._message = options.get("message")
         self._id = options.get("job-id")
         session = repo.writable_session(self._target.branch)
@@ -85,7 +81,7 @@ class TableWriter(DataSourceArrowWriter):
                 self._fork, self._layout = session.fork(), layout
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        rows = rest = pa.Table.from_batches(iterator, self._schema)
+        rows = rest = _rows(iterator, self._schema)
         changes, units = None, np.zeros(0, np.int64)
         if self._fork is not None and self._layout is not None and len(rows):
             mine, units = complete(self._layout, rows)
@@ -153,6 +149,12 @@ class TableWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: see the module."""
+
+
+def _rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The rows of a task. Spark's batches have the time zone of the session, and fields that may be null."""
+    found = [pa.table(batch.columns, schema.names).cast(schema) for batch in batches]
+    return pa.concat_tables([schema.empty_table(), *found])
 
 
 def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:

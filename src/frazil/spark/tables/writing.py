@@ -35,7 +35,7 @@ from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.tables.growing import prepare
-from frazil.spark.tables.layout import Distinct, Grouping, Layout
+from frazil.spark.tables.layout import Distinct, Grouping, Layout, once, one_zero
 from frazil.spark.tables.rows import write_rows
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 from frazil.spark.versions import Target
@@ -95,10 +95,10 @@ def write_table(
         overwrite-region   as upsert, but nothing is added, and cells in the box of all coordinates of the
                            rows that have no row are cleared
 
-    Where no column is an array yet they are created: ``dims`` says which columns are the dimensions, and
-    ``chunks`` how many cells of each are a chunk. A ``pyarrow.Table`` is written here, without Spark. The
-    rows are read twice: cache what is costly. With a ``job_id`` that is in the history of the branch nothing
-    is done.
+    Where no column but the dimensions is an array yet they are created: ``dims`` says which columns are
+    the dimensions, and ``chunks`` how many cells of each are a chunk. Coordinates that are there already are
+    kept. A ``pyarrow.Table`` is written here, without Spark. The rows are read twice: cache what is costly.
+    With a ``job_id`` that is in the history of the branch nothing is done.
 
     Raises ``InvalidInputError``: ``invalid-array-metadata`` (columns and arrays do not fit),
     ``invalid-chunk-index`` (coordinates that a mode does not allow); ``IcechunkError`` (``concurrency``) from
@@ -179,13 +179,15 @@ def job_of(
 
 def dims_for(session: Session, group: str, schema: pa.Schema, given: Sequence[str] | None) -> list[str]:
     """The dimensions of the rows: those of the arrays that are there, or what is given."""
+    once(schema.names)
     from_arrays: list[str] = []
     for name in schema.names:
         node = session.workspace.node(f"{('/' + group.strip('/')).rstrip('/')}/{name}")
         if node is not None and node.array is not None:
             named = node.array.dimension_names or (None,) * len(node.array.shape)
             names = [each or f"dim_{axis}" for axis, each in enumerate(named)]
-            from_arrays = max(from_arrays, names, key=len)
+            if names != [name]:  # a coordinate alone is no table
+                from_arrays = max(from_arrays, names, key=len)
     found = from_arrays or list(given or ())
     missing = [name for name in found if name not in schema.names]
     if missing or not found:
@@ -370,6 +372,4 @@ def _from_spark(error: PySparkException, count: int) -> IcechunkError:
 
 def _unique(columns: Sequence[Any]) -> pa.Array:
     """Each value once."""
-    if len(columns) == 1:
-        return pc.unique(columns[0])
-    return pc.unique(pa.chunked_array(columns))
+    return pc.unique(one_zero(columns[0] if len(columns) == 1 else pa.chunked_array(columns)))

@@ -1,0 +1,185 @@
+"""What the driver does: starting things, handing out tasks, taking their results, committing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import zarr
+from measure import Measured, peak_mib, scratch
+
+import frazil
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.merge import merge_forks
+from frazil.format.manifest import ChunkTable
+from frazil.format.snapshot import NodeTable
+from frazil.spark import Engine, Inline, Job, Local, OnSpark, Target, Tasks, rechunk, run_job, wire
+from frazil.spark.engine import Task
+from pipeline import tasks as work
+from pipeline.engines import WORKERS, engine_of, spark_with
+from pipeline.inputs import grid
+from pipeline.names import SPARK
+
+
+def overhead(implementation: str, tasks: int) -> Measured:
+    """What Spark costs where there is nothing to do: once (in a process that has no session), and for each
+    task.
+    """
+    out = Measured()
+    with out.seconds("start of a session and its JVM"):
+        spark = spark_with(WORKERS)
+    with out.seconds("first job"):
+        spark.range(0, 2, 1, 2).collect()
+    engine = OnSpark(spark)
+    with out.seconds("first job in Python"):
+        list(engine.run(work.nothing, [b""] * WORKERS, b""))
+    with out.seconds("a job after that"):
+        list(engine.run(work.nothing, [b""], b""))
+    list(engine.run(work.nothing, [b""] * (tasks // 5), b""))
+    with out.milliseconds_each("an empty task", tasks):
+        list(engine.run(work.nothing, [b""] * tasks, b""))
+    with scratch() as root:
+        repo = frazil.Repository.create(frazil.local_filesystem_storage(root))
+        for name, one in (
+            ("with a fork and a result", OnSpark(spark, resumable=False)),
+            ("staged as well", engine),
+        ):
+            _empty_job(repo, 4, one)
+            with out.milliseconds_each(f"an empty task {name}", tasks):
+                _empty_job(repo, tasks, one)
+    return out
+
+
+def _empty_job(repo: frazil.Repository, tasks: int, engine: Engine) -> None:
+    run_job(Job("nothing", Target(repo), lambda session: Tasks(range(tasks)), work.no_item), engine)
+
+
+# Change sets
+
+
+def change_sets(implementation: str, references: int, parts: int) -> Measured:
+    """How tasks tell which chunks they wrote, and how long it takes to put that together."""
+    side = references // 1000
+    index = np.stack(np.divmod(np.arange(references), 1000), axis=1).astype("u4")
+    rng = np.random.default_rng(0)
+    node = b"a node 1"
+    rows = np.arange(references)
+    names = np.repeat([f"s3://bucket/model/run-{row:06d}/file.nc" for row in range(side)], 1000).tolist()
+    lengths = rng.integers(3000, 5000, references).astype("u8")
+    ids = np.frombuffer(rng.bytes(12 * references), "u1").reshape(-1, 12)
+    out = Measured()
+
+    def forks(tables: Iterator[ChunkTable]) -> list[bytes]:
+        return [wire.encode(ChangeSet(chunks={node: ChunkEdits("/v", 2, (table,))})) for table in tables]
+
+    cuts = [slice(at[0], at[-1] + 1) for at in np.array_split(rows, parts)]
+    tenth = [slice(at[0], at[-1] + 1) for at in np.array_split(rows, max(parts // 100, 1))]
+    for how, some in (("", tenth), (f", in {parts:,} parts", cuts)):
+        virtual = forks(
+            ChunkTable.from_virtual(index[c], names[c], rows[c] % 1000 * 4096, lengths[c]) for c in some
+        )
+        native = forks(
+            ChunkTable.from_native(index[c], ids[c], np.arange(c.stop - c.start), 0, lengths[c]) for c in some
+        )
+        out[f"a virtual reference{how}, bytes"] = sum(map(len, virtual)) / references
+        out[f"a native reference{how}, bytes"] = sum(map(len, native)) / references
+    with out.seconds("decode"):
+        changes = list(map(wire.decode, virtual))
+    with out.seconds("merge"):
+        merged = merge_forks(NodeTable.from_nodes([]), ChangeSet(), changes)
+    assert len(merged.chunks[node].table()) == references
+    return out
+
+
+def big_commit(implementation: str, references: int, per_task: int) -> Measured:
+    """Very many references in one commit; the tasks are in other processes, so the memory is the driver's."""
+    rows, each = references // work.WIDE, max(per_task // work.WIDE, 1)
+    out = Measured()
+    with scratch() as root:
+        repo = frazil.Repository.create(frazil.local_filesystem_storage(root))
+
+        def prepare(session: frazil.Session) -> Tasks:
+            zarr.create_array(
+                session.store, name="v", shape=(rows, work.WIDE), chunks=(1, 1), dtype="f4", compressors=None
+            )
+            return Tasks([(low, min(low + each, rows)) for low in range(0, rows, each)])
+
+        before = peak_mib()
+        with out.seconds("all of it"):
+            result = run_job(
+                Job("refer", Target(repo), prepare, work.refer, writes=("/v",)),
+                Local(WORKERS, processes=True),
+            )
+        out["of that the tasks, on two processes, s"] = result.metrics.task_seconds / WORKERS
+        out["driver's peak memory, MiB"] = peak_mib()
+        out["driver's peak memory over the start, MiB"] = peak_mib() - before
+        out["results of tasks, MiB"] = result.metrics.returned / 2**20
+        assert len(result.version.session().chunk_table("/v").index) == references
+    return out
+
+
+# Many slots
+
+
+@dataclass(slots=True)
+class _Timed:
+    """Tasks run here, and the clock runs while they do: the rest is the driver's time."""
+
+    resumable: bool = True
+    seconds: float = 0.0
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        inline = Inline().run(task, tasks, shared)
+        while True:
+            start = time.perf_counter()
+            result = next(inline, None)
+            self.seconds += time.perf_counter() - start
+            if result is None:
+                return
+            yield result
+
+
+def driver_share(
+    implementation: str, tasks: int, references: int, shape: list[int], chunks: list[list[int]]
+) -> Measured:
+    """What a task costs the driver, and what a slot asks of the store: what a thousand slots would meet."""
+    out = Measured()
+    few, many = tasks // 2, tasks
+    seconds, result = {}, None
+    with scratch() as root:
+        for count in (2, few, many):
+            repo = frazil.Repository.create(frazil.local_filesystem_storage(f"{root}/{count}"))
+            engine = _Timed()
+            start = time.perf_counter()
+            result = run_job(_referring(repo, count, references), engine)
+            seconds[count] = time.perf_counter() - start - engine.seconds
+        each = (seconds[many] - seconds[few]) / (many - few)
+        out[f"Frazil's driver, for a task of {references:,} references, ms"] = each * 1e3
+        out["Frazil's driver, once for each job, s"] = max(seconds[few] - few * each, 0.0)
+        out["result of a task, bytes"] = result.metrics.returned / tasks
+        spark = spark_with(WORKERS)
+        spark.range(0, 20, 1, 20).write.format("noop").mode("overwrite").save()
+        with out.milliseconds_each("Spark's driver and two executors, for an empty task in Java", tasks):
+            spark.range(0, tasks, 1, tasks).write.format("noop").mode("overwrite").save()
+        source = frazil.Repository.open(frazil.local_filesystem_storage(grid(tuple(shape), tuple(chunks[0]))))
+        to = Target(frazil.Repository.create(frazil.local_filesystem_storage(f"{root}/rechunked")))
+        moved = rechunk(source, ["tas"], chunks[1], to=to, engine=engine_of(SPARK)).metrics
+    out["a slot that rechunks, requests per s"] = moved.requests / moved.task_seconds
+    out["a slot that rechunks, MB stored and read per s"] = (
+        (moved.stored_bytes_read + moved.stored_bytes_written) / moved.task_seconds / 1e6
+    )
+    return out
+
+
+def _referring(repo: frazil.Repository, tasks: int, references: int) -> Job:
+    rows = max(references // work.WIDE, 1)
+
+    def prepare(session: frazil.Session) -> Tasks:
+        shape = (tasks * rows, work.WIDE)
+        zarr.create_array(session.store, name="v", shape=shape, chunks=(1, 1), dtype="f4", compressors=None)
+        return Tasks([(low, low + rows) for low in range(0, tasks * rows, rows)])
+
+    return Job("refer", Target(repo), prepare, work.refer, writes=("/v",))

@@ -1,0 +1,91 @@
+"""What all implementations read: NetCDF files, and an array in a repository. Made once in a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import h5netcdf
+import icechunk
+import numpy as np
+import zarr
+
+from pipeline.names import INPUTS
+
+
+def made(name: str, make: Callable[[Path], object]) -> Path:
+    """A folder of that name, which is there or else made."""
+    path = Path(os.environ[INPUTS]) / name
+    if not path.exists():
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.mkdir()
+        make(unfinished)
+        unfinished.rename(path)
+    return path
+
+
+def field(seed: int, *shape: int) -> np.ndarray:
+    """Values as measurements are: smooth, with a little noise, of two decimals; float32."""
+    rng = np.random.default_rng(seed)
+    wave = np.add.outer(np.sin(np.linspace(0, 3, shape[-2])), np.cos(np.linspace(0, 5, shape[-1])))
+    noise = rng.standard_normal(shape, "f4")
+    return np.round(280 + 20 * wave + noise, 2, out=noise).astype("f4")
+
+
+def archive(files: int, steps: int, lat: int, lon: int) -> list[str]:
+    """NetCDF-4 files of ``steps`` steps each, in chunks of one step, compressed as is usual."""
+
+    def make(folder: Path) -> None:
+        for number in range(files):
+            _netcdf(folder / f"day_{number:04}.nc", number, steps, lat, lon)
+
+    folder = made(f"archive-{files}-{steps}-{lat}-{lon}", make)
+    return sorted(map(str, folder.glob("*.nc")))
+
+
+def _netcdf(path: Path, number: int, steps: int, lat: int, lon: int) -> None:
+    with h5netcdf.File(path, "w") as file:
+        file.dimensions = {"time": None, "lat": lat, "lon": lon}
+        file.resize_dimension("time", steps)
+        labels = np.arange(number * steps, (number + 1) * steps)
+        time = file.create_variable("time", ("time",), "i8", data=labels)
+        time.attrs.update(units="hours since 2000-01-01", calendar="standard", standard_name="time")
+        file.create_variable("lat", ("lat",), "f8", data=np.linspace(-90, 90, lat))
+        file.create_variable("lon", ("lon",), "f8", data=np.linspace(0, 360, lon, endpoint=False))
+        data = file.create_variable(
+            "tas",
+            ("time", "lat", "lon"),
+            "f4",
+            data=field(number, steps, lat, lon),
+            chunks=(steps, lat, lon),
+            compression="gzip",
+            compression_opts=1,
+            shuffle=True,
+        )
+        data.attrs["units"] = "K"
+
+
+def grid(shape: tuple[int, int, int], chunks: tuple[int, int, int]) -> str:
+    """A repository with an array ``tas`` and its coordinates, as the published icechunk writes it."""
+
+    def make(folder: Path) -> None:
+        repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
+        session = repo.writable_session("main")
+        names = ("time", "lat", "lon")
+        root = zarr.create_group(session.store)
+        for name, length in zip(names, shape, strict=True):
+            values = np.arange(length, dtype="f8")
+            root.create_array(name, data=values, chunks=(length,), dimension_names=[name])
+        array = root.create_array("tas", shape=shape, dtype="f4", chunks=chunks, dimension_names=names)
+
+        def write(start: int) -> None:
+            stop = min(start + chunks[0], shape[0])
+            array[start:stop] = field(start, stop - start, *shape[1:])
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, range(0, shape[0], chunks[0])))
+        session.commit("a grid")
+
+    return str(made("grid-" + "-".join(map(str, (*shape, *chunks))), make))

@@ -1,0 +1,24 @@
+"""Names of implementations, and where they come from."""
+
+#: In the environment: the folder for files that all processes read.
+INPUTS = "BENCH_INPUTS"
+
+SPARK, ONE, PROCESSES = "Spark", "one process", "two processes"
+DASK = "dask + icechunk"
+NAIVE = "dask + icechunk, naive"
+REFERENCE_ON_SPARK = "icechunk in mapInArrow"
+NUMPY = "numpy"
+SERIAL = "one by one"
+REFERENCE = "icechunk"
+SLOTS = {"1 slot": 1, "2 slots": 2, "4 slots": 4}
+
+PACKAGES_OF_PIPELINE = {
+    SPARK: "pyspark",
+    ONE: "frazil",
+    PROCESSES: "frazil",
+    DASK: "dask",
+    NAIVE: "dask",
+    REFERENCE_ON_SPARK: "pyspark",
+    SERIAL: "frazil",
+    **dict.fromkeys(SLOTS, "pyspark"),
+}

@@ -1,0 +1,160 @@
+"""What is measured of the pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workload import Workload
+
+from pipeline import notes
+from pipeline.names import (
+    DASK,
+    NAIVE,
+    NUMPY,
+    ONE,
+    PROCESSES,
+    REFERENCE,
+    REFERENCE_ON_SPARK,
+    SERIAL,
+    SLOTS,
+    SPARK,
+)
+
+_ARCHIVE = {"files": 200, "steps": 10, "lat": 200, "lon": 250}
+_FEW_FILES = {"files": 4, "steps": 2, "lat": 10, "lon": 20}
+_GRID: dict[str, Any] = {"shape": [48, 500, 1000], "old": [4, 250, 500], "new": [48, 50, 100]}
+_SMALL_GRID: dict[str, Any] = {"shape": [8, 20, 40], "old": [4, 10, 20], "new": [8, 5, 10]}
+
+#: Two rounds: each begins with a session of Spark, for many of them.
+_ROUNDS = 2
+
+PIPELINE = (
+    Workload(
+        "Pipeline: 400 MB in 200 NetCDF-4 files, into one commit",
+        "pipeline.arrays.ingested",
+        _ARCHIVE,
+        _FEW_FILES,
+        (SPARK, ONE, PROCESSES, DASK),
+        compare=((SPARK, DASK), (ONE, DASK), (SPARK, ONE)),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: other chunks for 96 MB, (4, 250, 500) to (48, 50, 100), with so much memory for a task",
+        "pipeline.arrays.rechunked",
+        {**_GRID, "max_mem": [16_000_000, 64_000_000]},
+        {**_SMALL_GRID, "max_mem": [8000]},
+        (SPARK, ONE, DASK, NAIVE),
+        compare=((SPARK, DASK), (ONE, DASK), (SPARK, ONE), (SPARK, NAIVE)),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: 24 million rows of 28 bytes",
+        "pipeline.rows.scanned",
+        {"shape": _GRID["shape"], "chunks": _GRID["old"], "tasks": 12},
+        {"shape": _SMALL_GRID["shape"], "chunks": _SMALL_GRID["old"], "tasks": 2},
+        (SPARK, REFERENCE_ON_SPARK, ONE),
+        # 400 MB/s
+        limits={"rows, s for a GB": 2.5},
+        compare=((SPARK, REFERENCE_ON_SPARK),),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: 120 files on a server that takes 50 ms for each answer",
+        "pipeline.rows.far",
+        {"files": 120, "side": 256, "latency_ms": 50},
+        {"files": 8, "side": 16, "latency_ms": 1},
+        (SPARK, ONE, REFERENCE, SERIAL),
+        compare=((SPARK, SERIAL), (SPARK, ONE), (ONE, REFERENCE)),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: the mean over time of 400 MB",
+        "pipeline.arrays.averaged",
+        {"shape": [400, 500, 500], "chunks": [25, 250, 250]},
+        {"shape": [8, 20, 40], "chunks": [4, 10, 20]},
+        (SPARK, ONE, DASK, NUMPY),
+        compare=((SPARK, DASK), (ONE, DASK), (SPARK, NUMPY)),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: what a thousand slots would meet",
+        "pipeline.driver.driver_share",
+        {
+            "tasks": 1000,
+            "references": 1000,
+            "shape": _GRID["shape"],
+            "chunks": [_GRID["old"], _GRID["new"]],
+        },
+        {
+            "tasks": 10,
+            "references": 1000,
+            "shape": _SMALL_GRID["shape"],
+            "chunks": [_SMALL_GRID["old"], _SMALL_GRID["new"]],
+        },
+        (SPARK,),
+        compare=(),
+        rounds=1,
+        note=notes.thousand_slots,
+    ),
+    Workload(
+        "Pipeline: from which size on Spark pays",
+        "pipeline.arrays.break_even",
+        {"megabytes": [10, 50, 200, 400], "files": list(_ARCHIVE.values())},
+        {"megabytes": [1], "files": list(_FEW_FILES.values())},
+        (SPARK, ONE),
+        compare=((SPARK, ONE),),
+        rounds=_ROUNDS,
+        note=notes.pays,
+    ),
+    Workload(
+        "Pipeline: what Spark costs where there is nothing to do, with two slots",
+        "pipeline.driver.overhead",
+        {"tasks": 1000},
+        {"tasks": 4},
+        (SPARK,),
+        limits={"an empty task, ms": 15},
+        compare=(),
+        rounds=_ROUNDS,
+    ),
+    Workload(
+        "Pipeline: 1, 2 and 4 slots on this machine",
+        "pipeline.arrays.scaled",
+        {
+            "files": list(_ARCHIVE.values()),
+            "grids": [_GRID["shape"], _GRID["old"], _GRID["new"]],
+            "max_mem": 16_000_000,
+        },
+        {
+            "files": list(_FEW_FILES.values()),
+            "grids": [_SMALL_GRID["shape"], _SMALL_GRID["old"], _SMALL_GRID["new"]],
+            "max_mem": 8000,
+            "slots": False,
+        },
+        tuple(SLOTS),
+        compare=(("2 slots", "1 slot"), ("4 slots", "2 slots")),
+        rounds=1,
+    ),
+    Workload(
+        "Pipeline: change sets of a million references",
+        "pipeline.driver.change_sets",
+        {"references": 1_000_000, "parts": 1000},
+        {"references": 4000, "parts": 4},
+        (ONE,),
+        limits={"a virtual reference, bytes": 3, "a native reference, bytes": 16, "merge, s": 0.3},
+        compare=(),
+        rounds=_ROUNDS,
+    ),
+    *(
+        Workload(
+            f"Pipeline: a commit of {millions} million references",
+            "pipeline.driver.big_commit",
+            {"references": millions * 1_000_000, "per_task": 100_000},
+            {"references": 4000, "per_task": 2000},
+            (PROCESSES,),
+            compare=(),
+            rounds=1,
+            large=millions > 3,
+        )
+        for millions in (1, 3, 10)
+    ),
+)
