@@ -105,7 +105,7 @@ def pyramid(
     require_windows(factors, how, "trim", arrays)
     if how in _NOT_OF_LEVELS:
         raise InvalidInputError(
-            f"expected how to be what can be computed level from level, found {how!r}: that of {how}s is none",
+            f"expected how to be what can be computed level from level, found {how!r}",
             ErrorKind.NOT_ALLOWED,
         )
     if convention not in ("multiscales", "ome"):
