@@ -241,3 +241,15 @@ def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
         write_audit_publish(repo, lambda target: 1 / 0, [rule], engine=Inline())
     with pytest.raises(InvalidInputError, match="numbers as limits"):
         rules_from("- {rule: Range, path: /t, min: '180'}")
+
+
+def test_an_array_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    chunks: Any = [[1, 2]]
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        with repo.transaction("main", message="chunks of two shapes") as store:
+            zarr.create_array(store, name="r", shape=(3,), chunks=chunks, dtype="f8")
+            zarr.create_array(store, name="t", data=np.ones(3), chunks=(2,))
+        report = validate(repo, [Range("r", 0, 1), Filled("r"), Range("t", 0, 1)], engine=Inline())
+    assert [row.ok for row in report.rows] == [False, False, True]
+    assert all("rectilinear" in row.found for row in report.failed)

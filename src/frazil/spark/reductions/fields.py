@@ -98,23 +98,28 @@ def open_field(
             f"expected an array of numbers at `/{path.strip('/')}`, found the type {array.dtype}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    try:
-        grid = array.shards or array.chunks
-    except NotImplementedError as error:  # what zarr says of a rectilinear grid
-        raise InvalidInputError(
-            f"expected chunks of one shape at `/{path.strip('/')}`, found a rectilinear grid",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
+    grid = grid_of(array)
     return Field(
         "/" + path.strip("/"),
         dimensions(array),
         array.shape,
-        tuple(grid),
+        grid,
         np.dtype(array.dtype),
         dict(array.attrs),
         decode,
         valid_range,
     )
+
+
+def grid_of(array: zarr.Array[Any]) -> tuple[int, ...]:
+    """The shape of what is written as one. Raises ``InvalidInputError`` where there is no such shape."""
+    try:
+        return tuple(array.shards or array.chunks)
+    except NotImplementedError as error:  # what zarr says of a rectilinear grid
+        raise InvalidInputError(
+            f"expected chunks of one shape at `/{array.path}`, found a rectilinear grid",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
 
 
 def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ type Convention = Literal["multiscales", "ome"]
 
 #: How the multiscales convention calls the methods.
 _RESAMPLING: Final = {"mean": "average", "first": "nearest", "min": "min", "max": "max", "median": "med"}
+#: The count of counts, and the deviation of deviations, would say nothing of level 0.
+_NOT_OF_LEVELS: Final = frozenset({"count", "std", "var"})
 _MULTISCALES: Final = {
     "schema_url": "https://raw.githubusercontent.com/zarr-conventions/multiscales/refs/tags/v1/schema.json",
     "spec_url": "https://github.com/zarr-conventions/multiscales/blob/v1/README.md",
@@ -80,6 +82,9 @@ def pyramid(
     takes for the arrays to fit into one chunk. With ``convention="multiscales"`` a level is a group of all
     arrays and their coordinates; with ``"ome"`` it is one array (give one path, with named dimensions).
 
+    Raises ``InvalidInputError`` as `coarsen`, and for ``count``, ``std`` and ``var``, of which no level can
+    be made from the one below it.
+
     >>> import frazil, zarr, numpy as np
     >>> from frazil.spark import Inline, Target, pyramid
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -98,6 +103,11 @@ def pyramid(
     chosen = selected(session, paths)
     arrays = chosen if convention == "ome" else companions(session, chosen)
     require_windows(factors, how, "trim", arrays)
+    if how in _NOT_OF_LEVELS:
+        raise InvalidInputError(
+            f"expected how to be what can be computed level from level, found {how!r}",
+            ErrorKind.NOT_ALLOWED,
+        )
     if convention not in ("multiscales", "ome"):
         raise InvalidInputError(
             f"expected a convention of multiscales or ome, found {convention!r}", ErrorKind.NOT_ALLOWED

@@ -21,6 +21,7 @@ from frazil.spark.reductions.fields import (
     coordinate,
     coordinates_of,
     dimensions,
+    grid_of,
     open_array,
     open_field,
 )
@@ -139,9 +140,10 @@ def _passes(
 
 def _is_numbers(session: Session, path: str) -> bool:
     try:
-        return open_array(session, path).dtype.kind in "biuf"
-    except IcechunkError:
+        open_field(session, path)
+    except IcechunkError:  # its rules fail, with these words
         return False
+    return True
 
 
 def _limit(rule: Rule) -> Limit:
@@ -251,7 +253,7 @@ def _attributes(case: _Case) -> Verdict:
 
 def _filled(case: _Case) -> Verdict:
     array = case.array()
-    grid = array.shards or array.chunks
+    grid = grid_of(array)
     chunks = math.prod(-(-n // max(step, 1)) for n, step in zip(array.shape, grid, strict=True))
     there = len(case.session.chunk_table("/" + case.rule.path.strip("/")))
     share = there / chunks if chunks else 1.0
