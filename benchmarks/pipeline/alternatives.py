@@ -18,7 +18,7 @@ from obstore.store import LocalStore
 from virtualizarr import open_virtual_mfdataset
 from virtualizarr.parsers import HDFParser
 
-#: Threads are faster here than processes in all that is below: those have to start, and send what they read.
+#: As many threads as Spark has slots. Processes were not tried.
 SCHEDULER: dict[str, Any] = {"scheduler": "threads", "num_workers": 2}
 
 
