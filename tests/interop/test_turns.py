@@ -20,7 +20,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 TestTurns = VersionTurns.TestCase
 # About a minute, the same every time; or an hour of new ones.
 TestTurns.settings = settings(
-    max_examples=500 if IS_DEEP else 60,
+    max_examples=500 if IS_DEEP else 36,
     stateful_step_count=100 if IS_DEEP else 40,
     suppress_health_check=QUIET,
 )

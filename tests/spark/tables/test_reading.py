@@ -433,7 +433,7 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
 
 def test_what_cannot_be_compared_exactly_is_refused(repo: frazil.Repository) -> None:
     session = written(repo, climate(), {})
-    for where in ("count = 1.5", "name = 1", "tas = 'x'", "lat = true"):
+    for where in ("name = 1", "tas = 'x'", "lat = true"):
         with pytest.raises(InvalidInputError, match="compare"):
             planned(session, Selection(), where=where)
     with pytest.raises(InvalidInputError, match="expected a column of"):
