@@ -64,7 +64,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         "true", "else mapInArrow takes columns by position, whatever their names and types", running=True
     ),
     "spark.sql.python.filterPushdown.enabled": Setting(
-        "true", "else the data source reads every chunk, whatever is asked of the coordinates", running=True
+        "true", "else the data source cannot be asked to take conditions of the query", running=True
     ),
     # Only where the session is ours: another would show its users other clocks.
     "spark.sql.session.timeZone": Setting("UTC", "times of CF conventions are in UTC", _STARTED),
