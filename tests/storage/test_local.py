@@ -85,7 +85,7 @@ def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
             time.sleep(0.005)
             assert time.monotonic() < deadline
             for log, child in [*writers.items()]:
-                if kills < 60 and dice.random() < 0.05:
+                if kills < 60 and dice.random() < 0.12:
                     os.kill(child, signal.SIGKILL)
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended and status == 0:
