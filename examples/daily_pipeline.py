@@ -202,7 +202,7 @@ def on_a_cluster(options: argparse.Namespace) -> int:
 def kill_a_worker(cluster: SparkCluster, staging: Path, driver: subprocess.Popen[bytes]) -> None:
     """As soon as the first task has left its result; the others have to do without this worker."""
     while driver.poll() is None:
-        if any(staging.glob("*/*/*")):
+        if any(staging.glob("*/*/*/*")):  # job, driver, round, task
             cluster.kill_worker("127.0.0.2")
             told("(the worker on 127.0.0.2 was killed)")
             return
