@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
-from frazil.spark.blocks import block_shape, blocks, cells, common_grid, groups, parse_bytes, sizes
+from frazil.spark.blocks import block_shape, blocks, cells, groups, parse_bytes, sizes
 
 axis = st.tuples(st.integers(0, 12), st.integers(1, 7))
 orders = st.sampled_from(["C", "F"])
@@ -54,13 +54,6 @@ def test_groups_are_neighbours_that_fit(values: list[int], most: int) -> None:
     parts = [values[start:stop] for start, stop in itertools.pairwise(offsets)]
     assert all(len(part) == 1 or sum(part) <= most for part in parts)
     assert all(sum(part) + after[0] > most for part, after in itertools.pairwise(parts))
-
-
-@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 9), st.integers(1, 9)), max_size=3))
-def test_cells_of_a_common_grid_are_cells_of_both(axes: list) -> None:
-    shape, one, other = ([each[n] for each in axes] for n in range(3))
-    for length, step, a, b in zip(shape, common_grid(shape, one, other), one, other, strict=True):
-        assert step == length or (step % a == 0 and step % b == 0)
 
 
 @pytest.mark.parametrize("size", ["", "MB", "-3", 0, "12 parsecs", True, None, "1e9", 0.5])

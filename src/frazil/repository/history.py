@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from frazil.errors import ErrorKind, SnapshotNotFoundError
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, decode_repo_info
@@ -16,6 +18,27 @@ def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
     """The snapshot and all before it, newest first, in parts."""
     parts = info.snapshots.parts(require_snapshot(info, id_))
     return map(list, map(info.snapshots.entries, parts))
+
+
+def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
+    """Whether a snapshot is another, or before it."""
+    row = info.snapshots.find(id_)
+    return any((rows == row).any() for rows in info.snapshots.parts(require_snapshot(info, of)))
+
+
+def mentioning(
+    info: RepoInfo, tip: bytes, name: str, text: str = "", *, until: bytes | None = None
+) -> Iterator[SnapshotEntry]:
+    """Of a snapshot and all before it, newest first, those whose metadata have an item of this name, perhaps
+    only where ``text`` is in it; down to ``until``, and without that. No others are decoded.
+    """
+    snapshots = info.snapshots
+    last = -1 if until is None else snapshots.find(until)
+    for rows in snapshots.parts(require_snapshot(info, tip)):
+        end = np.flatnonzero(rows == last)  # no row is -1
+        yield from snapshots.entries(snapshots.mentioning(rows[: end[0]] if len(end) else rows, name, text))
+        if len(end):
+            return
 
 
 def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:

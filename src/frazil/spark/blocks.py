@@ -1,9 +1,9 @@
 """How arrays are cut into pieces of work: rectangles of whole chunks, of a bounded size, as columns.
 
 A *grid* is the shape of what is read or written as one: the chunks of an array, its shards if it has
-them, or something that is a multiple of the chunks of two arrays (`common_grid`). A *block* is a rectangle of
-whole cells of the grid, cut off at the end of the array. Blocks never share a cell, so tasks that write one
-block each need no lock.
+them, or something that is a multiple of the chunks of two arrays. A *block* is a rectangle of whole cells
+of the grid, cut off at the end of the array. Blocks never share a cell, so tasks that write one block each
+need no lock.
 
     block_shape    the largest block that is at most so many bytes
     blocks         all blocks of an array: where each starts and stops, two columns (blocks, dimensions)
@@ -19,12 +19,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    import zarr
 
 type I64 = NDArray[np.int64]
 
@@ -147,14 +150,15 @@ def cells(shape: Sequence[int], grid: Sequence[int]) -> tuple[int, ...]:
     return tuple(-(-length // max(step, 1)) for length, step in zip(shape, grid, strict=True))
 
 
-def common_grid(shape: Sequence[int], *grids: Sequence[int]) -> tuple[int, ...]:
-    """The smallest cells that are whole cells of all grids; no longer than the array along any axis.
-
-    >>> common_grid((48, 500), (4, 250), (6, 100))
-    (12, 500)
-    """
-    steps = (math.lcm(*(max(step, 1) for step in axis)) for axis in zip(*grids, strict=True))
-    return tuple(max(min(step, length), 1) for step, length in zip(steps, shape, strict=True))
+def regular_grid(array: zarr.Array[Any]) -> tuple[int, ...]:
+    """The shape of what is written as one. Raises ``InvalidInputError`` where there is no such shape."""
+    try:
+        return tuple(array.shards or array.chunks)
+    except NotImplementedError as error:  # what zarr says of a rectilinear grid
+        raise InvalidInputError(
+            f"expected an array with chunks of one shape, found a rectilinear grid in `{array.path}`",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
 
 
 def sizes(starts: I64, stops: I64) -> I64:

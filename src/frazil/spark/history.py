@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.history import mentioning
+from frazil.repository.mutations import branch_tip
+from frazil.repository.present import snapshot_infos
 from frazil.repository.repository import Repository
 from frazil.spark.job import JOB
 
@@ -25,9 +28,10 @@ def job_metrics(
     if branch is not None and snapshot_id is not None:
         raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.NOT_ALLOWED)
     if snapshot_id is None:
-        infos = list(repo.ancestry(branch=branch or "main"))
+        info = repo._context.repo_info()
+        infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
     else:
-        infos = [next(iter(repo.ancestry(snapshot_id=snapshot_id)))]
+        infos = [repo.lookup_snapshot(snapshot_id)]
     jobs = [(info, told) for info in infos if isinstance(told := info.metadata.get(JOB), dict)]
     return [
         {

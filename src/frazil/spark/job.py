@@ -33,7 +33,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
@@ -41,7 +40,7 @@ from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
-from frazil.repository.mutations import require_snapshot
+from frazil.repository.history import mentioning
 from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
@@ -526,17 +525,11 @@ def _find(
     Only the metadata with this text are decoded: the history of a job that runs each hour is long.
     """
     info = target.repo._context.repo_info()
-    snapshots = info.snapshots
-    last = -1 if until is None else snapshots.find(id_from_text(until))
-    for rows in snapshots.parts(require_snapshot(info, id_from_text(tip))):
-        end = np.flatnonzero(rows == last)  # no row is -1
-        chosen = rows[: int(end[0])] if len(end) else rows
-        for entry in snapshots.entries(snapshots.mentioning(chosen, JOB, text)):
-            told = entry.metadata.get(JOB)
-            if isinstance(told, dict) and wanted(told):
-                return id_to_text(entry.id), told
-        if len(end):
-            break
+    end = None if until is None else id_from_text(until)
+    for entry in mentioning(info, id_from_text(tip), JOB, text, until=end):
+        told = entry.metadata.get(JOB)
+        if isinstance(told, dict) and wanted(told):
+            return id_to_text(entry.id), told
     return None
 
 

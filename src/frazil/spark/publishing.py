@@ -20,9 +20,10 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from frazil.errors import (
     AlreadyExistsError,
@@ -32,6 +33,11 @@ from frazil.errors import (
     RebaseFailedError,
     SnapshotNotFoundError,
 )
+from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.repo_info import SnapshotEntry
+from frazil.repository.history import is_in_history, mentioning
+from frazil.repository.mutations import branch_tip
+from frazil.repository.present import snapshot_infos
 from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
 from frazil.spark.engine import Engine
@@ -191,7 +197,7 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
             )
     else:
         found = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
-        if not any(info.id == found for info in repo.ancestry(snapshot_id=tip)):
+        if not is_in_history(repo._context.repo_info(), id_from_text(found), id_from_text(tip)):
             raise InvalidInputError(
                 f"expected a snapshot in the history of `{branch}`, found {to}, which is not; to let the "
                 "branch point there anyway use repo.reset_branch",
@@ -222,24 +228,28 @@ def _require_new(repo: Repository, tag: str | None) -> None:
 
 def _ahead(repo: Repository, audit: str, branch: str) -> list[SnapshotInfo]:
     """Commits of the audit branch that the branch has not, newest first."""
-    there = {info.id for info in repo.ancestry(branch=branch)}
-    return list(takewhile(lambda info: info.id not in there, repo.ancestry(branch=audit)))
+    info = repo._context.repo_info()
+    snapshots = info.snapshots
+    there, rows = (snapshots.chain(snapshots.find(branch_tip(info, name))) for name in (branch, audit))
+    common = np.flatnonzero(np.isin(rows, there))
+    return snapshot_infos(list(snapshots.entries(rows[: common[0]] if len(common) else rows)))
 
 
 def _is_behind(repo: Repository, branch: str, other: str) -> bool:
     """Whether a branch is in the history of another."""
-    tip = repo.lookup_branch(branch)
-    return any(info.id == tip for info in repo.ancestry(branch=other))
+    info = repo._context.repo_info()
+    return is_in_history(info, branch_tip(info, branch), branch_tip(info, other))
 
 
-def _said(info: SnapshotInfo) -> dict[str, Any]:
+def _said(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
     told = info.metadata.get(AUDIT)
     return told if isinstance(told, dict) else {}
 
 
 def _published(repo: Repository, branch: str, job_id: str) -> str | None:
-    mine = (info.id for info in repo.ancestry(branch=branch) if _said(info).get("id") == job_id)
-    return next(mine, None)
+    info = repo._context.repo_info()
+    audits = mentioning(info, branch_tip(info, branch), AUDIT, job_id)
+    return next((id_to_text(entry.id) for entry in audits if _said(entry).get("id") == job_id), None)
 
 
 def _checked_before(

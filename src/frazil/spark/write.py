@@ -30,6 +30,7 @@ from pyspark.cloudpickle import dumps  # plain pickle cannot send what a noteboo
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
+from frazil.spark.blocks import regular_grid
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -163,24 +164,13 @@ def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     for path, group in by_path.items():
         array = arrays[path]
         starts, stops = _bounds(group, array.ndim)
-        grid = _grid(array)
+        grid = regular_grid(array)
         boxes = _on_chunk_borders(group, starts, stops, array.shape, grid)
         _disjoint(group, *boxes)
         ordered += group
         chunks += np.prod(boxes[1] - boxes[0], axis=1).tolist()
         sizes += (np.prod(stops - starts, axis=1) * array.dtype.itemsize).tolist()
     return Plan(tuple(ordered), tuple(chunks), tuple(sizes))
-
-
-def _grid(array: zarr.Array[Any]) -> tuple[int, ...]:
-    """The shape of what is written as one."""
-    try:
-        return array.shards or array.chunks
-    except NotImplementedError as error:  # what zarr says of a rectilinear grid
-        raise InvalidInputError(
-            f"expected an array with chunks of one shape, found a rectilinear grid in `{array.path}`",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
 
 
 type _Corners = NDArray[np.int64]  # (blocks, dimensions)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
 from frazil.spark import cf
+from frazil.spark.blocks import regular_grid
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
 #: What a result of decoded values must not say of itself.
@@ -98,7 +99,7 @@ def open_field(
             f"expected an array of numbers at `/{path.strip('/')}`, found the type {array.dtype}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    grid = grid_of(array)
+    grid = regular_grid(array)
     return Field(
         "/" + path.strip("/"),
         dimensions(array),
@@ -109,17 +110,6 @@ def open_field(
         decode,
         valid_range,
     )
-
-
-def grid_of(array: zarr.Array[Any]) -> tuple[int, ...]:
-    """The shape of what is written as one. Raises ``InvalidInputError`` where there is no such shape."""
-    try:
-        return tuple(array.shards or array.chunks)
-    except NotImplementedError as error:  # what zarr says of a rectilinear grid
-        raise InvalidInputError(
-            f"expected chunks of one shape at `/{array.path}`, found a rectilinear grid",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
 
 
 def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:

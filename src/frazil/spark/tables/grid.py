@@ -13,7 +13,7 @@ attribute ``sample_dimension``), or by an index variable (with ``instance_dimens
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
+from frazil.spark.blocks import regular_grid
 from frazil.spark.tables.decoding import Decoder, Values, decoder, is_readable
 
 
@@ -164,14 +165,9 @@ def _array(session: Session, name: str, path: str) -> _Array:
     array = zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
     names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
     dims = tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
-    try:
-        chunks = array.shards or array.chunks
-    except NotImplementedError as error:  # what zarr says of a rectilinear grid
-        raise InvalidInputError(
-            f"expected an array with chunks of one shape, found a rectilinear grid in `{path}`",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
-    return _Array(name, path, array.shape, dims, tuple(chunks), np.dtype(array.dtype), dict(array.attrs))
+    return _Array(
+        name, path, array.shape, dims, regular_grid(array), np.dtype(array.dtype), dict(array.attrs)
+    )
 
 
 def _named_by(arrays: Iterable[_Array], attribute: str) -> set[str]:
@@ -299,11 +295,6 @@ def _block(columns: Sequence[Column], shape: tuple[int, ...], rows: int) -> tupl
         if block[axis] < shape[axis]:
             break
     return tuple(block)
-
-
-def with_columns(grid: Grid, names: Sequence[str]) -> Grid:
-    """Only some of the columns, in this order, named as they are named here."""
-    return replace(grid, columns=tuple(replace(grid.column(name), name=name) for name in names))
 
 
 def index_values(start: int, stop: int) -> Values:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
+from frazil.spark.blocks import regular_grid
 from frazil.spark.tables.decoding import Decoder, decoder, to_arrow
 from frazil.spark.tables.encoding import as_type
 
@@ -173,13 +174,7 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
 
 
 def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]) -> Variable:
-    try:
-        chunks = array.shards or array.chunks
-    except NotImplementedError as error:  # what zarr says of a rectilinear grid
-        raise InvalidInputError(
-            f"expected an array with chunks of one shape, found a rectilinear grid in `{array.path}`",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        ) from error
+    chunks = regular_grid(array)
     return Variable(
         name,
         f"{group.rstrip('/')}/{name}",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NotFoundError
 from frazil.repository.session import Session
+from frazil.spark.blocks import regular_grid
 from frazil.spark.engine import Engine
 from frazil.spark.job import default_engine
 from frazil.spark.reductions.fields import (
@@ -21,7 +22,6 @@ from frazil.spark.reductions.fields import (
     coordinate,
     coordinates_of,
     dimensions,
-    grid_of,
     open_array,
     open_field,
 )
@@ -253,7 +253,7 @@ def _attributes(case: _Case) -> Verdict:
 
 def _filled(case: _Case) -> Verdict:
     array = case.array()
-    grid = grid_of(array)
+    grid = regular_grid(array)
     chunks = math.prod(-(-n // max(step, 1)) for n, step in zip(array.shape, grid, strict=True))
     there = len(case.session.chunk_table("/" + case.rule.path.strip("/")))
     share = there / chunks if chunks else 1.0
