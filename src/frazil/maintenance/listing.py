@@ -49,7 +49,7 @@ def listed(storage: Storage, folder: str, before: int | None = None) -> Listed:
 
     What is not named by an id is none of ours, and left out.
     """
-    parts = [_columns(folder, part, before) for part in batched(storage.list(folder), _BATCH, strict=False)]
+    parts = [_columns(folder, part, before) for part in batched(storage.list(folder), _BATCH)]
     whole = Listed(
         folder,
         np.concatenate([np.zeros((0, OBJECT_ID_BYTES), np.uint8), *(part.ids for part in parts)]),

@@ -67,7 +67,7 @@ class Sweeper:
         # Starts with one request at a time; each that goes well lets one more in.
         gate = _Gate(self._patience.concurrent)
         keys, sizes = garbage.keys(), garbage.sizes.tolist()
-        batches = batched(zip(keys, sizes, strict=True), _BATCH, strict=False)
+        batches = batched(zip(keys, sizes, strict=True), _BATCH)
         with ThreadPoolExecutor(max(1, self._patience.concurrent), "frazil-delete") as pool:
             for _ in pool.map(lambda batch: self._batch(batch, done, gate), batches):
                 pass

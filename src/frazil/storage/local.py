@@ -220,7 +220,7 @@ class LocalStorage(Storage):
 
         After a power cut in between, one may be there in part, under a name that nobody refers to.
         """
-        for batch in batched(objects, _OPEN_FILES, strict=False):
+        for batch in batched(objects, _OPEN_FILES):
             self._put_batch(batch)
 
     def _put_batch(self, objects: Iterable[tuple[str, Buffer]]) -> None:

@@ -290,7 +290,7 @@ class ObjectStorage(Storage):
 
     def delete(self, keys: Iterable[str]) -> None:
         client = self._write_client()
-        for batch in batched(map(check_key, keys), _DELETE_BATCH, strict=False):
+        for batch in batched(map(check_key, keys), _DELETE_BATCH):
             try:
                 with _errors(batch[0]):
                     obstore.delete(client, [*batch])

@@ -446,7 +446,7 @@ def storage(repo: Repository) -> pa.Table:
     """Files of each kind, and their bytes: everything that lies in the storage, garbage included."""
     folders: list[str] = []
     count = bytes_ = np.zeros(0, np.int64)
-    for found in batched(repo.storage.list(""), _LISTED, strict=False):
+    for found in batched(repo.storage.list(""), _LISTED):
         keys = map(attrgetter("key"), found)
         # What is in no folder is the repo info.
         places_ = [folder if slash else "repo" for folder, slash, _ in map(_partition, keys)]
