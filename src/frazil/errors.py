@@ -12,6 +12,7 @@
     ├── ReadOnlyError
     ├── InvalidInputError         (also ValueError): the caller's arguments
     ├── SessionStateError         right call, wrong moment
+    │   └── SessionSnapshotNotFoundError
     ├── StorageError              the storage answered with an error, or not at all
     ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
@@ -291,6 +292,15 @@ class SessionStateError(IcechunkError):
     """The call does not fit the state of the session or repository."""
 
     default_kind = ErrorKind.NOT_ALLOWED
+
+
+class SessionSnapshotNotFoundError(SessionStateError):
+    """The snapshot that a session reads is not in the repository any more.
+
+    No ``KeyError``: zarr would take that for an array that does not exist.
+    """
+
+    default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
 
 
 class StorageError(IcechunkError):

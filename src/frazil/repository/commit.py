@@ -44,11 +44,13 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
+from frazil.repository.gone import require_listed
 from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     Note,
     new_snapshot,
     noted,
+    require_base,
     require_flag,
     require_online,
     require_snapshot,
@@ -173,6 +175,12 @@ def end_session(
             )
         except CollectedMeanwhile:
             continue  # its files may have been taken
+        except StorageError as error:
+            # A file of the parent: collected, if the branch has left it, and lost otherwise.
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                _require_possible(context.repo_info(), ending, branch, parent.id, changes)
+                require_listed(context, parent.id, error)
+            raise
 
 
 def _require_text(message: str) -> None:
@@ -205,11 +213,9 @@ def _attempt(
 
     if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
         attempts.forget()
-    branch = branch if ending.moves_branch else None
     if ending.replaces:
         _require_not_first(begun.info, parent.id)
-    _require_possible(begun.info, branch, parent.id, changes)
-    before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
+    before = begun.info.snapshots.entry(_require_possible(begun.info, ending, branch, parent.id, changes))
     amended = _amended(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
         puts.run(flush)
@@ -235,6 +241,7 @@ def _attempt(
         metadata,
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
+    branch = branch if ending.moves_branch else None
     change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
     if note is not None and context.spec_version > 1:
         change = noted(change, note, entry.id)
@@ -245,13 +252,16 @@ def _attempt(
     return snapshot.id
 
 
-def _require_possible(info: RepoInfo, branch: str | None, parent: bytes, changes: ChangeSet) -> None:
-    """What the update will check again, before anything is written."""
+def _require_possible(
+    info: RepoInfo, ending: Ending, branch: str | None, parent: bytes, changes: ChangeSet
+) -> int:
+    """What the update will check again, before anything is written; the row of the parent."""
     require_online(info)
     if flag := needs_flag(changes):
         require_flag(info, flag)
-    if branch is not None:
+    if branch is not None and ending.moves_branch:
         require_tip(info, branch, parent)
+    return require_base(info, parent)
 
 
 def needs_flag(changes: ChangeSet) -> Flag | None:

@@ -31,7 +31,9 @@ from frazil.errors import (
     InvalidInputError,
     RebaseFailedError,
     RefNotFoundError,
+    SessionSnapshotNotFoundError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from frazil.format.columns import I64
 from frazil.format.ids import id_from_text, id_list, id_to_text
@@ -41,6 +43,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import new_node_id, now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.gone import is_outdated
 from frazil.repository.in_use import newest_update
 from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
@@ -200,6 +203,12 @@ class Integration:
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
                     raise
+            except SessionSnapshotNotFoundError as error:
+                if not is_outdated(self._context, info, error):
+                    raise SnapshotNotFoundError(error.message) from error
+            except (SnapshotNotFoundError, SessionStateError) as error:
+                if not is_outdated(self._context, info, error):
+                    raise
         raise InternalError("no try was made")
 
     def _bring(self, info: RepoInfo, plan: _Plan, branch: str, tip: bytes, solver: ConflictSolver) -> Session:
@@ -262,7 +271,15 @@ def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
 def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     """The newest snapshot that both come from, what was merged into them included."""
     table = info.snapshots
+    for id_ in (one, other):
+        mutations.require_snapshot(info, id_)
     common = np.intersect1d(_history(info, one), _history(info, other))
+    if not len(common):
+        raise SessionStateError(
+            f"{id_to_text(one)} and {id_to_text(other)} have no version in common: older versions were "
+            "expired, so what either side changed is not known",
+            ErrorKind.REBASE_TX_LOG_PRUNED,
+        )
     return table.id_of(int(common[np.argmax(table.flushed_at()[common])]))
 
 

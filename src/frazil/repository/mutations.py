@@ -73,7 +73,28 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
     """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
     row = info.snapshots.find(id_)
     if row < 0:
-        raise SnapshotNotFoundError(f"snapshot `{id_to_text(id_)}` not found")
+        raise snapshot_not_found(id_to_text(id_))
+    return row
+
+
+def snapshot_not_found(text: str) -> SnapshotNotFoundError:
+    """The error for an id, or the first characters of one, that no snapshot has."""
+    return SnapshotNotFoundError(
+        f"snapshot `{text}` not found: it is of another repository, or was expired or dropped. "
+        "`Repository.ancestry` lists the snapshots of a branch or tag"
+    )
+
+
+def require_base(info: RepoInfo, id_: bytes) -> int:
+    """The row of the snapshot that a session started from; ``SnapshotNotFoundError`` if it was expired or
+    dropped since.
+    """
+    row = info.snapshots.find(id_)
+    if row < 0:
+        raise SnapshotNotFoundError(
+            f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: take "
+            "the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
+        )
     return row
 
 
@@ -229,18 +250,26 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
     """``entry`` is listed, and becomes the tip of ``branch`` if ``base`` still is: else ``ConflictError``
     with both.
 
-    A snapshot that does not follow ``base`` takes its place. Without branch nothing leads to it.
-    ``flag`` is the feature that it needs.
+    A snapshot that does not follow ``base`` takes its place, and follows what ``base`` follows by then.
+    Without branch nothing leads to it. ``flag`` is the feature that it needs.
     """
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
         if flag is not None:
             require_flag(info, flag)
-        after = replace(info, snapshots=info.snapshots.added(entry))
+        if branch is not None:
+            require_tip(info, branch, base)
+        row = require_base(info, base)
+        listed = entry
+        if entry.parent != base:  # an expiration may have given ``base`` another parent
+            before = info.snapshots.entry(row)
+            listed = replace(
+                entry, parent=before.parent, pruned_ancestor_tx_logs=before.pruned_ancestor_tx_logs
+            )
+        after = replace(info, snapshots=info.snapshots.added(listed))
         if branch is None:
             return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
-        require_tip(info, branch, base)
         after = replace(after, branches=with_ref(info.branches, branch, entry.id))
         told = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
         if entry.parent != base:

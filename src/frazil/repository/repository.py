@@ -37,6 +37,7 @@ from frazil.repository.context import Context
 from frazil.repository.differences import difference
 from frazil.repository.feature_flags import MOVE_NODE
 from frazil.repository.generations import older_layout, refuse_older
+from frazil.repository.gone import files_of, snapshots_wanted
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
@@ -378,11 +379,14 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context, info, before, after))
+        with snapshots_wanted():
+            return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
-        files = self._context.assets.snapshot(id_from_text(snapshot_id)).manifests
+        id_ = id_from_text(snapshot_id)
+        with files_of(self._context, id_):
+            files = self._context.assets.snapshot(id_).manifests
         return [
             ManifestFileInfo(id_to_text(id_.tobytes()), int(size), int(count))
             for id_, size, count in zip(files.ids, files.size_bytes, files.num_chunk_refs, strict=True)
