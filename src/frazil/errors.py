@@ -14,6 +14,7 @@
     ├── SessionStateError         right call, wrong moment
     │   └── SessionSnapshotNotFoundError
     ├── StorageError              the storage answered with an error, or not at all
+    │   └── OutcomeUnknownError   nobody knows whether the change took effect: look before repeating it
     ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
     └── InternalError             a defect in Frazil
@@ -135,6 +136,7 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     CONDITIONS_NOT_SUPPORTED = "conditions-not-supported"  # Frazil only
     FORKED_PROCESS = "forked-process"  # Frazil only
+    OUTCOME_UNKNOWN = "outcome-unknown"  # Frazil only
 
     # format
     SERIALIZATION = "serialization"
@@ -307,6 +309,22 @@ class StorageError(IcechunkError):
     """The storage failed; whether the call took effect may be unknown."""
 
     default_kind = ErrorKind.OBJECT_STORE
+
+
+class OutcomeUnknownError(StorageError):
+    """The answer to a change was lost, and what would tell whether it took effect cannot be read.
+
+    The message says where to look. ``snapshot`` is the id of the new snapshot, None if the change has none.
+    """
+
+    default_kind = ErrorKind.OUTCOME_UNKNOWN
+
+    def __init__(self, message: str, snapshot: str | None = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.snapshot = snapshot
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.snapshot, self.kind))
 
 
 class ValidationFailedError(IcechunkError):

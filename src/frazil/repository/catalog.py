@@ -13,7 +13,8 @@ from frazil.errors import ErrorKind, FormatError
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
 from frazil.repository.effective import Effective
-from frazil.repository.update import Attempt, Change, RetryPolicy, begin, read_repo_info, update_repo_info
+from frazil.repository.retries import RetryPolicy
+from frazil.repository.update import Attempt, Change, begin, read_repo_info, update_repo_info
 from frazil.storage.base import Storage
 
 

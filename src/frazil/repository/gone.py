@@ -55,9 +55,9 @@ def require_listed(context: Context, id_: bytes, error: StorageError) -> None:
     """
     if _is_why(context, id_, error):
         raise SessionSnapshotNotFoundError(
-            f"snapshot `{id_to_text(id_)}` was expired or dropped since it was opened, and garbage collection "
-            "has deleted files of it: open another version. Tags and branches protect versions, unless an "
-            "expiration is told to delete them"
+            f"snapshot `{id_to_text(id_)}` was expired or dropped since it was opened, and garbage "
+            "collection has deleted files of it: open another version. Tags and branches protect versions, "
+            "unless an expiration is told to delete them"
         ) from error
 
 

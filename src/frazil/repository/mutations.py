@@ -92,8 +92,8 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
     row = info.snapshots.find(id_)
     if row < 0:
         raise SnapshotNotFoundError(
-            f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: take "
-            "the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
+            f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
+            "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
         )
     return row
 

@@ -17,7 +17,6 @@ from frazil.errors import (
     ErrorKind,
     InvalidInputError,
     RepositoryNotFoundError,
-    StorageError,
 )
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
 from frazil.format.keys import REPO, snapshot_key, transaction_key
@@ -28,6 +27,7 @@ from frazil.repository import mutations, present
 from frazil.repository.administration import Administration
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
+from frazil.repository.catalog import policy_of
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig
@@ -51,6 +51,7 @@ from frazil.repository.opening import (
     require_writable,
     version_to_create,
 )
+from frazil.repository.outcome import create_once
 from frazil.repository.preload import preload
 from frazil.repository.refs import Refs
 from frazil.repository.session import Session
@@ -66,7 +67,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.base import Storage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -157,12 +158,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
         )
         first = encode_repo_info(new_repo_info(now, document), level=level)
-        try:
-            refused = isinstance(storage.put(REPO, first, IfAbsent()), Refused)
-        except StorageError:
-            refused = True
-        # A lost answer: the bytes tell whose repository it is.
-        if refused and bytes(storage.get(REPO)) != first:
+        if not create_once(storage, REPO, first, policy_of(context.settings)):
             raise InvalidInputError(
                 f"another writer created a repository in {storage!r} at the same time",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
