@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.log import joined, transaction_log
+from frazil.changes.log import amended, transaction_log
 from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
@@ -216,7 +216,7 @@ def _attempt(
     if ending.replaces:
         _require_not_first(begun.info, parent.id)
     before = begun.info.snapshots.entry(_require_possible(begun.info, ending, branch, parent.id, changes))
-    amended = _amended(context, before, changes) if ending.replaces else None
+    replaced = _replaced(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
@@ -229,7 +229,7 @@ def _attempt(
             message,
             metadata,
             attempts,
-            amended,
+            replaced,
             rewrites=ending.rewrites,
         )
     attempts.keep()
@@ -278,7 +278,7 @@ def _require_not_first(info: RepoInfo, id_: bytes) -> None:
         )
 
 
-def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
+def _replaced(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
     """The log of the commit that is to be replaced."""
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
@@ -299,12 +299,12 @@ def write_version(
     message: str,
     metadata: dict[str, Any],
     attempts: Attempts,
-    amended: TransactionLog | None = None,
+    replaced: TransactionLog | None = None,
     *,
     rewrites: bool = False,
 ) -> tuple[Snapshot, list[Written]]:
-    """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
-    added.
+    """Put all files of a new version but ``repo``. ``replaced`` is the log of the commit that
+    the new one replaces.
     """
     id_ = new_object_id()
     nodes, written = write_manifests(context, puts, parent, changes, attempts, rewrites=rewrites)
@@ -322,8 +322,8 @@ def write_version(
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
-    if amended is not None:
-        log = joined(amended, log)
+    if replaced is not None:
+        log = amended(replaced, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
     puts.put(
         transaction_key(id_),
