@@ -58,10 +58,10 @@ from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import to_document
 from frazil.repository.generations import older_layout
-from frazil.repository.outcome import create_once
+from frazil.repository.outcome import write_once
 from frazil.repository.puts import Puts, putting
 from frazil.repository.retries import RetryPolicy
-from frazil.storage.base import Storage
+from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import PROBES, probe_conditions
 
@@ -206,7 +206,7 @@ class _Job:
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         info = new_info(self.refs, self.history, to_document(config), now_us())
         file = encode_repo_info(info, level=_LEVEL)
-        if create_once(self.target, REPO, file, RetryPolicy()):
+        if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report
         return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
 

@@ -35,7 +35,7 @@ from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
 from frazil.repository.effective import Effective
-from frazil.repository.outcome import create_once, not_made, outcome_unknown
+from frazil.repository.outcome import not_made, outcome_unknown, write_once
 from frazil.repository.refs_v1 import (
     DeletedTags,
     RefKind,
@@ -140,7 +140,8 @@ class CatalogV1:
         snapshot = initial_snapshot(now_us(), spec_version=1)
         storage.put(snapshot_key(snapshot.id), encode_snapshot(snapshot, level=level))
         main = encode_ref(snapshot.id, _mark())
-        if not create_once(storage, V1_MAIN, main, RetryPolicy()) or storage.head(REPO) is not None:
+        mine = write_once(storage, V1_MAIN, main, RetryPolicy(), IfAbsent(), "the creation of the repository")
+        if not mine or storage.head(REPO) is not None:
             raise InvalidInputError(
                 f"another writer created a repository in {storage!r} at the same time",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,

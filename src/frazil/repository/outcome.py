@@ -6,13 +6,14 @@ repeats the change may have made it twice.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from frazil.errors import ErrorKind, OutcomeUnknownError, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import OpsEntry, UpdateKind
 from frazil.repository.retries import RetryPolicy, retried
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.base import Condition, IfVersion, Refused, Storage
 
 _COMMITTED: Final = "snapshot `{snapshot}` in `Repository.ancestry(branch={name!r})`"
 _BRANCH: Final = "where the branch `{name}` is: `Repository.lookup_branch`"
@@ -49,29 +50,35 @@ def not_made(error: StorageError) -> StorageError:
     return StorageError(f"{error.message}. The update had no effect: it can be repeated", error.kind)
 
 
-def create_once(storage: Storage, key: str, data: bytes, policy: RetryPolicy) -> bool:
-    """Make the object that makes a place a repository; False if another writer made it first. ``data`` are
-    like no other writer's.
+def write_once(
+    storage: Storage, key: str, data: bytes, policy: RetryPolicy, condition: Condition, what: str
+) -> bool:
+    """Write the object that makes a place a repository; False if another writer was first. ``data`` are like
+    no other writer's; ``what`` describes the write, for errors.
     """
-    failure = StorageError(f"the storage refuses to create `{key}`, and has no such object")
+    failure = StorageError(f"the storage refuses to write `{key}`, which nobody else has changed")
     for _ in range(policy.errors):
         try:
-            if not isinstance(storage.put(key, data, IfAbsent()), Refused):
+            if not isinstance(storage.put(key, data, condition), Refused):
                 return True
         except StorageError as error:
             failure = error
         try:
-            return bytes(retried(lambda: storage.get(key), policy)) == data
+            found, version = retried(partial(storage.get_versioned, key), policy)
+            if bytes(found) == data:
+                return True
+            if condition != IfVersion(version):
+                return False
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise _creation_unknown(storage, key, error) from error
+                raise _unknown(storage, what, error) from error
     if storage.is_local:  # no request is still on its way
         raise not_made(failure) from failure
-    raise _creation_unknown(storage, key, failure) from failure
+    raise _unknown(storage, what, failure) from failure
 
 
-def _creation_unknown(storage: Storage, key: str, error: StorageError) -> OutcomeUnknownError:
+def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"the repository may or may not have been created: the answer to the write of `{key}` was lost "
-        f"({error.message}). Ask `Repository.exists` before you create it again, in {storage!r}"
+        f"{what} may or may not have taken effect: an answer of the storage was lost ({error.message}). Look "
+        f"for the result with `Repository.exists` and `Repository.open` before you repeat it, in {storage!r}"
     )

@@ -15,6 +15,7 @@ from frazil.changes.change_set import ChangeSet
 from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
+    FormatError,
     InvalidInputError,
     RepositoryNotFoundError,
 )
@@ -27,6 +28,7 @@ from frazil.repository import mutations, present
 from frazil.repository.administration import Administration
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
+from frazil.repository.backups import with_hint
 from frazil.repository.catalog import policy_of
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
@@ -51,8 +53,9 @@ from frazil.repository.opening import (
     require_writable,
     version_to_create,
 )
-from frazil.repository.outcome import create_once
+from frazil.repository.outcome import write_once
 from frazil.repository.preload import preload
+from frazil.repository.recovery import Recovery
 from frazil.repository.refs import Refs
 from frazil.repository.session import Session
 from frazil.repository.session_state import State
@@ -67,7 +70,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import Storage
+from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -76,7 +79,7 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class Repository(Administration, Refs, Upkeep, Inspection, Integration):
+class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
     Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
@@ -158,7 +161,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
         )
         first = encode_repo_info(new_repo_info(now, document), level=level)
-        if not create_once(storage, REPO, first, policy_of(context.settings)):
+        policy = policy_of(context.settings)
+        if not write_once(storage, REPO, first, policy, IfAbsent(), "the creation of the repository"):
             raise InvalidInputError(
                 f"another writer created a repository in {storage!r} at the same time",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
@@ -180,10 +184,12 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         storage = attributed(storage, attribution)
         try:
             info, _, _ = read_repo_info(storage)
-        except RepositoryNotFoundError:
+        except FormatError as error:
+            raise with_hint(storage, error) from error.__cause__
+        except RepositoryNotFoundError as error:
             if storage.head(V1_MAIN) is None:
                 refuse_older(storage)
-                raise
+                raise with_hint(storage, error) from error.__cause__
             saved, version = read_config_v1(storage)
             context = context_of(
                 storage,
