@@ -225,21 +225,28 @@ class ConflictError(IcechunkError):
 
 
 class RebaseFailedError(ConflictError):
-    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve."""
+    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve.
+
+    ``advice`` is a sentence for the end of the message.
+    """
 
     default_kind = ErrorKind.REBASE_FAILED
 
-    def __init__(self, snapshot: str, conflicts: Sequence[Any] = ()) -> None:
-        super().__init__(message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found")
+    def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
+        end = f". {advice}" if advice else ""
+        super().__init__(
+            message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found{end}"
+        )
         self.args = (snapshot, list(conflicts))
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
+        self.advice = advice
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.snapshot, self.conflicts))
+        return (type(self), (self.snapshot, self.conflicts, self.advice))
 
 
 class NotFoundError(IcechunkError, KeyError):

@@ -1,4 +1,4 @@
-"""A lost or damaged ``repo`` comes back from a backup, and then the versions that the backup does not know."""
+"""A lost or damaged ``repo`` comes back from a backup, and after it the versions that came later."""
 
 from __future__ import annotations
 

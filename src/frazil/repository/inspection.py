@@ -27,6 +27,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import to_datetime
 from frazil.repository.context import Context
 from frazil.repository.gone import files_of
+from frazil.repository.naming import snapshot_id as named
 
 Json = dict[str, Any]
 
@@ -62,7 +63,7 @@ class Inspection:
         Keys: ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``, ``manifests``, ``nodes``.
         Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = id_from_text(snapshot_id)
+        id_ = named(snapshot_id, self._context.repo_info)
         key = snapshot_key(id_)
         with files_of(self._context, id_):
             data = self._context.storage.get(key)
@@ -112,7 +113,7 @@ class Inspection:
         collapsed the commits before it, these are all their changes together, and ``synthetic_composite``
         names the logs. Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = id_from_text(snapshot_id)
+        id_ = named(snapshot_id, self._context.repo_info)
         key = transaction_key(id_)
         with files_of(self._context, id_):
             data = self._context.storage.get(key)

@@ -45,6 +45,7 @@ from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.gone import is_outdated
 from frazil.repository.in_use import newest_update
+from frazil.repository.naming import find_snapshot
 from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
@@ -90,10 +91,11 @@ class Integration:
     ) -> str:
         """Bring all that ``source`` has and the branch ``into`` has not to ``into``; the id of its tip.
 
-        ``source`` is a branch, a tag or a snapshot id. The base is the newest version that both come from;
-        nodes are compared by id, arrays chunk by chunk. Where both changed the same, ``solver`` decides:
-        *ours* are the changes of the source, *theirs* those of the branch. The result is one commit on the
-        branch, whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
+        ``source`` is a branch, a tag, a snapshot id or the first characters of one. The base is the newest
+        version that both come from; nodes are compared by id, arrays chunk by chunk. Where both changed the
+        same, ``solver`` decides: *ours* are the changes of the source, *theirs* those of the branch. The
+        result is one commit on the branch, whose metadata name both parents:
+        ``{"__frazil": {"parents": [into, source]}}``.
 
         If the branch is a version that the source comes from it is just moved to the source, unless
         ``fast_forward`` is False. If the source has nothing new, nothing happens.
@@ -140,8 +142,9 @@ class Integration:
     ) -> str:
         """Do on the branch ``onto`` what a commit did to its parent; the id of the new commit.
 
-        ``snapshot`` is its id, or a branch or tag that leads to it. *Ours* is that commit, *theirs* what is
-        different on the branch from the commit's parent. The message is that of the commit.
+        ``snapshot`` is its id, the first characters of that, or a branch or tag that leads to it. *Ours* is
+        that commit, *theirs* what is different on the branch from the commit's parent. The message is that of
+        the commit.
 
         Raises ``RebaseFailedError``; ``SessionStateError`` if the branch has all of it already
         (``no-changes-to-commit``), or if older versions were expired, so that what the commit did is not
@@ -240,16 +243,14 @@ class Integration:
 
 def _named(info: RepoInfo, name: str) -> bytes:
     """The snapshot of a branch, a tag, or an id."""
-    found = info.branches.get(name, info.tags.get(name))
-    if found is None:
-        try:
-            found = id_from_text(name)
-        except IcechunkError as error:
-            raise RefNotFoundError(
-                f"expected a branch, a tag or a snapshot id, found `{name}`", ErrorKind.REF_NOT_FOUND
-            ) from error
-        mutations.require_snapshot(info, found)
-    return found
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise RefNotFoundError(
+            f"expected a branch, a tag, a snapshot id or the first characters of one, found `{name}`",
+            ErrorKind.REF_NOT_FOUND,
+        )
+    mutations.require_snapshot(info, id_)
+    return id_
 
 
 def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:

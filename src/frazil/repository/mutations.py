@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from frazil.errors import (
     AlreadyExistsError,
@@ -34,6 +34,12 @@ from frazil.repository.refs_v1 import with_ref
 from frazil.repository.update import Change, Changed
 
 MAIN = "main"
+
+#: For errors of a commit or a rebase that is refused.
+CHANGES_STAY: Final = (
+    "The session keeps its changes: `session.rebase(solver)` takes them to the tip of the branch, and "
+    "`session.flush(message)` saves them as a snapshot, whose id it returns, to read and to compare"
+)
 
 
 def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **told: Any) -> Change:
@@ -302,7 +308,13 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     if tip is None:
         raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:
-        raise ConflictError(id_to_text(parent), id_to_text(tip))
+        expects, finds = id_to_text(parent), id_to_text(tip)
+        raise ConflictError(
+            expects,
+            finds,
+            f"the branch `{branch}` was updated by another writer: expected parent {expects}, found {finds}. "
+            f"{CHANGES_STAY}",
+        )
 
 
 def _known_tip(info: RepoInfo, branch: str) -> bytes:

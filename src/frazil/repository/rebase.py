@@ -36,7 +36,7 @@ from frazil.format.transaction_log import TransactionLog
 from frazil.repository.assets import Assets
 from frazil.repository.conflicts import Conflict, Side, Sides, VersionSelection
 from frazil.repository.gone import with_current
-from frazil.repository.mutations import branch_tip, require_base, require_snapshot
+from frazil.repository.mutations import CHANGES_STAY, branch_tip, require_base, require_snapshot
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ def _take(info: RepoInfo, workspace: Workspace, branch: str, solver: Any, open_s
         for step in steps:
             conflicts = _go(workspace, [step], solver, open_session)
             if conflicts:
-                raise RebaseFailedError(id_to_text(step.snapshot), conflicts)
+                raise RebaseFailedError(id_to_text(step.snapshot), conflicts, CHANGES_STAY)
     elif conflicts:
-        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts)
+        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts, CHANGES_STAY)
 
 
 def require_solver(solver: Any) -> None:

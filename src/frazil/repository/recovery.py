@@ -48,6 +48,7 @@ from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.context import Context
 from frazil.repository.in_use import newest_update
 from frazil.repository.mutations import MAIN, new_snapshot, require_snapshot
+from frazil.repository.naming import snapshot_id as named
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.update import read_repo_info
@@ -156,7 +157,9 @@ class Recovery:
                 f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
             )
         snapshot, log = _read(context, id_)
-        follows = _parent(context, info, snapshot, log, None if parent is None else id_from_text(parent))
+        follows = _parent(
+            context, info, snapshot, log, None if parent is None else named(parent, lambda: info)
+        )
         entry = SnapshotEntry(id_, follows, snapshot.flushed_at, snapshot.message, snapshot.metadata)
         there = branch in info.branches
         context.update(new_snapshot(entry, branch if there else None, follows))

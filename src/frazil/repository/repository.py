@@ -19,7 +19,7 @@ from frazil.errors import (
     InvalidInputError,
     RepositoryNotFoundError,
 )
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_to_text
 from frazil.format.keys import REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
@@ -45,6 +45,7 @@ from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
+from frazil.repository.naming import snapshot_id as named
 from frazil.repository.opening import (
     Authorized,
     attributed,
@@ -333,7 +334,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         info = self._info()
-        row = mutations.require_snapshot(info, id_from_text(snapshot_id))
+        row = mutations.require_snapshot(info, named(snapshot_id, lambda: info))
         return present.snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
@@ -386,7 +387,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
-        id_ = id_from_text(snapshot_id)
+        id_ = named(snapshot_id, self._info)
         with files_of(self._context, id_):
             files = self._context.assets.snapshot(id_).manifests
         return [
@@ -503,6 +504,6 @@ def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str |
         return mutations.branch_tip(info, branch)
     if tag is not None:
         return mutations.tag_target(info, tag)
-    id_ = id_from_text(snapshot_id or "")
+    id_ = named(snapshot_id or "", lambda: info)
     mutations.require_snapshot(info, id_)
     return id_

@@ -30,7 +30,15 @@ from frazil.errors import (
     StorageError,
 )
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_from_text, id_list, id_matrix, id_to_text, is_id_text
+from frazil.format.ids import (
+    id_from_text,
+    id_keys,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_from_text,
+    is_id_text,
+)
 from frazil.format.keys import SNAPSHOTS, snapshot_key
 from frazil.format.snapshot import decode_entry
 from frazil.format.snapshot_table import SnapshotEntry
@@ -127,6 +135,14 @@ class SnapshotsV1:
 
     def find_many(self, ids: U8) -> I64:
         return np.fromiter(map(self.find, id_list(ids)), np.int64, len(ids))
+
+    def between(self, first: bytes, last: bytes) -> U8:
+        """Of all that have a file: one listing."""
+        names = [found.key.removeprefix(f"{SNAPSHOTS}/") for found in self._assets.storage.list(SNAPSHOTS)]
+        ids, _ = ids_from_text(names)
+        keys = id_keys(ids)
+        low, high = np.frombuffer(first + last, keys.dtype)
+        return ids[(keys >= low) & (keys <= high)]
 
     def _add(self, entry: SnapshotEntry) -> int:
         with self._lock:
