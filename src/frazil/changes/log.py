@@ -77,7 +77,7 @@ def amended(first: TransactionLog, then: TransactionLog) -> TransactionLog:
     deleted   new       ->  updated: a node that was brought back
     """
     both = joined(first, then)
-    lists: dict[str, U8] = {}
+    lists: dict[str, Any] = {}
     dropped = id_keys(np.zeros((0, NODE_ID_BYTES), np.uint8))
     created = dropped
     for kind in ("groups", "arrays"):

@@ -36,7 +36,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
 )
 from frazil.format.columns import I64
-from frazil.format.ids import id_from_text, id_list, id_to_text
+from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
@@ -46,7 +46,7 @@ from frazil.repository.context import Context
 from frazil.repository.gone import is_outdated
 from frazil.repository.in_use import newest_update
 from frazil.repository.naming import find_snapshot
-from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
+from frazil.repository.rebase import Step, carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
 from frazil.repository.values import SessionMode
@@ -153,7 +153,7 @@ class Integration:
         """
 
         def plan(info: RepoInfo, tip: bytes) -> _Plan:
-            entry, parent = _commit_of(info, snapshot)
+            entry, parent = _commit_of(self._context, info, snapshot)
             return _Plan(parent, entry.id, entry.message, {"cherry_picked": id_to_text(entry.id)})
 
         return self._carry_out(plan, onto, solver, message, metadata)
@@ -175,7 +175,7 @@ class Integration:
         """
 
         def plan(info: RepoInfo, tip: bytes) -> _Plan:
-            entry, parent = _commit_of(info, snapshot)
+            entry, parent = _commit_of(self._context, info, snapshot)
             told = {"reverted": id_to_text(entry.id)}
             return _Plan(entry.id, parent, f'Revert "{entry.message}"', told)
 
@@ -253,7 +253,7 @@ def _named(info: RepoInfo, name: str) -> bytes:
     return id_
 
 
-def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
+def _commit_of(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """A snapshot and its parent."""
     entry = info.snapshots.entry(mutations.require_snapshot(info, _named(info, name)))
     if entry.parent is None:
@@ -261,12 +261,25 @@ def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
             f"the first snapshot, {id_to_text(entry.id)}, is no change of another one",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
-    if entry.pruned_ancestor_tx_logs:
+    if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
             f"versions before {id_to_text(entry.id)} were expired: what this commit alone did is not known",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return entry, entry.parent
+
+
+def _follows(context: Context, entry: SnapshotEntry) -> bool:
+    """Whether what a commit changed or deleted is in its parent. An expiration in spec version 1 gives the
+    oldest version that stays another parent, and leaves no other trace.
+    """
+    assert entry.parent is not None
+    (log,) = read_logs(context.assets, [Step(entry.id, (entry.id,))])
+    created = np.concatenate([log.new_groups, log.new_arrays])
+    chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
+    lists = (log.updated_groups, log.updated_arrays, log.deleted_groups, log.deleted_arrays, chunks)
+    there = id_keys(np.concatenate([Workspace(context, entry.parent).snapshot.nodes.ids, created]))
+    return bool(np.isin(id_keys(np.concatenate(lists)), there).all())
 
 
 def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:

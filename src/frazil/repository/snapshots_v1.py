@@ -142,7 +142,8 @@ class SnapshotsV1:
         ids, _ = ids_from_text(names)
         keys = id_keys(ids)
         low, high = np.frombuffer(first + last, keys.dtype)
-        return ids[(keys >= low) & (keys <= high)]
+        found: U8 = ids[(keys >= low) & (keys <= high)]
+        return found
 
     def _add(self, entry: SnapshotEntry) -> int:
         with self._lock:
