@@ -289,3 +289,21 @@ def test_a_conflict_is_one_where_the_answer_says_so() -> None:
     write(repo, 3)
     with pytest.raises(ConflictError):
         session.commit("mine")
+
+
+def test_what_was_stored_is_not_reported_as_failed() -> None:
+    """In version 1 a request follows the write: whether there was an upgrade meanwhile."""
+    storage = copy_of(_template(1))
+    failing = Failing(storage)
+    session = _session(opened_by(storage, failing, quick()))
+    stored = False
+
+    def choose(number: int, what: str) -> str | None:
+        nonlocal stored
+        stored = stored or what == "put refs/branch.main/ref.json"
+        return "before" if stored and what == "head repo" else None
+
+    failing.choose = choose
+    with pytest.raises(OutcomeUnknownError) as error:
+        session.commit("mine")
+    assert frazil.Repository.open(storage).lookup_branch("main") == error.value.snapshot

@@ -188,26 +188,28 @@ class CatalogV1:
         failures = 0
         for attempt in range(max(policy.tries, 1)):
             if applied := self._applied(tried, policy):
-                return self._done(applied.changed)
+                return self._done(applied.changed, policy)
             # The first attempt may have been begun before the files of a commit were written: refs may have
             # moved since, but then the write is refused.
             info = begun.info if begun is not None and not attempt else self.repo_info()
             changed = change(info, now_us())
             write = _write_of(self, info, changed)
             try:
-                if self._carry_out(write):
-                    return self._done(changed)
-                tried.append(_Tried(write, changed, answered=True))
+                stored = self._carry_out(write)
             except StorageError as error:
                 tried.append(_Tried(write, changed, answered=False))
                 failures += 1
                 if failures >= policy.errors:
                     if applied := self._applied(tried, policy, last=True):
-                        return self._done(applied.changed)
+                        return self._done(applied.changed, policy)
                     raise not_made(error) from error
+            else:
+                if stored:
+                    return self._done(changed, policy)
+                tried.append(_Tried(write, changed, answered=True))
             time.sleep(policy.pause(attempt))
         if applied := self._applied(tried, policy, last=True):
-            return self._done(applied.changed)
+            return self._done(applied.changed, policy)
         raise ConflictError(
             message=f"other writers were always first, in {policy.tries} attempts to update the repository. "
             "The update had no effect: it can be repeated",
@@ -290,12 +292,16 @@ class CatalogV1:
                     return _Fate.REFUSED
         return _Fate.OVERWRITTEN
 
-    def _done(self, changed: Changed) -> RepoInfo:
+    def _done(self, changed: Changed, policy: RetryPolicy) -> RepoInfo:
         """What was changed holds, unless the repository was upgraded meanwhile and the upgrade missed it."""
-        if self.storage.head(REPO) is None:
-            return self._unread()
-        new = changed.entry.new_snapshot
-        info = decode_repo_info(self.storage.get(REPO), REPO)
+        try:
+            if retried(partial(self.storage.head, REPO), policy) is None:
+                return self._unread()
+            new = changed.entry.new_snapshot
+            info = decode_repo_info(retried(partial(self.storage.get, REPO), policy), REPO)
+        except StorageError as error:
+            why = f"it was stored, and whether an upgrade has missed it cannot be read ({error})"
+            raise outcome_unknown(changed.entry, why) from error
         if new is not None and info.snapshots.find(new) >= 0:
             return info
         raise _upgraded(self.storage, "while this was written, and may not have seen it")
