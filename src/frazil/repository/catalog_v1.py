@@ -35,6 +35,7 @@ from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
 from frazil.repository.effective import Effective
+from frazil.repository.mutations import base_not_found
 from frazil.repository.outcome import not_made, outcome_unknown, write_once
 from frazil.repository.refs_v1 import (
     DeletedTags,
@@ -369,7 +370,11 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
     return _Put(CONFIG, data, IfVersion(version), (bytes(found), version))
 
 
-def _nothing(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:
+def _detach(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:
+    """Nothing is written; but files of a parent that was collected are not there for the new snapshot."""
+    new = catalog.snapshots.entry(catalog.snapshots.find(changed.entry.new_snapshot or b""))
+    if new.parent is not None and catalog.storage.head(snapshot_key(new.parent)) is None:
+        raise base_not_found(new.parent)
     return _Nothing()
 
 
@@ -381,7 +386,7 @@ _WRITES: Final[dict[UpdateKind, Callable[[CatalogV1, RepoInfo, Changed], _Write]
     UpdateKind.TAG_CREATED: _create_tag,
     UpdateKind.TAG_DELETED: _delete_tag,
     UpdateKind.CONFIG_CHANGED: _change_config,
-    UpdateKind.NEW_DETACHED_SNAPSHOT: _nothing,
+    UpdateKind.NEW_DETACHED_SNAPSHOT: _detach,
 }
 
 

@@ -97,11 +97,16 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
     """
     row = info.snapshots.find(id_)
     if row < 0:
-        raise SnapshotNotFoundError(
-            f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
-            "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
-        )
+        raise base_not_found(id_)
     return row
+
+
+def base_not_found(id_: bytes) -> SnapshotNotFoundError:
+    """The error for a session whose own snapshot is gone."""
+    return SnapshotNotFoundError(
+        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
+        "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
+    )
 
 
 def _require_name(name: str) -> None:

@@ -98,7 +98,7 @@ def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes
 class SnapshotsV1:
     """See ``format.snapshot_table.Snapshots`` and the module. Threads may share it.
 
-    Walks raise ``StorageError`` (``object-not-found``) where an ancestor has no file.
+    Walks raise ``SnapshotNotFoundError`` where an ancestor has no file.
     """
 
     def __init__(self, assets: Assets, readers: int = 32) -> None:
@@ -178,7 +178,7 @@ class SnapshotsV1:
         while found < len(self._entries):
             entry = self._entries[found]
             if entry.parent is not None:
-                self._step(entry.parent)
+                self._step_from(found, entry.parent, ahead=True)
             found += 1
         rows = self._rows
         return np.array(
@@ -217,11 +217,20 @@ class SnapshotsV1:
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            now = read_entry(self._assets.storage, self.id_of(row)).parent
+            now = self._parent_now(row)
             if now is None or now == parent:
-                raise
+                raise SnapshotNotFoundError(
+                    f"snapshot `{id_to_text(parent)}`, which `{id_to_text(self.id_of(row))}` follows, has no "
+                    "file: both were expired and collected, or the file is lost. Start again from a branch "
+                    "or tag"
+                ) from error
             self.reparent(self.id_of(row), now)
             return self._step(now, ahead=ahead)
+
+    def _parent_now(self, row: int) -> bytes | None:
+        """The parent that a snapshot's file names now; None if there is no such file any more."""
+        entry = self._read_if_there(self.id_of(row))
+        return None if entry is None else entry.parent
 
     def _step(self, id_: bytes, *, ahead: bool = True) -> int:
         row = self._rows.get(id_)
