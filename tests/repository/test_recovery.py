@@ -133,6 +133,19 @@ def test_a_whole_repository_is_not_replaced() -> None:
     assert len(messages(storage)) == 4
 
 
+def test_a_later_format_is_no_damage() -> None:
+    storage = MemoryStorage()
+    repository(storage)
+    data = bytearray(storage.get("repo"))
+    data[36] = 9
+    storage.put("repo", bytes(data))
+    for act in (REPO.open, REPO.restore):
+        with pytest.raises(FormatError) as error:
+            act(storage)
+        assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
+        assert "restore" not in str(error.value)
+
+
 def test_nothing_to_restore_from() -> None:
     storage = MemoryStorage()
     with pytest.raises(RepositoryNotFoundError):

@@ -31,7 +31,6 @@ from frazil.errors import (
     InvalidInputError,
     RebaseFailedError,
     RefNotFoundError,
-    SessionSnapshotNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
 )
@@ -43,7 +42,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import new_node_id, now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
-from frazil.repository.gone import is_outdated
+from frazil.repository.gone import is_outdated, snapshots_wanted
 from frazil.repository.in_use import newest_update
 from frazil.repository.naming import find_snapshot
 from frazil.repository.rebase import Step, carry_over, read_logs, require_solver, road, solve
@@ -196,21 +195,19 @@ class Integration:
             info = self._context.repo_info()
             tip = mutations.branch_tip(info, branch)
             try:
-                made = plan(info, tip)
-                if isinstance(made, bytes):
-                    return id_to_text(made)
-                session = self._bring(info, made, branch, tip, solver)
-                told = {**(metadata or {}), _KEY: made.told}
-                text = message if message is not None else made.message
-                return session.commit(text, told, allow_empty=made.allow_empty)
+                with snapshots_wanted():
+                    made = plan(info, tip)
+                    if isinstance(made, bytes):
+                        return id_to_text(made)
+                    session = self._bring(info, made, branch, tip, solver)
+                    told = {**(metadata or {}), _KEY: made.told}
+                    text = message if message is not None else made.message
+                    return session.commit(text, told, allow_empty=made.allow_empty)
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
                     raise
-            except SessionSnapshotNotFoundError as error:
-                if not is_outdated(self._context, info, error):
-                    raise SnapshotNotFoundError(error.message) from error
             except (SnapshotNotFoundError, SessionStateError) as error:
-                if not is_outdated(self._context, info, error):
+                if not tries_left or not is_outdated(self._context, info, error):
                     raise
         raise InternalError("no try was made")
 

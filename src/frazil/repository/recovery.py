@@ -110,8 +110,8 @@ class Recovery:
 
         Raises ``AlreadyExistsError`` (``not-allowed``) for a ``repo`` that can be read;
         ``RepositoryNotFoundError`` if there is no backup that can be read; ``FormatError`` or
-        ``StorageError`` for a ``backup`` that cannot; ``ConflictError`` if another writer changed ``repo``
-        meanwhile.
+        ``StorageError`` for a ``backup`` that cannot, and for a ``repo`` of a later format;
+        ``ConflictError`` if another writer changed ``repo`` meanwhile.
 
         >>> import frazil
         >>> storage = frazil.in_memory_storage()
@@ -185,8 +185,9 @@ def _present(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | N
     if not overwrite:
         try:
             read_repo_info(storage)
-        except FormatError:
-            pass
+        except FormatError as error:
+            if error.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION:
+                raise  # a later version of the format is no damage
         else:
             raise AlreadyExistsError(
                 f"the repository in {storage!r} can be read: `overwrite=True` takes it back to a backup, and "
