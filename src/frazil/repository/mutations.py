@@ -38,7 +38,7 @@ MAIN = "main"
 #: For errors of a commit or a rebase that is refused.
 CHANGES_STAY: Final = (
     "A session that is refused keeps its changes: `session.rebase(solver)` takes them to the tip of the "
-    "branch, and `session.flush(message)` saves them as a snapshot, whose id it returns, to read and to compare"
+    "branch, and `session.flush(message)` saves them as a snapshot to read, and returns its id"
 )
 
 
