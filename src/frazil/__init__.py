@@ -78,10 +78,12 @@ from frazil.errors import (
     InvalidInputError,
     NodeNotFoundError,
     NotFoundError,
+    OutcomeUnknownError,
     ReadOnlyError,
     RebaseFailedError,
     RefNotFoundError,
     RepositoryNotFoundError,
+    SessionSnapshotNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
     StorageError,
@@ -91,6 +93,8 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
+from frazil.repository.backups import Backup
+from frazil.repository.recovery import RestoreReport
 from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.session import ForkSession, Session, SessionMode
@@ -144,6 +148,7 @@ __all__ = [
     "AzureCredentials",
     "AzureRefreshableCredential",
     "AzureStaticCredentials",
+    "Backup",
     "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
@@ -183,6 +188,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OutcomeUnknownError",
     "PackingConfig",
     "ReadOnlyError",
     "RebaseFailedError",
@@ -192,11 +198,13 @@ __all__ = [
     "Repository",
     "RepositoryConfig",
     "RepositoryNotFoundError",
+    "RestoreReport",
     "S3Credentials",
     "S3Options",
     "S3StaticCredentials",
     "Session",
     "SessionMode",
+    "SessionSnapshotNotFoundError",
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",

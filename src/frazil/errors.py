@@ -12,7 +12,9 @@
     ├── ReadOnlyError
     ├── InvalidInputError         (also ValueError): the caller's arguments
     ├── SessionStateError         right call, wrong moment
+    │   └── SessionSnapshotNotFoundError
     ├── StorageError              the storage answered with an error, or not at all
+    │   └── OutcomeUnknownError   nobody knows whether the change took effect: look before repeating it
     ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
     └── InternalError             a defect in Frazil
@@ -134,6 +136,7 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     CONDITIONS_NOT_SUPPORTED = "conditions-not-supported"  # Frazil only
     FORKED_PROCESS = "forked-process"  # Frazil only
+    OUTCOME_UNKNOWN = "outcome-unknown"  # Frazil only
 
     # format
     SERIALIZATION = "serialization"
@@ -222,21 +225,28 @@ class ConflictError(IcechunkError):
 
 
 class RebaseFailedError(ConflictError):
-    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve."""
+    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve.
+
+    ``advice`` is a sentence for the end of the message.
+    """
 
     default_kind = ErrorKind.REBASE_FAILED
 
-    def __init__(self, snapshot: str, conflicts: Sequence[Any] = ()) -> None:
-        super().__init__(message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found")
+    def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
+        end = f". {advice}" if advice else ""
+        super().__init__(
+            message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found{end}"
+        )
         self.args = (snapshot, list(conflicts))
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
+        self.advice = advice
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.snapshot, self.conflicts))
+        return (type(self), (self.snapshot, self.conflicts, self.advice))
 
 
 class NotFoundError(IcechunkError, KeyError):
@@ -293,10 +303,35 @@ class SessionStateError(IcechunkError):
     default_kind = ErrorKind.NOT_ALLOWED
 
 
+class SessionSnapshotNotFoundError(SessionStateError):
+    """The snapshot that a session reads is not in the repository any more.
+
+    No ``KeyError``: zarr would take that for an array that does not exist.
+    """
+
+    default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
+
+
 class StorageError(IcechunkError):
     """The storage failed; whether the call took effect may be unknown."""
 
     default_kind = ErrorKind.OBJECT_STORE
+
+
+class OutcomeUnknownError(StorageError):
+    """The answer to a change was lost, and what would tell whether it took effect cannot be read.
+
+    The message says where to look. ``snapshot`` is the id of the new snapshot, None if the change has none.
+    """
+
+    default_kind = ErrorKind.OUTCOME_UNKNOWN
+
+    def __init__(self, message: str, snapshot: str | None = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.snapshot = snapshot
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.snapshot, self.kind))
 
 
 class ValidationFailedError(IcechunkError):

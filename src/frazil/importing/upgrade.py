@@ -58,8 +58,10 @@ from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import to_document
 from frazil.repository.generations import older_layout
+from frazil.repository.outcome import write_once
 from frazil.repository.puts import Puts, putting
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.repository.retries import RetryPolicy
+from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import PROBES, probe_conditions
 
@@ -204,15 +206,9 @@ class _Job:
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         info = new_info(self.refs, self.history, to_document(config), now_us())
         file = encode_repo_info(info, level=_LEVEL)
-        try:
-            refused = isinstance(self.target.put(REPO, file, IfAbsent()), Refused)
-        except StorageError:
-            refused = True
-        # A lost answer, or somebody else with the same import.
-        if refused:
-            there = bytes(self.target.get(REPO))
-            return report if there == file else self.compared(there)
-        return report
+        if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
+            return report
+        return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
 
     def compared(self, there: bytes) -> ImportReport:
         """The report where the target has a repository: this one, or ``InvalidInputError``."""

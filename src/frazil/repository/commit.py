@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.log import joined, transaction_log
+from frazil.changes.log import amended, transaction_log
 from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
@@ -44,11 +44,13 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
+from frazil.repository.gone import require_listed
 from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     Note,
     new_snapshot,
     noted,
+    require_base,
     require_flag,
     require_online,
     require_snapshot,
@@ -173,6 +175,12 @@ def end_session(
             )
         except CollectedMeanwhile:
             continue  # its files may have been taken
+        except StorageError as error:
+            # A file of the parent: collected, if the branch has left it, and lost otherwise.
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                _require_possible(context.repo_info(), ending, branch, parent.id, changes)
+                require_listed(context, parent.id, error)
+            raise
 
 
 def _require_text(message: str) -> None:
@@ -205,12 +213,10 @@ def _attempt(
 
     if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
         attempts.forget()
-    branch = branch if ending.moves_branch else None
     if ending.replaces:
         _require_not_first(begun.info, parent.id)
-    _require_possible(begun.info, branch, parent.id, changes)
-    before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
-    amended = _amended(context, before, changes) if ending.replaces else None
+    before = begun.info.snapshots.entry(_require_possible(begun.info, ending, branch, parent.id, changes))
+    replaced = _replaced(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
@@ -223,7 +229,7 @@ def _attempt(
             message,
             metadata,
             attempts,
-            amended,
+            replaced,
             rewrites=ending.rewrites,
         )
     attempts.keep()
@@ -235,6 +241,7 @@ def _attempt(
         metadata,
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
+    branch = branch if ending.moves_branch else None
     change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
     if note is not None and context.spec_version > 1:
         change = noted(change, note, entry.id)
@@ -245,13 +252,16 @@ def _attempt(
     return snapshot.id
 
 
-def _require_possible(info: RepoInfo, branch: str | None, parent: bytes, changes: ChangeSet) -> None:
-    """What the update will check again, before anything is written."""
+def _require_possible(
+    info: RepoInfo, ending: Ending, branch: str | None, parent: bytes, changes: ChangeSet
+) -> int:
+    """What the update will check again, before anything is written; the row of the parent."""
     require_online(info)
     if flag := needs_flag(changes):
         require_flag(info, flag)
-    if branch is not None:
+    if branch is not None and ending.moves_branch:
         require_tip(info, branch, parent)
+    return require_base(info, parent)
 
 
 def needs_flag(changes: ChangeSet) -> Flag | None:
@@ -268,7 +278,7 @@ def _require_not_first(info: RepoInfo, id_: bytes) -> None:
         )
 
 
-def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
+def _replaced(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
     """The log of the commit that is to be replaced."""
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
@@ -289,12 +299,12 @@ def write_version(
     message: str,
     metadata: dict[str, Any],
     attempts: Attempts,
-    amended: TransactionLog | None = None,
+    replaced: TransactionLog | None = None,
     *,
     rewrites: bool = False,
 ) -> tuple[Snapshot, list[Written]]:
-    """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
-    added.
+    """Put all files of a new version but ``repo``. ``replaced`` is the log of the commit that
+    the new one replaces.
     """
     id_ = new_object_id()
     nodes, written = write_manifests(context, puts, parent, changes, attempts, rewrites=rewrites)
@@ -312,8 +322,8 @@ def write_version(
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
-    if amended is not None:
-        log = joined(amended, log)
+    if replaced is not None:
+        log = amended(replaced, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
     puts.put(
         transaction_key(id_),

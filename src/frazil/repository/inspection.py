@@ -26,6 +26,8 @@ from frazil.format.transaction_log import ID_LISTS, TransactionLog, decode_trans
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import to_datetime
 from frazil.repository.context import Context
+from frazil.repository.gone import files_of
+from frazil.repository.naming import snapshot_id as named
 
 Json = dict[str, Any]
 
@@ -59,10 +61,12 @@ class Inspection:
         """Nodes and manifests of a snapshot, as its file has them.
 
         Keys: ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``, ``manifests``, ``nodes``.
-        Raises ``StorageError`` (``object-not-found``) where there is no such file.
+        Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        key = snapshot_key(id_from_text(snapshot_id))
-        data = self._context.storage.get(key)
+        id_ = named(snapshot_id, self._context.repo_info)
+        key = snapshot_key(id_)
+        with files_of(self._context, id_):
+            data = self._context.storage.get(key)
         return {"header": _header(data, FileType.SNAPSHOT), **_snapshot(decode_snapshot(data, key))}
 
     def inspect_manifest(self, manifest_id: str) -> Json:
@@ -107,11 +111,12 @@ class Inspection:
         Keys: ``header``, ``new_groups``, ``new_arrays``, ``deleted_groups``, ``deleted_arrays``,
         ``updated_groups``, ``updated_arrays``, ``updated_chunks``, ``moved_nodes``; where expiration has
         collapsed the commits before it, these are all their changes together, and ``synthetic_composite``
-        names the logs. Raises ``StorageError`` (``object-not-found``) where there is no such file.
+        names the logs. Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = id_from_text(snapshot_id)
+        id_ = named(snapshot_id, self._context.repo_info)
         key = transaction_key(id_)
-        data = self._context.storage.get(key)
+        with files_of(self._context, id_):
+            data = self._context.storage.get(key)
         log = decode_transaction_log(data, key)
         pruned = self._pruned_logs(id_)
         if not pruned:

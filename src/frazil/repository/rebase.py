@@ -35,7 +35,8 @@ from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.assets import Assets
 from frazil.repository.conflicts import Conflict, Side, Sides, VersionSelection
-from frazil.repository.mutations import branch_tip, require_snapshot
+from frazil.repository.gone import with_current
+from frazil.repository.mutations import CHANGES_STAY, branch_tip, require_base, require_snapshot
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
                 return steps[::-1]
             steps.append(Step(entry.id, (*pruned, entry.id)))
             rows.append(row)
-    require_snapshot(info, start)
+    require_base(info, start)
     back = table.chain(first)
     left = back[: int(np.argmax(np.isin(back, rows)))]
     meet = rows.index(int(back[len(left)]))
@@ -114,7 +115,10 @@ def rebase(workspace: Workspace, branch: str, solver: Any, open_session: OpenSes
     Raises ``RebaseFailedError``; the workspace is then on the last version that it could be taken to.
     """
     require_solver(solver)
-    info = workspace.context.repo_info()
+    with_current(workspace.context, lambda info: _take(info, workspace, branch, solver, open_session))
+
+
+def _take(info: RepoInfo, workspace: Workspace, branch: str, solver: Any, open_session: OpenSession) -> None:
     steps = road(info, workspace.snapshot_id, branch_tip(info, branch))
     if not steps:
         return
@@ -123,9 +127,9 @@ def rebase(workspace: Workspace, branch: str, solver: Any, open_session: OpenSes
         for step in steps:
             conflicts = _go(workspace, [step], solver, open_session)
             if conflicts:
-                raise RebaseFailedError(id_to_text(step.snapshot), conflicts)
+                raise RebaseFailedError(id_to_text(step.snapshot), conflicts, CHANGES_STAY)
     elif conflicts:
-        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts)
+        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts, CHANGES_STAY)
 
 
 def require_solver(solver: Any) -> None:
@@ -140,13 +144,14 @@ def _go(
     context = workspace.context
     end = steps[-1].snapshot
     base = workspace.snapshot.nodes
-    tip = context.assets.snapshot(end).nodes
+    theirs_now = Workspace(context, end)
+    tip = theirs_now.snapshot.nodes
     theirs = edits_between(read_logs(context.assets, steps), base, tip)
     own = workspace.own()
     if lost := _outdated(own, base, tip, theirs):
         return lost
     at = meet(own, base, theirs, tip)
-    conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
+    conflicts, decided = solve(at, workspace, theirs_now, solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
     changes = carry_over(at, decided, Workspace(context, workspace.snapshot_id))

@@ -15,11 +15,11 @@ from frazil.changes.change_set import ChangeSet
 from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
+    FormatError,
     InvalidInputError,
     RepositoryNotFoundError,
-    StorageError,
 )
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_to_text
 from frazil.format.keys import REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
@@ -28,6 +28,8 @@ from frazil.repository import mutations, present
 from frazil.repository.administration import Administration
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
+from frazil.repository.backups import with_hint
+from frazil.repository.catalog import policy_of
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig
@@ -37,11 +39,13 @@ from frazil.repository.context import Context
 from frazil.repository.differences import difference
 from frazil.repository.feature_flags import MOVE_NODE
 from frazil.repository.generations import older_layout, refuse_older
+from frazil.repository.gone import files_of, snapshots_wanted
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
+from frazil.repository.naming import snapshot_id as named
 from frazil.repository.opening import (
     Authorized,
     attributed,
@@ -50,7 +54,9 @@ from frazil.repository.opening import (
     require_writable,
     version_to_create,
 )
+from frazil.repository.outcome import write_once
 from frazil.repository.preload import preload
+from frazil.repository.recovery import Recovery
 from frazil.repository.refs import Refs
 from frazil.repository.session import Session
 from frazil.repository.session_state import State
@@ -65,7 +71,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -74,7 +80,7 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class Repository(Administration, Refs, Upkeep, Inspection, Integration):
+class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
     Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
@@ -156,12 +162,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
         )
         first = encode_repo_info(new_repo_info(now, document), level=level)
-        try:
-            refused = isinstance(storage.put(REPO, first, IfAbsent()), Refused)
-        except StorageError:
-            refused = True
-        # A lost answer: the bytes tell whose repository it is.
-        if refused and bytes(storage.get(REPO)) != first:
+        policy = policy_of(context.settings)
+        if not write_once(storage, REPO, first, policy, IfAbsent(), "the creation of the repository"):
             raise InvalidInputError(
                 f"another writer created a repository in {storage!r} at the same time",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
@@ -183,10 +185,12 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         storage = attributed(storage, attribution)
         try:
             info, _, _ = read_repo_info(storage)
-        except RepositoryNotFoundError:
+        except FormatError as error:
+            raise with_hint(storage, error) from error.__cause__
+        except RepositoryNotFoundError as error:
             if storage.head(V1_MAIN) is None:
                 refuse_older(storage)
-                raise
+                raise with_hint(storage, error) from error.__cause__
             saved, version = read_config_v1(storage)
             context = context_of(
                 storage,
@@ -330,7 +334,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
         info = self._info()
-        row = mutations.require_snapshot(info, id_from_text(snapshot_id))
+        row = mutations.require_snapshot(info, named(snapshot_id, lambda: info))
         return present.snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
@@ -378,11 +382,14 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context, info, before, after))
+        with snapshots_wanted():
+            return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
-        files = self._context.assets.snapshot(id_from_text(snapshot_id)).manifests
+        id_ = named(snapshot_id, self._info)
+        with files_of(self._context, id_):
+            files = self._context.assets.snapshot(id_).manifests
         return [
             ManifestFileInfo(id_to_text(id_.tobytes()), int(size), int(count))
             for id_, size, count in zip(files.ids, files.size_bytes, files.num_chunk_refs, strict=True)
@@ -497,6 +504,6 @@ def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str |
         return mutations.branch_tip(info, branch)
     if tag is not None:
         return mutations.tag_target(info, tag)
-    id_ = id_from_text(snapshot_id or "")
+    id_ = named(snapshot_id or "", lambda: info)
     mutations.require_snapshot(info, id_)
     return id_

@@ -14,6 +14,7 @@ of it would be lost in silence.
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Buffer
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,12 +29,13 @@ from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
 from frazil.changes.ready import Ready
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError
-from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError, StorageError
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
 from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
+from frazil.repository.gone import require_listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +83,12 @@ class Workspace:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        return self.context.assets.snapshot(self.snapshot_id)
+        """``SessionSnapshotNotFoundError`` if it was expired and collected; so everything that reads."""
+        try:
+            return self.context.assets.snapshot(self.snapshot_id)
+        except StorageError as error:
+            require_listed(self.context, self.snapshot_id, error)
+            raise
 
     @cached_property
     def start(self) -> NodeTable:
@@ -299,8 +306,7 @@ class Workspace:
             array = self._array(path)
             assert array is not None
             assert node.array is not None
-            ids = [ref.id for ref in node.array.manifests]
-            manifests = self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
+            manifests = self._manifests([ref.id for ref in node.array.manifests])
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
             tables += [edits.table() for edits in reversed(array.edits)]
         if not tables:
@@ -339,13 +345,32 @@ class Workspace:
     def read(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
         """Bytes of one chunk, None if it is not there."""
         ref = self.ref(path, coords)
-        return None if ref is None else self.reader.read(ref, start, stop)
+        return None if ref is None else self.read_ref(ref, start, stop)
 
     async def read_async(
         self, path: str, coords: Coords, start: int = 0, stop: int | None = None
     ) -> Buffer | None:
         ref = self.ref(path, coords)
-        return None if ref is None else await self.reader.read_async(ref, start, stop)
+        return None if ref is None else await self.read_ref_async(ref, start, stop)
+
+    def read_ref(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Bytes of the chunk behind a reference."""
+        try:
+            return self.reader.read(ref, start, stop)
+        except StorageError as error:
+            self._require_kept(ref, error)
+            raise
+
+    async def read_ref_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        try:
+            return await self.reader.read_async(ref, start, stop)
+        except StorageError as error:
+            await to_thread(self._require_kept, ref, error)
+            raise
+
+    def _require_kept(self, ref: ChunkRef, error: StorageError) -> None:
+        if isinstance(ref, NativeRef):  # other chunks are in nobody's care
+            require_listed(self.context, self.snapshot_id, error)
 
     def write(self, path: str, coords: Coords, data: Buffer) -> None:
         """Store one chunk: inline, packed, or as a file of its own."""
@@ -417,9 +442,17 @@ class Workspace:
 
     def _manifest(self, node: Node, number: int) -> ChunkTable:
         assert node.array is not None
-        manifest = self.context.assets.manifest(node.array.manifests[number].id)
+        (manifest,) = self._manifests([node.array.manifests[number].id])
         table = manifest.arrays.get(node.id)
         return ChunkTable.empty(len(node.array.shape)) if table is None else table
+
+    def _manifests(self, ids: list[bytes]) -> list[Manifest]:
+        """Manifests of the snapshot."""
+        try:
+            return self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
+        except StorageError as error:
+            require_listed(self.context, self.snapshot_id, error)
+            raise
 
 
 def size_of(ref: ChunkRef) -> int:

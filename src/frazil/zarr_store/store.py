@@ -142,7 +142,7 @@ class IcechunkStore(Store):
             found = _find(workspace, key, byte_range)
         else:
             found = await on_thread(_find, workspace, key, byte_range)
-        data = await workspace.reader.read_async(*found) if isinstance(found, tuple) else found
+        data = await workspace.read_ref_async(*found) if isinstance(found, tuple) else found
         return None if data is None else _buffer(data, prototype)
 
     @unchecked
@@ -152,7 +152,7 @@ class IcechunkStore(Store):
         """``get`` without an event loop."""
         workspace = self._session.workspace
         found = _find(workspace, key, byte_range)
-        data = workspace.reader.read(*found) if isinstance(found, tuple) else found
+        data = workspace.read_ref(*found) if isinstance(found, tuple) else found
         return None if data is None else _buffer(data, prototype)
 
     @unchecked
