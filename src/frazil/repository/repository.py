@@ -296,7 +296,6 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
                 spec_version,
                 context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
                 context.attribution,
-                context.virtual.containers,
             ),
             self._default_metadata,
         )

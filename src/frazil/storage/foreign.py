@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,13 +24,11 @@ import obstore
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import (
     AnyCredential,
-    AzureCredentials,
     Credentials,
-    GcsCredentials,
-    S3Credentials,
 )
 from frazil.storage.locations import (
     AzureLocation,
@@ -40,6 +39,7 @@ from frazil.storage.locations import (
     first_line,
 )
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.redirect import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
@@ -104,9 +104,17 @@ def open_foreign(
 
     Of a local file system the URL says where a file is. What is not there is looked for below the path that
     ``config`` has: where the files of ``url_prefix`` are on this machine, if it has one.
+
+    Without ``credentials`` requests are anonymous. Raises ``InvalidInputError`` for a store that cannot hold
+    such URLs (``invalid-virtual-ref``), and credentials that are not for it (``invalid-credentials``).
     """
+    if credentials is None:
+        credentials = anonymous_access(url_prefix)
     match config:
         case ObjectStoreConfig.LocalFileSystem(path):
+            require_scheme(config, url_prefix)
+            if not isinstance(credentials, Credentials.LocalFileSystemAccess):
+                raise _does_not_fit(credentials, config)
             return ForeignFiles(url_prefix, path)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
@@ -114,6 +122,7 @@ def open_foreign(
                 ErrorKind.STORAGE_CONFIG,
             )
         case _:
+            require_scheme(config, url_prefix)
             return ForeignStore(url_prefix, config, credentials, settings or StorageSettings(), user_agent)
 
 
@@ -208,7 +217,7 @@ class ForeignStore(ForeignObjects):
 
     url_prefix: str
     config: AnyObjectStoreConfig
-    credentials: AnyCredential | None
+    credentials: AnyCredential
     settings: StorageSettings
     user_agent: str | None = None
     _clients: dict[str, ObjectStore] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -276,8 +285,17 @@ class ForeignStore(ForeignObjects):
         return client, key
 
 
+#: Buckets and containers become a part of a server's name: nothing in them may end that name.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
+
+
 def _split_bucket(url: str) -> tuple[str, str]:
     bucket, _, key = url.partition("://")[2].partition("/")
+    if _BUCKET.fullmatch(bucket) is None:
+        raise InvalidInputError(
+            f"cannot address {shown_url(url)!r}: expected a bucket of letters, digits, '.', '-', '_' and '$'",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
     return bucket, key
 
 
@@ -285,38 +303,34 @@ def _split_http(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     if parts.query:
         raise InvalidInputError(
-            f"cannot address {url!r}: URLs with a query are not supported", ErrorKind.INVALID_VIRTUAL_REF
+            f"cannot address {shown_url(url)!r}: URLs with a query are not supported", ErrorKind.INVALID_VIRTUAL_REF
         )
     return f"{parts.scheme}://{parts.netloc}", unquote(parts.path.removeprefix("/"))
 
 
-def _location(config: AnyObjectStoreConfig, credentials: AnyCredential | None, place: str) -> Location:
-    """Where ``place`` is, with the credentials that were granted; those of the environment if none were."""
+def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, place: str) -> Location:
+    """Where ``place`` is, with the credentials that were granted."""
     match config, credentials:
-        case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), None:
-            return S3Location(place, options, S3Credentials.FromEnv())
         case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
             return S3Location(place, options, keys)
-        case ObjectStoreConfig.Tigris(options), None:
-            return S3Location(place, _tigris(options), S3Credentials.FromEnv())
         case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
             return S3Location(place, _tigris(options), keys)
-        case ObjectStoreConfig.Gcs(opts), None:
-            return GcsLocation(place, dict(opts or {}), GcsCredentials.FromEnv())
         case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
             return GcsLocation(place, dict(opts or {}), token)
-        case ObjectStoreConfig.Azure(opts), None:
-            return _azure(place, dict(opts or {}), AzureCredentials.FromEnv())
         case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
             return _azure(place, dict(opts or {}), secret)
-        case ObjectStoreConfig.Http(opts, headers), None | Credentials.HttpAccess():
+        case ObjectStoreConfig.Http(opts, headers), Credentials.HttpAccess():
             return HttpLocation(place, dict(opts or {}), dict(headers or {}))
         case _:
-            raise InvalidInputError(
-                f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-                f"{type(config).__qualname__}",
-                ErrorKind.INVALID_CREDENTIALS,
-            )
+            raise _does_not_fit(credentials, config)
+
+
+def _does_not_fit(credentials: object, config: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
+        f"{type(config).__qualname__}",
+        ErrorKind.INVALID_CREDENTIALS,
+    )
 
 
 def _tigris(options: S3Options) -> S3Options:
@@ -369,19 +383,19 @@ def _check(
 
 def _modified(url: str, what: str) -> StorageError:
     return StorageError(
-        f"the object of a virtual chunk has changed ({url}): {what}", ErrorKind.VIRTUAL_CHUNK_MODIFIED
+        f"the object of a virtual chunk has changed ({shown_url(url)}): {what}", ErrorKind.VIRTUAL_CHUNK_MODIFIED
     )
 
 
 def _too_short(url: str, start: int, stop: int, end: int) -> StorageError:
     return StorageError(
-        f"error fetching virtual reference: {url} ends at byte {end}, expected the range [{start}, {stop})",
+        f"error fetching virtual reference: {shown_url(url)} ends at byte {end}, expected the range [{start}, {stop})",
         ErrorKind.VIRTUAL_CHUNK_FETCH,
     )
 
 
 def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
-    return InvalidInputError(f"{url!r} is not below the container {prefix!r}", ErrorKind.INVALID_VIRTUAL_REF)
+    return InvalidInputError(f"{shown_url(url)!r} is not below the container {shown_url(prefix)!r}", ErrorKind.INVALID_VIRTUAL_REF)
 
 
 @contextmanager
@@ -393,5 +407,5 @@ def _fetching(url: str) -> Iterator[None]:
         if isinstance(error, InvalidInputError):
             raise
         raise StorageError(
-            f"error fetching virtual reference {url}: {first_line(error)}", ErrorKind.VIRTUAL_CHUNK_FETCH
+            f"error fetching virtual reference {shown_url(url)}: {first_line(error)}", ErrorKind.VIRTUAL_CHUNK_FETCH
         ) from error

@@ -36,6 +36,7 @@ from frazil.storage.credentials import (
     S3StaticCredentials,
 )
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
+from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -146,7 +147,7 @@ class S3Location(Location):
             "bucket": self.bucket,
             "prefix": prefix or None,
             "region": options.region,
-            "endpoint_url": options.endpoint_url,
+            "endpoint_url": None if options.endpoint_url is None else shown_url(options.endpoint_url),
             "anonymous": isinstance(self.credentials, S3Credentials.Anonymous) or None,
             "allow_http": options.allow_http or None,
             "force_path_style": options.force_path_style or None,
@@ -229,7 +230,7 @@ class HttpLocation(Location):
         return _checked(lambda: HTTPStore(url, client_options=client, retry_config=_retry_config(settings)))
 
     def describe(self, prefix: str) -> str:
-        return _lines({"type": "HTTP", "url": self.url})
+        return _lines({"type": "HTTP", "url": shown_url(self.url)})
 
 
 def _lines(rows: Mapping[str, str | bool | None]) -> str:
@@ -250,10 +251,13 @@ def _checked[T](connect: Callable[[], T]) -> T:
 
 _SECRETS: Final = re.compile(r"(?i)\b(sig|signature|x-\w+-signature|x-\w+-security-token|token)=[^&\s\"')]+")
 
+_USERS: Final = re.compile(r"(?i)\b(https?://)[^/?#\s\"'@]*@")
+
 
 def first_line(error: BaseException) -> str:
     """The message of a client's error without its dump of internals, and without secrets of its URL."""
-    return _SECRETS.sub(r"\1=****", str(error).partition("\n\nDebug source")[0].strip())
+    text = str(error).partition("\n\nDebug source")[0].strip()
+    return _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text))
 
 
 # settings
