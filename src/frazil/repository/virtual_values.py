@@ -21,6 +21,7 @@ from frazil.storage.option_names import check_headers, shown_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
 @dataclass(slots=True, repr=False)
 class VirtualChunkContainer(Settings):
     """A place where virtual chunks may be: every location that starts with ``url_prefix``.
@@ -79,7 +80,8 @@ class VirtualChunkContainer(Settings):
 
 def _invalid(expected: str, found: str) -> InvalidInputError:
     return InvalidInputError(
-        f"virtual chunk container: expected {expected}, found {shown_url(found)}", ErrorKind.INVALID_VIRTUAL_REF
+        f"virtual chunk container: expected {expected}, found {shown_url(found)}",
+        ErrorKind.INVALID_VIRTUAL_REF,
     )
 
 

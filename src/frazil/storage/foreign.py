@@ -303,7 +303,8 @@ def _split_http(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     if parts.query:
         raise InvalidInputError(
-            f"cannot address {shown_url(url)!r}: URLs with a query are not supported", ErrorKind.INVALID_VIRTUAL_REF
+            f"cannot address {shown_url(url)!r}: URLs with a query are not supported",
+            ErrorKind.INVALID_VIRTUAL_REF,
         )
     return f"{parts.scheme}://{parts.netloc}", unquote(parts.path.removeprefix("/"))
 
@@ -383,19 +384,23 @@ def _check(
 
 def _modified(url: str, what: str) -> StorageError:
     return StorageError(
-        f"the object of a virtual chunk has changed ({shown_url(url)}): {what}", ErrorKind.VIRTUAL_CHUNK_MODIFIED
+        f"the object of a virtual chunk has changed ({shown_url(url)}): {what}",
+        ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 
 
 def _too_short(url: str, start: int, stop: int, end: int) -> StorageError:
     return StorageError(
-        f"error fetching virtual reference: {shown_url(url)} ends at byte {end}, expected the range [{start}, {stop})",
+        f"error fetching virtual reference: {shown_url(url)} ends at byte {end}, "
+        f"expected the range [{start}, {stop})",
         ErrorKind.VIRTUAL_CHUNK_FETCH,
     )
 
 
 def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
-    return InvalidInputError(f"{shown_url(url)!r} is not below the container {shown_url(prefix)!r}", ErrorKind.INVALID_VIRTUAL_REF)
+    return InvalidInputError(
+        f"{shown_url(url)!r} is not below the container {shown_url(prefix)!r}", ErrorKind.INVALID_VIRTUAL_REF
+    )
 
 
 @contextmanager
@@ -407,5 +412,6 @@ def _fetching(url: str) -> Iterator[None]:
         if isinstance(error, InvalidInputError):
             raise
         raise StorageError(
-            f"error fetching virtual reference {shown_url(url)}: {first_line(error)}", ErrorKind.VIRTUAL_CHUNK_FETCH
+            f"error fetching virtual reference {shown_url(url)}: {first_line(error)}",
+            ErrorKind.VIRTUAL_CHUNK_FETCH,
         ) from error
