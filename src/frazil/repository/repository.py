@@ -145,8 +145,9 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
                 f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
-        is_empty = config is None or config == RepositoryConfig()
-        document = None if is_empty else document_to_save(config, store_secrets)
+        document = None
+        if config is not None and config != RepositoryConfig():
+            document = document_to_save(config, store_secrets)
         context = context_of(
             storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
         )
