@@ -75,7 +75,7 @@ def listening() -> Iterator[Listener]:
             if self.command != "HEAD":
                 self.wfile.write(data)
 
-        do_GET = do_HEAD = do_POST = do_PUT = answer
+        do_GET = do_HEAD = do_POST = do_PUT = answer  # noqa: N815  # as http.server wants it
 
     with LoopbackHttp(Handler) as server:
         listener.url = f"http://127.0.0.1:{server.port}"

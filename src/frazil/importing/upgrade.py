@@ -99,8 +99,8 @@ def upgrade(
     What ``config`` sets is saved with the new repository, over what the old one had; options and headers of
     its containers that may hold a secret need ``store_secrets``, as for ``Repository.create``. Some old
     repositories have virtual references that are longer than their objects, which nobody reads any more.
-    Where ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to look
-    at the objects, such references are cut at the end.
+    Where ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to
+    look at the objects, such references are cut at the end.
 
     An import that was interrupted can be repeated, and goes on; one that is done does nothing.
 

@@ -15,6 +15,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.storage.keys import range_past_end
 from frazil.storage.locations import HttpLocation
 from frazil.storage.object_store import ObjectStorage
+from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator, Mapping
@@ -82,6 +83,6 @@ def checked_url(url: str) -> str:
         parsed = False
     if not parsed:
         raise StorageError(
-            f"cannot parse URL {url!r}: expected a scheme and a host", ErrorKind.CANNOT_PARSE_URL
+            f"cannot parse URL {shown_url(url)!r}: expected a scheme and a host", ErrorKind.CANNOT_PARSE_URL
         )
     return url

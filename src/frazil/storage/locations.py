@@ -219,7 +219,7 @@ class AzureLocation(Location):
 class HttpLocation(Location):
     """Files below an address of the web. Read only, and nothing can be listed."""
 
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 

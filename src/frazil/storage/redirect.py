@@ -34,6 +34,7 @@ from frazil.storage.http import HttpStorage, checked_url
 from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
+from frazil.storage.option_names import shown_url
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class RedirectStorage(Storage):
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\ntype: redirect\nurl: {self._url}\n"
+        return f"<frazil.Storage>\ntype: redirect\nurl: {shown_url(self._url)}\n"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -136,7 +137,7 @@ def follow(url: str) -> str:
         if urlsplit(now).scheme not in ("http", "https"):
             return now
         now = urljoin(now, _location(now))
-    raise _bad_redirect(f"{url} redirects more than {_MAX_REDIRECTS} times")
+    raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -161,9 +162,9 @@ def _location(url: str) -> str:
         with answer:
             status, location = answer.code, answer.headers.get("Location")
     except OSError as error:
-        raise _bad_redirect(f"request to {url} failed: {error}") from error
+        raise _bad_redirect(f"request to {shown_url(url)} failed: {error}") from error
     if location is None or not 300 <= status < 400:
-        raise _bad_redirect(f"expected a redirect from {url}, found status {status}")
+        raise _bad_redirect(f"expected a redirect from {shown_url(url)}, found status {status}")
     return str(location)
 
 
@@ -172,7 +173,7 @@ def storage_of(url: str) -> Storage:
     parts = urlsplit(url)
     build = _BUILDERS.get(parts.scheme)
     if build is None:
-        raise _bad_redirect(f"unknown scheme: {url}, expected one of {', '.join(_BUILDERS)}")
+        raise _bad_redirect(f"unknown scheme: {shown_url(url)}, expected one of {', '.join(_BUILDERS)}")
     return build(parts, dict(parse_qsl(parts.query)))
 
 
@@ -182,7 +183,7 @@ def _bad_redirect(text: str) -> StorageError:
 
 def _parameter(url: SplitResult, query: Mapping[str, str], name: str) -> str:
     if name not in query:
-        raise _bad_redirect(f"{url.geturl()} must have the query parameter {name!r}")
+        raise _bad_redirect(f"{shown_url(url.geturl())} must have the query parameter {name!r}")
     return query[name]
 
 
