@@ -35,7 +35,9 @@ CASES: dict[str, tuple[str, Make, Any]] = {
     ),
     "azure endpoint": (
         "az://box/",
-        lambda url, path: icechunk.storage.azure_store(account="a", config={"endpoint": url, "allow_http": "true"}),
+        lambda url, path: icechunk.storage.azure_store(
+            account="a", config={"endpoint": url, "allow_http": "true"}
+        ),
         frazil.credentials.azure_credentials(bearer_token=SECRET),
     ),
     "gcs endpoint": (

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from frazil.storage.base import Storage
+from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
-from frazil.storage.locations import AzureLocation, GcsLocation, HttpLocation, Location, S3Location
+from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import secret_options
@@ -26,6 +27,10 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")
         return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)
+    if isinstance(storage, HttpStorage):
+        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(
+            _public(storage.options) or None
+        )
     if not isinstance(storage, ObjectStorage):
         return None
     found = _of_location(storage.location)
@@ -45,8 +50,6 @@ def _of_location(location: Location) -> tuple[str, AnyObjectStoreConfig] | None:
         case AzureLocation():
             config = {**_public(location.config), "account": location.account}
             return f"az://{location.container}/", ObjectStoreConfig.Azure(config)
-        case HttpLocation():
-            return location.url.rstrip("/") + "/", ObjectStoreConfig.Http(_public(location.config) or None)
     return None
 
 

@@ -11,12 +11,14 @@ follows the bucket is the key, letter by letter. ``http:`` is a URL without a qu
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
 import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -33,7 +35,6 @@ from frazil.storage.credentials import (
 from frazil.storage.locations import (
     AzureLocation,
     GcsLocation,
-    HttpLocation,
     Location,
     S3Location,
     first_line,
@@ -43,6 +44,8 @@ from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.redirect import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
+from frazil.storage.web import Answer, WebClient
+from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
@@ -121,6 +124,12 @@ def open_foreign(
                 "virtual chunks cannot be in memory: expected a store that other programs can write",
                 ErrorKind.STORAGE_CONFIG,
             )
+        case ObjectStoreConfig.Http(opts, headers):
+            require_scheme(config, url_prefix)
+            if not isinstance(credentials, Credentials.HttpAccess):
+                raise _does_not_fit(credentials, config)
+            options = web_options(opts or {}, settings or StorageSettings(), user_agent)
+            return ForeignWeb(url_prefix, WebClient(options, headers or {}))
         case _:
             require_scheme(config, url_prefix)
             return ForeignStore(url_prefix, config, credentials, settings or StorageSettings(), user_agent)
@@ -213,7 +222,7 @@ def _read(descriptor: int, url: str, start: int, stop: int) -> bytes:
 
 @dataclass(slots=True)
 class ForeignStore(ForeignObjects):
-    """Objects in S3, GCS, Azure or on the web: one client for each bucket, container or host."""
+    """Objects in S3, GCS or Azure: one client for each bucket or container."""
 
     url_prefix: str
     config: AnyObjectStoreConfig
@@ -268,14 +277,8 @@ class ForeignStore(ForeignObjects):
     def _find(self, url: str) -> tuple[ObjectStore, str]:
         if not url.startswith(self.url_prefix):
             raise _not_of_this_place(url, self.url_prefix)
-        is_http = isinstance(self.config, ObjectStoreConfig.Http)
-        place, key = _split_http(url) if is_http else _split_bucket(url)
-        # The client would tidy such keys up, and read another object.
-        if any(segment in ("", ".", "..") for segment in key.split("/")):
-            raise InvalidInputError(
-                f"cannot address {url!r}: its key has an empty, '.' or '..' segment",
-                ErrorKind.INVALID_VIRTUAL_REF,
-            )
+        place, key = _split_bucket(url)
+        _check_segments(url, key)
         enter_runtime()
         client = self._clients.get(place)
         if client is None:
@@ -299,14 +302,13 @@ def _split_bucket(url: str) -> tuple[str, str]:
     return bucket, key
 
 
-def _split_http(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    if parts.query:
+def _check_segments(url: str, key: str) -> None:
+    """Clients tidy such keys up, and read another object."""
+    if any(segment in ("", ".", "..") for segment in key.split("/")):
         raise InvalidInputError(
-            f"cannot address {shown_url(url)!r}: URLs with a query are not supported",
+            f"cannot address {shown_url(url)!r}: its key has an empty, '.' or '..' segment",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
-    return f"{parts.scheme}://{parts.netloc}", unquote(parts.path.removeprefix("/"))
 
 
 def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, place: str) -> Location:
@@ -320,8 +322,6 @@ def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, place: s
             return GcsLocation(place, dict(opts or {}), token)
         case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
             return _azure(place, dict(opts or {}), secret)
-        case ObjectStoreConfig.Http(opts, headers), Credentials.HttpAccess():
-            return HttpLocation(place, dict(opts or {}), dict(headers or {}))
         case _:
             raise _does_not_fit(credentials, config)
 
@@ -352,6 +352,75 @@ def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocat
             "the configuration of an Azure store must name its account", ErrorKind.STORAGE_CONFIG
         )
     return AzureLocation(opts.pop("account"), container, opts, credentials)
+
+
+# the web
+
+
+@dataclass(slots=True)
+class ForeignWeb(ForeignObjects):
+    """Files on web servers. Redirects to other servers are refused: see ``frazil.storage.web``."""
+
+    url_prefix: str
+    client: WebClient
+
+    def get(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        self._check(url)
+        if stop <= start:
+            return b""
+        with _fetching(url):
+            headers = {"Range": f"bytes={start}-{stop - 1}"}
+            answer = self.client.request("GET", url, headers, stop - start)
+            if answer.status == 200:
+                raise OSError("Range request not supported by the server: expected status 206, found 200")
+            _require_status(answer, 206)
+            _check(url, etag, answer.etag, not_modified_since, int(answer.modified))
+            if answer.start != start or len(answer.body) != stop - start:
+                raise _too_short(url, start, stop, answer.start + len(answer.body))
+            return COUNTS.read(answer.body)
+
+    async def get_async(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        read = partial(self.get, url, start, stop, etag=etag, not_modified_since=not_modified_since)
+        return await asyncio.get_running_loop().run_in_executor(self.client.in_thread(), read)
+
+    def size(self, url: str) -> int:
+        self._check(url)
+        with _fetching(url):
+            answer = self.client.request("HEAD", url, {})
+            _require_status(answer, 200)
+            return int(answer.headers["content-length"])
+
+    def _check(self, url: str) -> None:
+        if not url.startswith(self.url_prefix):
+            raise _not_of_this_place(url, self.url_prefix)
+        parts = urlsplit(url)
+        if parts.query:
+            raise InvalidInputError(
+                f"cannot address {shown_url(url)!r}: URLs with a query are not supported",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
+        _check_segments(url, unquote(parts.path.removeprefix("/")))
+
+
+def _require_status(answer: Answer, expected: int) -> None:
+    if answer.status != expected:
+        raise OSError(f"expected status {expected}, found {answer.status}")
 
 
 # what was found, against what was expected

@@ -1,4 +1,4 @@
-"""Where objects are: a bucket, a container, or a web address, with who asks for them.
+"""Where objects are: a bucket or a container, with who asks for them.
 
 A location is a value: compare it, pickle it, print it (no secret shows). ``connect`` makes the client.
 Credentials reach the client through a callable, static ones as well, because a client that is given a key
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from frazil.about import user_agent
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
@@ -127,7 +127,7 @@ class S3Location(Location):
             config["endpoint"] = endpoint
         if options.checksum_algorithm is not None:
             config["checksum_algorithm"] = _s3_checksum(options.checksum_algorithm)
-        client = _client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
+        client = client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
         client["allow_http"] = options.allow_http
         return _checked(
             lambda: S3Store(
@@ -135,7 +135,7 @@ class S3Location(Location):
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
-                retry_config=_retry_config(settings),
+                retry_config=retry_config(settings),
                 credential_provider=None if anonymous else _s3_provider(self.credentials),
             )
         )
@@ -173,7 +173,7 @@ class GcsLocation(Location):
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
-                retry_config=_retry_config(settings),
+                retry_config=retry_config(settings),
                 credential_provider=_Refreshing(self.credentials)
                 if isinstance(self.credentials, GcsCredentials.Refreshable)
                 else None,
@@ -203,7 +203,7 @@ class AzureLocation(Location):
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
-                retry_config=_retry_config(settings),
+                retry_config=retry_config(settings),
                 credential_provider=_Refreshing(self.credentials)
                 if isinstance(self.credentials, AzureCredentials.Refreshable)
                 else None,
@@ -213,24 +213,6 @@ class AzureLocation(Location):
     def describe(self, prefix: str) -> str:
         rows = {"type": "Azure", "account": self.account, "container": self.container}
         return _lines({**rows, "prefix": prefix or None})
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLocation(Location):
-    """Files below an address of the web. Read only, and nothing can be listed."""
-
-    url: str = field(repr=False)  # it may hold a password
-    config: Mapping[str, str] = field(default_factory=dict, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
-        client, _ = _split_options(self.config, settings, {**self.headers, **headers})
-        client["allow_http"] = urlsplit(self.url).scheme == "http"
-        url = self.url.rstrip("/") + (f"/{prefix}" if prefix else "")
-        return _checked(lambda: HTTPStore(url, client_options=client, retry_config=_retry_config(settings)))
-
-    def describe(self, prefix: str) -> str:
-        return _lines({"type": "HTTP", "url": shown_url(self.url)})
 
 
 def _lines(rows: Mapping[str, str | bool | None]) -> str:
@@ -267,9 +249,10 @@ def _milliseconds(value: int | None, default: timedelta) -> timedelta:
     return default if value is None else timedelta(milliseconds=value)
 
 
-def _client_options(
+def client_options(
     settings: StorageSettings, headers: Mapping[str, str], stream_timeout: int | None = None
 ) -> ClientConfig:
+    """Options of the HTTP client; times as ``timedelta``."""
     timeouts = settings.timeouts
     stream = DEFAULT_STREAM_TIMEOUT if stream_timeout is None else stream_timeout
     client: ClientConfig = {"user_agent": user_agent(), "timeout": _ATTEMPT_TIMEOUT}
@@ -289,7 +272,8 @@ def _client_options(
     return client
 
 
-def _retry_config(settings: StorageSettings) -> RetryConfig:
+def retry_config(settings: StorageSettings) -> RetryConfig:
+    """How often a request is tried again, and when."""
     retries, timeouts = settings.retries, settings.timeouts
     total = None if timeouts is None else timeouts.operation_timeout_ms
     tries = 10 if retries is None or retries.max_tries is None else retries.max_tries
@@ -309,7 +293,7 @@ def _split_options(
     given: Mapping[str, str], settings: StorageSettings, headers: Mapping[str, str]
 ) -> tuple[ClientConfig, dict[str, Any]]:
     """The options of the HTTP client, and those of the store."""
-    client: dict[str, Any] = dict(_client_options(settings, headers))
+    client: dict[str, Any] = dict(client_options(settings, headers))
     client |= {name: value for name, value in given.items() if name in _CLIENT_OPTIONS}
     store = {name: value for name, value in given.items() if name not in _CLIENT_OPTIONS}
     return client, store  # type: ignore[return-value]  # a TypedDict, built by key

@@ -23,8 +23,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
-from frazil.errors import ErrorKind, ReadOnlyError, StorageError
-from frazil.storage.base import ALWAYS, Storage
+from frazil.errors import ErrorKind, StorageError
 from frazil.storage.credentials import (
     azure_anonymous_credentials,
     gcs_anonymous_credentials,
@@ -35,13 +34,14 @@ from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
+from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Buffer, Callable, Iterator, Mapping
     from email.message import Message
 
-    from frazil.storage.base import Condition, ObjectInfo, Refused, Stored, Version
+    from frazil.storage.base import ObjectInfo, Storage, Version
 
 #: Where R2 and Tigris are.
 R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
@@ -51,10 +51,8 @@ _MAX_REDIRECTS: Final = 10
 _SECONDS: Final = 30.0
 
 
-class RedirectStorage(Storage):
+class RedirectStorage(ReadOnlyStorage):
     """See the module. Resolved once; a pickle made after that holds the answer."""
-
-    is_read_only = True
 
     def __init__(
         self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
@@ -104,18 +102,6 @@ class RedirectStorage(Storage):
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         return await self.target().get_async(key, start, stop)
 
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        raise _read_only()
-
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        raise _read_only()
-
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        raise _read_only()
-
-    def delete(self, keys: Iterable[str]) -> None:
-        raise _read_only()
-
     def default_settings(self) -> StorageSettings:
         return StorageSettings() if self._resolved is None else self._resolved.default_settings()
 
@@ -124,10 +110,6 @@ class RedirectStorage(Storage):
 
     def with_user_agent(self, user_agent: str) -> RedirectStorage:
         return RedirectStorage(self._url, self._settings, user_agent)
-
-
-def _read_only() -> ReadOnlyError:
-    return ReadOnlyError("a redirected storage is read only", ErrorKind.READ_ONLY_STORAGE)
 
 
 def follow(url: str) -> str:
