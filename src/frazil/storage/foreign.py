@@ -32,6 +32,7 @@ from frazil.storage.credentials import (
     AnyCredential,
     Credentials,
 )
+from frazil.storage.links import open_inside
 from frazil.storage.locations import (
     AzureLocation,
     GcsLocation,
@@ -140,7 +141,10 @@ def open_foreign(
 
 @dataclass(slots=True)
 class ForeignFiles(ForeignObjects):
-    """Files of this machine: those below the path of ``url_prefix``, or else below ``path``."""
+    """Files of this machine: those below the path of ``url_prefix``, or else below ``path``.
+
+    Links that lead out of there are refused: see ``frazil.storage.links``.
+    """
 
     url_prefix: str
     path: str
@@ -155,7 +159,7 @@ class ForeignFiles(ForeignObjects):
         not_modified_since: datetime | None = None,
     ) -> Buffer:
         with _fetching(url):
-            descriptor = os.open(self._file(url), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_inside(*self._file(url))
             try:
                 if etag is not None or not_modified_since is not None:
                     status = os.fstat(descriptor)
@@ -177,16 +181,22 @@ class ForeignFiles(ForeignObjects):
 
     def size(self, url: str) -> int:
         with _fetching(url):
-            return os.stat(self._file(url)).st_size
+            descriptor = open_inside(*self._file(url))
+            try:
+                return os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
 
-    def _file(self, url: str) -> str:
+    def _file(self, url: str) -> tuple[str, str]:
+        """The path of a file, and the folder that it must be in."""
         base = _url_path(self.url_prefix).rstrip("/") + "/"
         found = _url_path(url)
         if not found.startswith(base):
             raise _not_of_this_place(url, self.url_prefix)
         if self.path and not os.path.exists(found):
-            return os.path.join(self.path.removeprefix("file://"), found[len(base) :])
-        return found
+            folder = self.path.removeprefix("file://")
+            return os.path.join(folder, found[len(base) :]), folder
+        return found, base
 
 
 def _url_path(url: str) -> str:
