@@ -111,6 +111,24 @@ def test_folders_of_a_repository_may_be_on_other_disks(trusted: Path) -> None:
     assert [each.key for each in storage.list("chunks")] == ["chunks/a"]
 
 
+@pytest.mark.parametrize(
+    "text", ['"secretvalue"', '{"type": "secretvalue"}', '["secretvalue"]', '"secret, expected \\"value"']
+)
+def test_errors_quote_no_file_of_credentials(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(text)
+    for given in (
+        {"application_credentials": str(file)},
+        {"service_account_file": str(file)},
+        {"service_account_key": text},
+    ):
+        storage = frazil.gcs_storage(bucket="b", prefix="p", **given)  # type: ignore[arg-type]
+        with pytest.raises(StorageError) as error:
+            storage.get("x")
+        assert "secret" not in str(error.value)
+        assert error.value.kind == "storage-config"
+
+
 def test_a_lock_is_not_taken_elsewhere(trusted: Path) -> None:
     storage = frazil.local_filesystem_storage(trusted)
     frazil.Repository.create(storage)

@@ -235,11 +235,16 @@ _SECRETS: Final = re.compile(r"(?i)\b(sig|signature|x-\w+-signature|x-\w+-securi
 
 _USERS: Final = re.compile(r"(?i)\b(https?://)[^/?#\s\"'@]*@")
 
+#: A client that cannot decode a file of credentials quotes what it found there.
+_CONTENT: Final = re.compile(
+    r'(?s)((?:invalid (?:type|value): [a-z ]+|unknown (?:variant|field)) )(?:".*"|`[^`]*`)(?=, expected)'
+)
+
 
 def first_line(error: BaseException) -> str:
-    """The message of a client's error without its dump of internals, and without secrets of its URL."""
+    """The message of a client's error without its dump of internals, secrets of URLs, and content of files."""
     text = str(error).partition("\n\nDebug source")[0].strip()
-    return _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text))
+    return _CONTENT.sub(r"\1****", _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text)))
 
 
 # settings
