@@ -9,6 +9,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.repository.hostile import DATA, Listener, hostile, listening, read
 
@@ -147,23 +148,18 @@ S3: list[Callable[[str], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("options", AZURE)
-def test_azure(listener: Listener, tmp_path: Path, options: Callable[[str, str], dict[str, str]]) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "kind", "options"),
+    [*(("az://box/", "azure", each) for each in AZURE), *(("gs://box/", "gcs", each) for each in GCS)],
+)
+def test_azure_and_gcs(
+    listener: Listener, tmp_path: Path, prefix: str, kind: str, options: Callable[[str, str], dict[str, str]]
+) -> None:
     path = tmp_path / "token"
     path.write_text(SECRET)
     given = options(listener.url, str(path))
-    storage = hostile("az://box/", {"azure": given})
-    refused(storage, "az://box/", "untrusted-virtual-chunk-container", f"`{list(given)[-1]}`", "config=")
-    assert listener.visits == []
-
-
-@pytest.mark.parametrize("options", GCS)
-def test_gcs(listener: Listener, tmp_path: Path, options: Callable[[str, str], dict[str, str]]) -> None:
-    path = tmp_path / "token"
-    path.write_text(SECRET)
-    given = options(listener.url, str(path))
-    storage = hostile("gs://box/", {"gcs": given})
-    refused(storage, "gs://box/", "untrusted-virtual-chunk-container", f"`{list(given)[-1]}`", "config=")
+    word = f"`{list(given)[-1]}`"
+    refused(hostile(prefix, {kind: given}), prefix, "untrusted-virtual-chunk-container", word, "config=")
     assert listener.visits == []
 
 
@@ -430,6 +426,12 @@ def test_a_prefix_means_the_same_with_and_without_its_slash(tmp_path: Path, give
     with pytest.raises(frazil.InvalidInputError) as error:
         hostile(folder + saved, store, f"{folder}-other/x")
     assert error.value.kind == "no-container-for-virtual-chunk"
+    changed = frazil.Repository.open(storage).writable_session("main").store
+    one = np.zeros(1, "u8")
+    failed = changed.set_virtual_refs_arr(
+        "x", (1,), [f"{folder}-other/x"], one, one + 8, validate_containers=True
+    )
+    assert failed == [(0,)]
 
 
 def test_another_prefix_is_not_authorised(tmp_path: Path) -> None:

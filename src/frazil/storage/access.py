@@ -29,20 +29,18 @@ SCHEMES: Final[dict[type, tuple[str, ...]]] = {
 
 type _Access = Callable[[], AnyCredential]
 
+_S3: Final[tuple[_Access, _Access]] = (
+    lambda: Credentials.S3(S3Credentials.Anonymous()),
+    lambda: Credentials.S3(S3Credentials.FromEnv()),
+)
 #: Kind of store -> access without credentials, and access with those of the environment.
 _ACCESS: Final[dict[type, tuple[_Access, _Access]]] = {
     ObjectStoreConfig.LocalFileSystem: (
         Credentials.LocalFileSystemAccess,
         Credentials.LocalFileSystemAccess,
     ),
-    ObjectStoreConfig.S3: (
-        lambda: Credentials.S3(S3Credentials.Anonymous()),
-        lambda: Credentials.S3(S3Credentials.FromEnv()),
-    ),
-    ObjectStoreConfig.Tigris: (
-        lambda: Credentials.S3(S3Credentials.Anonymous()),
-        lambda: Credentials.S3(S3Credentials.FromEnv()),
-    ),
+    ObjectStoreConfig.S3: _S3,
+    ObjectStoreConfig.Tigris: _S3,
     ObjectStoreConfig.Gcs: (
         lambda: Credentials.Gcs(GcsCredentials.Anonymous()),
         lambda: Credentials.Gcs(GcsCredentials.FromEnv()),

@@ -36,7 +36,7 @@ from frazil.storage.credentials import (
     S3StaticCredentials,
 )
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
-from frazil.storage.option_names import shown_url
+from frazil.storage.option_names import CLIENT_OPTIONS, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,28 +59,15 @@ _RETRY_TIMEOUT: Final = timedelta(minutes=5)
 _EXPIRY_MARGIN: Final = timedelta(seconds=15)
 
 #: Options of the HTTP client; all other options are the store's own.
-_CLIENT_OPTIONS: Final = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "randomize_addresses",
-        "read_timeout",
-        "timeout",
-        "user_agent",
-    }
-)
+_CLIENT_OPTIONS: Final = CLIENT_OPTIONS | {
+    "allow_http",
+    "allow_invalid_certificates",
+    "default_content_type",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "user_agent",
+}
 
 
 class Location(ABC):
@@ -242,7 +229,7 @@ _CONTENT: Final = re.compile(
 
 
 def first_line(error: BaseException) -> str:
-    """The message of a client's error without its dump of internals, secrets of URLs, and content of files."""
+    """The message of a client's error without dumps of internals, secrets of URLs, and content of files."""
     text = str(error).partition("\n\nDebug source")[0].strip()
     return _CONTENT.sub(r"\1****", _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text)))
 
