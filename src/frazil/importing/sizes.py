@@ -24,7 +24,7 @@ _UNKNOWN = -1
 def sizes_of(
     settings: Mapping[str, Any],
     config: RepositoryConfig | None,
-    credentials: Mapping[str, AnyCredential | None],
+    credentials: Mapping[str, AnyCredential],
 ) -> Sizes | None:
     """A look-up for objects below the prefixes of ``credentials``; None if there are none.
 
@@ -60,7 +60,7 @@ def sizes_of(
     return look_up
 
 
-def _opened(container: VirtualChunkContainer, credential: AnyCredential | None) -> ForeignObjects:
+def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignObjects:
     if container.from_repository:
         require_hint(container.store, container.url_prefix)
     return open_foreign(container.store, credential, container.url_prefix)

@@ -59,6 +59,7 @@ from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import to_document
 from frazil.repository.config_secrets import document_to_save
 from frazil.repository.generations import older_layout
+from frazil.repository.opening import explicit_access
 from frazil.repository.puts import Puts, putting
 from frazil.storage.base import IfAbsent, Refused, Storage
 from frazil.storage.credentials import AnyCredential
@@ -131,7 +132,7 @@ def upgrade(
         _require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
-    look_up = sizes_of(settings, config, authorize_virtual_chunk_access or {})
+    look_up = sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access))
     job = _Job(source, target, refs, history, users, ids, reference, in_place, settings, config, look_up)
     if there is not None:
         return job.compared(there)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from frazil.chunks.kept import KeptBytes
 from frazil.chunks.virtual import Container, VirtualSources
@@ -56,10 +56,9 @@ def context_of(
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
     containers = list(map(_container, settings.virtual_chunk_containers.values()))
-    authorized = _authorized({} if credentials is None else credentials)
     attribution = attribution or Attribution()
     connect = partial(open_foreign, user_agent=attribution.user_agent())
-    virtual = VirtualSources(containers, authorized, open_foreign=connect)
+    virtual = VirtualSources(containers, explicit_access(credentials), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)
     catalog: Catalog = CatalogV2(storage, assets)
@@ -79,8 +78,10 @@ def _container(container: VirtualChunkContainer) -> Container:
     return Container(container.name, container.url_prefix, store, not container.from_repository)
 
 
-def _authorized(given: Any) -> dict[str, AnyCredential]:
-    """The credentials by prefix. ``None`` grants access without credentials, and is deprecated."""
+def explicit_access(given: Authorized | None) -> dict[str, AnyCredential]:
+    """The credentials by prefix. ``None`` for one grants access without credentials, and is deprecated."""
+    if given is None:
+        return {}
     if not isinstance(given, Mapping) or not all(isinstance(prefix, str) for prefix in given):
         raise TypeError(
             "authorize_virtual_chunk_access: expected a dictionary of URL prefixes and credentials, "
