@@ -267,10 +267,13 @@ class Settings(Record):
             value = int(value)  # one of numpy's
         object.__setattr__(self, name, value)
 
+    def _displayed(self, name: str) -> Any:
+        """The value of a field as it may be printed."""
+        return getattr(self, name)
+
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, default in self._fields.items():
-            value = getattr(self, name)
-            yield name, self._shown(value, default)
+            yield name, self._shown(self._displayed(name), default)
 
     @staticmethod
     def _shown(value: Any, default: Default | None) -> Shown:
@@ -285,7 +288,7 @@ class Settings(Record):
         return value if isinstance(value, Record) else literal(value)
 
     def __repr__(self) -> str:
-        return call(self._title(), ((name, getattr(self, name)) for name in self._fields))
+        return call(self._title(), ((name, self._displayed(name)) for name in self._fields))
 
 
 class Family(type):

@@ -161,6 +161,12 @@ class ErrorKind(StrEnum):
     # data
     VALIDATION_FAILED = "validation-failed"  # Frazil only
 
+    # trust
+    UNTRUSTED_VIRTUAL_CHUNK_CONTAINER = "untrusted-virtual-chunk-container"  # Frazil only
+    SECRET_IN_CONFIG = "secret-in-config"  # Frazil only
+    LINK_OUTSIDE = "link-outside"  # Frazil only
+    REDIRECT_REFUSED = "redirect-refused"  # Frazil only
+
 
 class IcechunkError(Exception):
     """Base of all errors.

@@ -458,7 +458,12 @@ def test_on_an_object_store(name: str) -> None:
         assert folder in report.virtual_prefixes
         keys = frazil.s3_credentials(access_key_id="a", secret_access_key="b")
         access = frazil.containers_credentials({folder: keys})
-        check(reference, name, authorize_virtual_chunk_access=access)
+        config = frazil.Repository.fetch_config(reference)
+        assert config is not None
+        saved = config.get_virtual_chunk_container(folder)
+        assert saved is not None
+        config.set_virtual_chunk_container(saved.as_own())  # it names the server
+        check(reference, name, config=config, authorize_virtual_chunk_access=access)
         frazil.upgrade(old)
         check(old, name)
 

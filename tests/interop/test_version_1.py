@@ -145,7 +145,7 @@ STORES = {
     "s3://c/": lambda p: p.s3_store(
         region="yes", endpoint_url="http://127.0.0.1:1", allow_http=True, s3_compatible=True
     ),
-    "gs://g/": lambda p: p.gcs_store({"a": "1", "b": "null", "c": "0x1"}),
+    "gs://g/": lambda p: p.gcs_store({"timeout": "1", "read_timeout": "null", "base_url": "0x1"}),
     "az://c/": lambda p: p.ObjectStoreConfig.Azure({"account": "1e3"}),
     "http://h/": lambda p: p.http_store({"timeout": "3s"}),
     "file:///tmp/1/": lambda p: p.local_filesystem_store("/tmp/1/"),

@@ -57,7 +57,9 @@ from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import to_document
+from frazil.repository.config_secrets import document_to_save
 from frazil.repository.generations import older_layout
+from frazil.repository.opening import explicit_access
 from frazil.repository.outcome import write_once
 from frazil.repository.puts import Puts, putting
 from frazil.repository.retries import RetryPolicy
@@ -83,6 +85,7 @@ def upgrade(
     chunks: Chunks = "auto",
     config: RepositoryConfig | None = None,
     authorize_virtual_chunk_access: Mapping[str, AnyCredential | None] | None = None,
+    store_secrets: bool = False,
 ) -> ImportReport:
     """Import a repository of a format older than spec version 1 (0.1.0a1 to 0.1.3, and the draft before).
 
@@ -96,10 +99,11 @@ def upgrade(
     opened. ``"auto"`` copies them, but for an import in place, where the new repository can use them as
     they are. (Files of the draft have other names, and are always copied then.)
 
-    What ``config`` sets is saved with the new repository, over what the old one had. Some old repositories
-    have virtual references that are longer than their objects, which nobody reads any more. Where
-    ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to look
-    at the objects, such references are cut at the end.
+    What ``config`` sets is saved with the new repository, over what the old one had; options and headers of
+    its containers that may hold a secret need ``store_secrets``, as for ``Repository.create``. Some old
+    repositories have virtual references that are longer than their objects, which nobody reads any more.
+    Where ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to
+    look at the objects, such references are cut at the end.
 
     An import that was interrupted can be repeated, and goes on; one that is done does nothing.
 
@@ -113,6 +117,8 @@ def upgrade(
         ...
     frazil.errors.RepositoryNotFoundError: ...
     """
+    if config is not None:
+        document_to_save(config, store_secrets)
     source = _source(source_storage)
     in_place = target_storage is None
     target = source_storage if target_storage is None else target_storage
@@ -128,7 +134,7 @@ def upgrade(
         _require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
-    look_up = sizes_of(settings, config, authorize_virtual_chunk_access or {})
+    look_up = sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access))
     job = _Job(source, target, refs, history, users, ids, reference, in_place, settings, config, look_up)
     if there is not None:
         return job.compared(there)

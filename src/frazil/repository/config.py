@@ -21,6 +21,7 @@ from frazil.display import Check, Default, Settings, instance, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.manifest_config import ManifestConfig
 from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.option_names import shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, merged
 
 if TYPE_CHECKING:
@@ -304,6 +305,12 @@ class RepositoryConfig(Settings):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, shown in Settings._rows(self):
             yield name, "{}" if shown == {} else shown
+
+    def _displayed(self, name: str) -> Any:
+        value = getattr(self, name)
+        if name != "virtual_chunk_containers" or value is None:
+            return value
+        return {shown_url(prefix): container for prefix, container in value.items()}
 
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
         """The container under this key (its ``url_prefix``), or None."""

@@ -33,7 +33,8 @@ from frazil.repository.catalog import policy_of
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.config import RepositoryConfig
-from frazil.repository.config_document import from_document, to_document
+from frazil.repository.config_document import from_document
+from frazil.repository.config_secrets import document_to_save
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.differences import difference
@@ -72,6 +73,7 @@ from frazil.repository.values import (
 )
 from frazil.repository.workspace import Workspace
 from frazil.storage.base import IfAbsent, Storage
+from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -124,12 +126,17 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         spec_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
         attribution: Attribution | None = None,
+        *,
+        store_secrets: bool = False,
     ) -> Self:
         """A new repository, with a branch ``main`` on an empty snapshot.
 
         Raises ``InvalidInputError`` if there is something already (``parent-directory-not-clean``), or in a
         bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
         if the storage does not keep the conditions that make commits safe.
+
+        ``config`` is saved in the repository. Options and headers of its virtual chunk containers that may
+        hold a secret are refused (``InvalidInputError``, ``secret-in-config``) without ``store_secrets``.
         """
         version = version_to_create(spec_version)
         storage = attributed(storage, attribution)
@@ -144,7 +151,9 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
                 f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
-        document = None if config is None or config == RepositoryConfig() else to_document(config)
+        document = None
+        if config is not None and config != RepositoryConfig():
+            document = document_to_save(config, store_secrets)
         context = context_of(
             storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
         )
@@ -217,6 +226,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
         attribution: Attribution | None = None,
+        *,
+        store_secrets: bool = False,
     ) -> Self:
         """``open``, or ``create`` where there is nothing yet."""
         if not cls.exists(storage):
@@ -228,6 +239,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
                     create_version,
                     check_clean_root,
                     attribution,
+                    store_secrets=store_secrets,
                 )
             except InvalidInputError:
                 if not cls.exists(storage):
@@ -300,7 +312,6 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
                 spec_version,
                 context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
                 context.attribution,
-                context.virtual.containers,
             ),
             self._default_metadata,
         )
@@ -329,6 +340,11 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
     @property
     def authorized_virtual_container_prefixes(self) -> set[str]:
         return set(self._context.virtual.credentials)
+
+    @property
+    def virtual_chunk_access(self) -> dict[str, AnyCredential]:
+        """The credentials that this handle was given, by the prefix of their container."""
+        return dict(self._context.virtual.credentials)
 
     # History
 

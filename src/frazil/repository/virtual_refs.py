@@ -188,7 +188,7 @@ def _plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]
     """
     prefix = container.url_prefix
     inside = np.zeros(len(locations), np.bool_)
-    if "://" not in prefix or prefix != normalized(prefix):
+    if "://" not in prefix or not prefix.endswith("/") or prefix != normalized(prefix):
         return inside
     inside[:] = np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
     if container.is_local:
