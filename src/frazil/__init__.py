@@ -84,6 +84,7 @@ from frazil.errors import (
     RepositoryNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
+    StaleReadError,
     StorageError,
     ValidationFailedError,
 )
@@ -201,6 +202,7 @@ __all__ = [
     "SnapshotInfo",
     "SnapshotNotFoundError",
     "SpecVersion",
+    "StaleReadError",
     "Storage",
     "StorageConcurrencySettings",
     "StorageError",

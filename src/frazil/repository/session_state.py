@@ -36,6 +36,8 @@ class State:
     note: Note | None = None
     #: When what it relies on was begun, if that is not its lifetime before its end.
     since: int | None = None
+    #: The snapshot that it was opened with, if a rebase has left that.
+    opened: bytes | None = None
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""

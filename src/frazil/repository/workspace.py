@@ -34,6 +34,7 @@ from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
 from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
+from frazil.repository.reads import ReadTracker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,12 +57,15 @@ class Workspace:
         inherited: ChangeSet | None = None,
         sealed: ChangeSet | None = None,
         changes: ChangeSet | None = None,
+        reads: ReadTracker | None = None,
     ) -> None:
         self.context = context
         self.snapshot_id = snapshot_id
         self.inherited = inherited or ChangeSet()
         self.sealed = sealed or ChangeSet()
         self.changes = changes or ChangeSet()
+        #: Notes what the session reads, if that was asked for.
+        self.reads = reads
         self.writer = context.writer()
         self.reader = context.reader(self.writer)
         self._arrays: dict[str, _Array] = {}
@@ -77,7 +81,7 @@ class Workspace:
             self.writer.flush()
             # Copies: what other threads write until they are pickled is not durable.
             own = self.sealed.copy(), self.changes.copy()
-            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own))
+            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own, self.reads))
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -225,6 +229,33 @@ class Workspace:
     def is_array(self, path: str) -> bool:
         """Cheaper than ``node`` where it is asked for every chunk."""
         return self._array(path) is not None
+
+    def is_own(self, path: str) -> bool:
+        """Whether this session has created, changed or deleted the node at ``path``."""
+        return any(path in layer.nodes for layer in (self.changes, self.sealed, self.inherited))
+
+    def is_own_chunk(self, path: str, coords: Coords) -> bool:
+        """Whether this session has set or deleted a chunk, or created its array."""
+        array = self._array(path)
+        if array is None or self.is_own_tree(path):
+            return True
+        with self._lock:
+            return any(edits.get(coords)[0] for edits in array.edits)
+
+    def is_own_tree(self, path: str) -> bool:
+        """Whether this session has created or deleted the node at ``path``, so that all below is its own."""
+        for layer in (self.changes, self.sealed, self.inherited):
+            if path in layer.nodes:
+                node = layer.nodes[path]
+                return node is None or any(
+                    node.id in each.created for each in (self.changes, self.sealed, self.inherited)
+                )
+        return False
+
+    def note_tree(self, path: str) -> None:
+        """All that is at and below ``path`` is about to be read."""
+        if self.reads is not None and not self.is_own_tree(path):
+            self.reads.tree(path)
 
     def set_node(self, path: str, document: bytes) -> None:
         with self._turn, self._lock:
