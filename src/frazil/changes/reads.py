@@ -158,8 +158,8 @@ def _boxes(boxes: Mapping[str, U32], written: Mapping[str, U32]) -> Iterator[Sta
 
 def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
     """All that one of these has."""
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) < 2:
+        return parts[0] if parts else NOTHING_READ
     chunks: dict[str, dict[int, list[U32]]] = {}
     boxes: dict[str, list[U32]] = {}
     for part in parts:

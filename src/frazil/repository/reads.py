@@ -158,7 +158,7 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
             box = chunk_box(origin.require_array(path), selection)
             boxes.setdefault(path, []).append(box)
     named = ReadSet(trees=frozenset(trees), boxes={path: np.stack(some) for path, some in boxes.items()})
-    return [named, *(read for read in reads if isinstance(read, ReadSet))]
+    return [*([named] if named else []), *(read for read in reads if isinstance(read, ReadSet))]
 
 
 def _parts(read: Any) -> tuple[str, Any]:

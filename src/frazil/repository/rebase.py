@@ -132,7 +132,7 @@ def rebase(
     steps = road(info, workspace.snapshot_id, branch_tip(info, branch))
     if not steps:
         return
-    conflicts = _go(workspace, steps, solver, open_session, joined_reads(reads) if reads else NOTHING_READ)
+    conflicts = _go(workspace, steps, solver, open_session, joined_reads(reads))
     if conflicts and len(steps) > 1:
         for step in steps:
             conflicts = _go(workspace, [step], solver, open_session)

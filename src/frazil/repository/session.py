@@ -283,8 +283,8 @@ class Session(Rearranging):
         workspace = state.workspace
         declared = declared_reads(reads, self._origin(), workspace)
         if state.opened is not None:
-            every = joined_reads(declared)
-            require_unchanged(workspace.context, every, state.opened, workspace.snapshot_id)
+            fresh = [each for each in declared if not any(each is other for other in state.compared)]
+            require_unchanged(workspace.context, joined_reads(fresh), state.opened, workspace.snapshot_id)
         return declared
 
     def _rebase(self, solver: ConflictSolver, reads: Sequence[ReadSet]) -> None:
@@ -297,6 +297,7 @@ class Session(Rearranging):
             finally:
                 if state.workspace.snapshot_id != before:
                     state.opened = state.opened or before
+                    state.compared = tuple(reads)
                     # Forks of the old snapshot are refused, whatever they have seen.
                     state.merged.clear()
 

@@ -35,7 +35,14 @@ from typing import Any, Final
 
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
-from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+    StaleReadError,
+)
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.repository.clock import new_object_id
@@ -45,6 +52,7 @@ from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
 from frazil.spark.engine import Engine, attempt
+from frazil.spark.inputs import live_inputs, of_job, reads_of, require_current
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
@@ -162,9 +170,10 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
     storage until the commit: a second run of the same job does what is missing. See `frazil.spark.staging`.
 
     Raises what ``prepare`` and ``finish`` raise, ``IcechunkError`` (``concurrency``) if a task fails for
-    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``InvalidInputError`` if
-    the job's id is given and is that of a job with other parameters, or what it says of itself is nothing for
-    the metadata of a commit. Nothing is committed then.
+    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``StaleReadError`` if
+    somebody changed its inputs on the branch that it writes to (see ``run_again_if_stale``),
+    ``InvalidInputError`` if the job's id is given and is that of a job with other parameters, or what it says
+    of itself is nothing for the metadata of a commit. Nothing is committed then.
     """
     started = time.monotonic()
     repo, branch = job.target.repo, job.target.branch
@@ -189,7 +198,7 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
             continue
         except Unusable as error:
             _log.warning("job %s: what is staged cannot be used and is thrown away: %s", id_, error)
-        except RebaseFailedError:
+        except (RebaseFailedError, StaleReadError):
             if staging is not None:
                 staging.throw_away()  # it would fail again
             raise
@@ -267,6 +276,8 @@ def _run(
     started: float,
 ) -> JobResult:
     repo, branch = job.target.repo, job.target.branch
+    inputs = live_inputs(job.inputs, job.target)
+    require_current(job.name, inputs, session)
     tally = _Tally()
     rounds = _Rounds(session, staging, engine, progress, tally, job.manifests_on_executors_above)
     values = rounds.run(job.prepare, job.work)
@@ -281,7 +292,7 @@ def _run(
             staging.throw_away()
         return JobResult(id_, version, metrics, done_before=True, values=tuple(values))
     message, metadata = job.message or job.name, {**job.metadata, JOB: lineage(job, id_, metrics)}
-    snapshot_id, by_us = _commit(job.target, id_, session, message, metadata)
+    snapshot_id, by_us = _commit(job, inputs, id_, session, message, metadata)
     if staging is not None:
         staging.clean_up()
     version = Version(repo, snapshot_id, branch)
@@ -293,13 +304,13 @@ def _with_values(phase: Phase, values: list[Any], session: Session) -> Tasks:
 
 
 def _commit(
-    target: Target, id_: str, session: Session, message: str, metadata: dict[str, Any]
+    job: Job, inputs: Sequence[Input], id_: str, session: Session, message: str, metadata: dict[str, Any]
 ) -> tuple[str, bool]:
     """Commit, on top of what others have committed; the snapshot, and whether we made it.
 
-    Before each rebase it is looked whether the same job came first, run by another driver.
+    Each rebase compares the inputs, and looks whether the same job came first, run by another driver.
     """
-    base = session.snapshot_id
+    target, base, reads = job.target, session.snapshot_id, reads_of(inputs)
     for tries in itertools.count():
         try:
             return session.commit(message, metadata, rebase_with=ConflictDetector(), rebase_tries=0), True
@@ -308,12 +319,14 @@ def _commit(
                 raise
         time.sleep(random.uniform(0, min(2.0**tries * 0.01, 2.0)))
         try:
-            session.rebase(ConflictDetector())
-        except RebaseFailedError:
+            session.rebase(ConflictDetector(), reads=[reads])
+        except (RebaseFailedError, StaleReadError) as error:
             done = find_job(target, id_, target.repo.lookup_branch(target.branch), until=base)
-            if done is None:
-                raise
-            return done, False
+            if done is not None:
+                return done, False
+            if isinstance(error, StaleReadError):
+                raise of_job(job.name, error) from error
+            raise
         done = find_job(target, id_, session.snapshot_id, until=base)
         if done is not None:
             return done, False
