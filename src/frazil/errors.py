@@ -2,8 +2,8 @@
 
     IcechunkError                 message, kind
     ├── ConflictError             somebody else was first: look again, then retry or rebase
-    │   ├── RebaseFailedError     the conflicts that no solver took
-    │   └── StaleReadError        others changed what was read: read and write again
+    │   └── RebaseFailedError     the conflicts that no solver took
+    │       └── StaleReadError    others changed what was read: read and write again
     ├── NotFoundError             (also KeyError)
     │   ├── NodeNotFoundError
     │   ├── SnapshotNotFoundError
@@ -243,22 +243,20 @@ class RebaseFailedError(ConflictError):
         return (type(self), (self.snapshot, self.conflicts))
 
 
-class StaleReadError(ConflictError):
+class StaleReadError(RebaseFailedError):
     """Others changed what a session or a job has read, so what it wrote may be wrong.
 
     ``snapshot`` is the first one that changed it, ``reads`` say what was read and how it changed (see
-    ``frazil.conflicts.StaleRead``). No solver can decide it, and another attempt to commit fails in the same
-    way: read and write again in a new session.
+    ``frazil.conflicts.StaleRead``). ``conflicts`` is empty: there is nothing that a solver could decide, and
+    another attempt to commit fails in the same way. Read and write again in a new session.
     """
 
     default_kind = ErrorKind.STALE_READ
 
     def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
-        super().__init__(
-            message=message or f"snapshot {snapshot} changed what was read: {'; '.join(map(str, reads))}"
-        )
+        super().__init__(snapshot)
+        self.message = message or f"snapshot {snapshot} changed what was read: {'; '.join(map(str, reads))}"
         self.args = (snapshot, list(reads))
-        self.snapshot = snapshot
         self.reads = list(reads)
 
     def _shown(self) -> str:

@@ -105,7 +105,8 @@ def test_a_result_of_an_input_that_others_changed_is_refused(repo: frazil.Reposi
     assert error.value.reads == [StaleRead("/foo", "others wrote the chunks", np.array([[0]], np.uint32))]
     assert "read it again and write again in a new session" in str(error.value)
     assert isinstance(error.value, ConflictError)
-    assert not isinstance(error.value, RebaseFailedError)
+    assert isinstance(error.value, RebaseFailedError)
+    assert error.value.conflicts == []
     assert repo.lookup_branch("main") == tip
     assert session.has_uncommitted_changes
     with pytest.raises(StaleReadError):  # nor at the next attempt
