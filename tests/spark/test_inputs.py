@@ -186,8 +186,12 @@ def test_an_input_that_had_changed_when_the_job_began(repo: frazil.Repository) -
     put(repo, "other")
     culprit = put(repo)
     put(repo, "other", 6)
+
+    def never(*args: Any) -> Any:
+        pytest.fail("a task ran")
+
     with pytest.raises(StaleReadError) as error:
-        run_job(replace(tenfold(repo, source), work=tasks.fails), ENGINE)  # before any task runs
+        run_job(replace(tenfold(repo, source), work=never), ENGINE)
     assert error.value.snapshot == culprit
 
 
@@ -467,14 +471,17 @@ OPERATIONS: dict[str, tuple[Callable[..., JobResult], set[str]]] = {
     "map_blocks": (lambda repo, to: map_blocks(np.sqrt, repo, "t", to=to, engine=ENGINE), COORDINATES),
     "coarsen": (lambda repo, to: coarsen(repo, ["t"], {"lat": 2}, to=to, engine=ENGINE), COORDINATES),
     "pyramid": (
-        lambda repo, to: pyramid(repo, ["t"], {"lat": 2, "lon": 2}, to=to, engine=ENGINE),
+        lambda repo, to: pyramid(repo, ["t"], factors={"lat": 2, "lon": 2}, to=to, engine=ENGINE),
         COORDINATES,
     ),
     "regrid": (
-        lambda repo, to: regrid(repo, ["t"], {"lat": [0.5], "lon": [0.5]}, to=to, engine=ENGINE),
+        lambda repo, to: regrid(repo, ["t"], {"lat": [0.5, 1], "lon": [0.5, 1]}, to=to, engine=ENGINE),
         COORDINATES,
     ),
-    "select": (lambda repo, to: select(repo, ["t"], to=to, engine=ENGINE, lat=slice(0, 1)), COORDINATES),
+    "select": (
+        lambda repo, to: select(repo, ["t"], sel={"lat": slice(0, 1)}, to=to, engine=ENGINE),
+        COORDINATES,
+    ),
     "materialize": (lambda repo, to: materialize(repo, ["t"], to=to, engine=ENGINE), COORDINATES),
 }
 
