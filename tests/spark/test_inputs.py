@@ -558,9 +558,13 @@ def test_nothing_is_published_that_was_made_from_old_inputs(repo: frazil.Reposit
     assert values(repo, "other").min() == 2
 
 
-def test_work_that_an_earlier_run_left_is_begun_anew_if_it_is_old(repo: frazil.Repository) -> None:
+@pytest.mark.parametrize("source", ["main", "audit"])
+def test_work_that_an_earlier_run_left_is_begun_anew_if_it_is_old(
+    repo: frazil.Repository, source: str
+) -> None:
     def work(target: Target) -> None:
-        mean(repo, "foo", "t", to=Target(repo, target.branch, "mean"), engine=ENGINE)
+        to = Target(repo, target.branch, "mean")
+        mean(Version.of(repo, branch=source), "foo", "t", to=to, engine=ENGINE)
 
     repo.create_branch("audit", repo.lookup_branch("main"))
     work(Target(repo, "audit"))
