@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,12 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.counting import A_FEW_STEPS, python_steps
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
+from frazil.changes.edits import Edits
+from frazil.changes.reads import ReadSet, joined_reads, stale_reads
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, StaleRead
 from frazil.errors import (
     ConflictError,
@@ -24,6 +28,7 @@ from frazil.errors import (
     RebaseFailedError,
     StaleReadError,
 )
+from frazil.storage.counted import COUNTS
 from frazil.storage.memory import MemoryStorage
 
 OURS = BasicConflictSolver()
@@ -340,6 +345,42 @@ def test_each_attempt_compares(repo: frazil.Repository, monkeypatch: pytest.Monk
     with pytest.raises(StaleReadError):
         session.commit("bar", rebase_with=ConflictDetector(), reads=["foo"])
     assert len(attempts) == 2
+
+
+def test_reads_may_come_from_an_iterator(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    put("bar")(session)
+    others(repo, put("foo"))
+    with pytest.raises(StaleReadError):
+        session.rebase(OURS, reads=(path for path in ["foo"]))  # type: ignore[arg-type]
+    with pytest.raises(StaleReadError):
+        late(repo, 7, reads=iter(["foo"]), rebase_with=OURS)
+
+
+def test_a_comparison_costs_no_request() -> None:
+    repo = repository()
+    requests = []
+    for reads in ([], ["group", ("foo", slice(3))]):
+        session = repo.writable_session("main")
+        session.workspace.write("/bar", (0,), b"12345678")
+        others(repo, put("wide/plane", value=len(reads)))
+        COUNTS.take()
+        session.rebase(OURS, reads=reads)
+        requests.append(COUNTS.take().requests)
+    assert requests[0] == requests[1] > 0
+
+
+def test_comparisons_take_no_step_for_a_chunk() -> None:
+    steps = []
+    for count in (1_000, 10_000):
+        column = np.stack([np.arange(count), np.arange(count)], axis=1).astype(np.uint32)
+        theirs = Edits(written={b"12345678": "/foo"}, chunks={b"12345678": column})
+        reads = joined_reads([ReadSet(chunks={"/foo": (column[::2],)})] * 2)
+        steps.append(python_steps(partial(stale_reads, reads, theirs)))
+        (stale,) = stale_reads(reads, theirs)
+        assert stale.chunks is not None
+        assert len(stale.chunks) == count // 2
+    assert steps[1] <= steps[0] + A_FEW_STEPS
 
 
 # Moves

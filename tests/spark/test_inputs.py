@@ -15,7 +15,7 @@ import zarr
 from tests.spark import tasks
 
 import frazil
-from frazil.errors import ErrorKind, RebaseFailedError, StaleReadError
+from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
 from frazil.spark import (
     Engine,
     Exists,
@@ -268,6 +268,16 @@ def test_inputs_are_compared_at_each_attempt(
 # What was staged
 
 
+def die_before_commit(job: Job, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job, engine)
+
+
 @pytest.mark.parametrize("id_", [None, "given"])
 def test_nothing_stays_staged_that_was_made_from_old_inputs(
     repo: frazil.Repository, id_: str | None, before_commit: Callable[[Any], None]
@@ -285,14 +295,8 @@ def test_nothing_stays_staged_that_was_made_from_old_inputs(
 def test_a_driver_that_died_leaves_nothing_for_other_inputs(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
     engine = Inline(resumable=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run_job(tenfold(repo, foo_of(repo)), engine)
+    die_before_commit(tenfold(repo, foo_of(repo)), engine, monkeypatch)
     assert [job.tasks for job in staged_jobs(repo)] == [4]
     put(repo)
     result = run_job(tenfold(repo, foo_of(repo)), engine)
@@ -304,15 +308,8 @@ def test_a_resumed_job_compares_what_changed_since_its_first_run(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The input is declared once, at the version of the first run; the second one goes on from there."""
-
-    def die(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
     engine, source = Inline(resumable=True), foo_of(repo)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run_job(tenfold(repo, source), engine)
+    die_before_commit(tenfold(repo, source), engine, monkeypatch)
     put(repo, "other")
     put(repo)
     with pytest.raises(StaleReadError):
@@ -323,14 +320,8 @@ def test_a_resumed_job_compares_what_changed_since_its_first_run(
 def test_a_resumed_job_whose_inputs_stayed_goes_on(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
     engine = Inline(resumable=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run_job(tenfold(repo, foo_of(repo)), engine)
+    die_before_commit(tenfold(repo, foo_of(repo)), engine, monkeypatch)
     put(repo, "other")  # the second run's inputs are those of a newer snapshot than its session's
     assert run_job(tenfold(repo, foo_of(repo)), engine).metrics.resumed == 4
     assert values(repo, "bar").min() == 10
@@ -357,14 +348,8 @@ def test_a_job_may_track_what_its_tasks_read(
 def test_tracked_reads_of_staged_tasks_count_when_the_job_is_resumed(
     repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, before_commit: Callable[[Any], None]
 ) -> None:
-    def die(*args: Any) -> Any:
-        raise KeyboardInterrupt
-
     engine = Inline(resumable=True)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "_commit", die)
-        with pytest.raises(KeyboardInterrupt):
-            run_job(tenfold(repo, track_reads=True), engine)
+    die_before_commit(tenfold(repo, track_reads=True), engine, monkeypatch)
     before_commit(partial(put, repo))
     with pytest.raises(StaleReadError):
         run_job(tenfold(repo, track_reads=True), engine)
@@ -422,6 +407,8 @@ def test_run_again_is_bounded() -> None:
 
     with pytest.raises(RebaseFailedError):
         run_again_if_stale(other)
+    with pytest.raises(InvalidInputError):
+        run_again_if_stale(stale, attempts=0)
 
 
 # What operations name

@@ -140,12 +140,12 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
     """
     trees: set[str] = set()
     boxes: dict[str, list[U32]] = {}
+    nodes = origin.snapshot.nodes
     for read in reads:
         if isinstance(read, ReadSet):
             continue
         given, selection = _parts(read)
         path = absolute(given)
-        nodes = origin.snapshot.nodes
         row, below = nodes.find(path), nodes.below(path)
         if row < 0 and path != "/" and below.start == below.stop:
             if current.node(path) is None:

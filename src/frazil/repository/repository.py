@@ -479,6 +479,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         of ``writable_session``. An unknown path in ``reads`` is an error before the block begins.
         """
         session = self.writable_session(branch, track_reads=track_reads)
+        reads = list(reads)
         session.require_known(reads)
         yield session.store
         session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, reads=reads)

@@ -267,7 +267,8 @@ class Session(Rearranging):
 
     def require_known(self, reads: Sequence[Read]) -> None:
         """That ``reads`` can be declared: ``NodeNotFoundError`` or ``InvalidInputError`` if not."""
-        declared_reads(reads, self._origin(), self._state.workspace)
+        if reads:
+            declared_reads(reads, self._origin(), self._state.workspace)
 
     def _origin(self) -> Workspace:
         """What the session was opened with."""
@@ -277,6 +278,7 @@ class Session(Rearranging):
 
     def _declared(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
         """Checked, and compared with what earlier rebases have passed: they may not have known of it."""
+        reads = list(reads)
         if not reads:
             return []
         state = self._state

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from frazil.changes.reads import ReadSet
-from frazil.errors import StaleReadError
+from frazil.errors import ErrorKind, InvalidInputError, StaleReadError
 from frazil.format.ids import id_from_text
 from frazil.repository.paths import absolute
 from frazil.repository.rebase import require_unchanged
@@ -70,6 +70,7 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
     """Call ``run``, and again while it raises ``StaleReadError``; at most ``attempts`` times.
 
     ``run`` calls an operation, or makes a job and runs it: each time with the version that is there then.
+    Raises ``InvalidInputError`` for less than one attempt.
 
     >>> import frazil, zarr
     >>> from frazil.spark import Inline, mean, run_again_if_stale
@@ -78,6 +79,8 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
     ...     t = zarr.create_array(store, name="t", shape=(4,), chunks=(2,), dtype="f8", dimension_names=["x"])
     >>> result = run_again_if_stale(lambda: mean(repo, "t", "x", engine=Inline()))
     """
+    if attempts < 1:
+        raise InvalidInputError(f"attempts: expected at least 1, found {attempts}", ErrorKind.NOT_ALLOWED)
     for _ in range(attempts - 1):
         try:
             return run()

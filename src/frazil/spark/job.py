@@ -50,6 +50,7 @@ from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.history import mentioning
 from frazil.repository.paths import absolute
+from frazil.repository.reads import ReadTracker
 from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
@@ -196,11 +197,10 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         staging = None
         try:
             if getattr(engine, "resumable", False):
-                work = _digest(job, inputs=True)
-                staging = Staging(repo, branch, id_, job.name, work, track_reads=job.track_reads)
-                session = staging.session
-            else:
-                session = repo.writable_session(branch, track_reads=job.track_reads)
+                staging = Staging(repo, branch, id_, job.name, _digest(job, inputs=True))
+            session = repo.writable_session(branch) if staging is None else staging.session
+            if job.track_reads:
+                session.workspace.reads = ReadTracker()
             if (done := find_job(job.target, id_, session.snapshot_id, until=seen)) is not None:
                 return _done(job.target, id_, done)  # another driver was at it
             with _given_up(session) if staging is None else nullcontext():

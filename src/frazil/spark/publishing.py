@@ -336,7 +336,11 @@ def _inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
     told = info.metadata.get(JOB)
     if not isinstance(told, dict):
         return "", []
-    named = [Input(**{**each, "paths": tuple(each["paths"])}) for each in told.get("inputs", ())]
+    texts = ("repository", "branch", "snapshot")
+    named = [
+        Input(*map(each.get, texts), tuple(each.get("paths", ())), each.get("digest", ""))
+        for each in told.get("inputs", ())
+    ]
     return str(told.get("name")), named
 
 

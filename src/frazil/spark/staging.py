@@ -37,7 +37,6 @@ from frazil.format.ids import id_from_text, id_to_text, is_id_text
 from frazil.repository import mutations
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.conflicts import ConflictDetector
-from frazil.repository.reads import ReadTracker
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.repository.session_state import State
@@ -134,11 +133,8 @@ class Staging:
     do. Raises ``InvalidInputError`` if the plan that is there is that of another work with the same id.
     """
 
-    def __init__(
-        self, repo: Repository, branch: str, job: str, name: str, digest: str, *, track_reads: bool = False
-    ) -> None:
+    def __init__(self, repo: Repository, branch: str, job: str, name: str, digest: str) -> None:
         self._repo = repo
-        self._track_reads = track_reads
         self._branch = branch
         self._place = place_of(branch, job)
         self._folder = Folder(repo.storage, f"{STAGING}/{self._place}")
@@ -171,7 +167,7 @@ class Staging:
         return bool(info.snapshots.find(id_from_text(plan.base)) >= 0)
 
     def _begin(self, job: str, name: str, digest: str) -> Session:
-        session = self._repo.writable_session(self._branch, track_reads=self._track_reads)
+        session = self._repo.writable_session(self._branch)
         state = session._state
         relied, started = state.relied(), now_us()
         storage = self._repo.storage
@@ -195,7 +191,7 @@ class Staging:
 
     def _resume(self, plan: Plan) -> Session:
         repo = self._repo
-        session = session_at(repo, self._branch, plan, track_reads=self._track_reads)
+        session = session_at(repo, self._branch, plan)
         session._state.lease = take_lease(repo.storage, self._place, plan.since, plan.started)
         self._rounds = self._folder.below(plan.folder)
         _log.info("job %s: goes on from what was staged", plan.job)
@@ -292,12 +288,11 @@ def _plan_of(data: bytes) -> Plan | None:
     return plan if is_whole and all(isinstance(id_, str) and is_id_text(id_) for id_ in ids) else None
 
 
-def session_at(repo: Repository, branch: str, plan: Plan, *, track_reads: bool = False) -> Session:
+def session_at(repo: Repository, branch: str, plan: Plan) -> Session:
     """A session for the branch that starts where the plan did."""
     context = repo._context
     mutations.branch_tip(context.repo_info(), branch)
-    reads = ReadTracker() if track_reads else None
-    workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet(), reads=reads)
+    workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())
     return Session(
         State(
             workspace,
