@@ -554,6 +554,49 @@ def test_reads_of_what_the_session_wrote_do_not_count(repo: frazil.Repository) -
     session.rebase(OURS)  # two wrote one chunk: that is a conflict, and for a solver
 
 
+def test_a_group_that_was_missing_is_not_the_sessions_own_with_all_below() -> None:
+    """Nodes can be below a path where no group is."""
+    repo = frazil.Repository.create(MemoryStorage())
+    with repo.transaction("main", message="base") as store:
+        zarr.create_array(store, name="group/inside", shape=(2,), chunks=(1,), dtype="i4")[:] = 1
+    session = repo.writable_session("main")
+    session.workspace.delete_node("/group")
+    bare = session.workspace
+    bare.set_node("/group/inside", zarr_array())
+    session.commit("no group")
+    for read in (members, lambda session: asyncio.run(session.store.getsize_prefix("group"))):
+        session = tracking(repo)
+        session.workspace.set_node("/group", b'{"zarr_format": 3, "node_type": "group"}')
+        read(session)
+        others(repo, delete("group/inside"))
+        with pytest.raises(StaleReadError):
+            session.rebase(OURS)
+        others(repo, lambda session: session.workspace.set_node("/group/inside", zarr_array()))
+
+
+def zarr_array() -> bytes:
+    session = frazil.Repository.create(MemoryStorage()).writable_session("main")
+    zarr.create_array(session.store, name="a", shape=(2,), chunks=(1,), dtype="i4")
+    return session.workspace.require("/a").user_data
+
+
+@pytest.mark.parametrize("path", ["foo", "bar"])
+def test_a_tip_that_was_amended_is_compared(path: str) -> None:
+    repo = repository()
+    others(repo, put("group/inside", 0))
+    session = tracking(repo)
+    opened(session, "foo")[:]
+    create("result")(session)
+    amending = repo.writable_session("main")
+    put(path, 0)(amending)
+    amending.amend("amended")
+    if path == "foo":
+        with pytest.raises(StaleReadError):
+            session.rebase(OURS)
+    else:
+        session.commit("result", rebase_with=ConflictDetector())
+
+
 def test_a_chunk_that_is_written_in_part_was_read(repo: frazil.Repository) -> None:
     session = tracking(repo)
     put("foo", 0)(session)
@@ -610,9 +653,9 @@ def test_many_reads_of_few_chunks_stay_few() -> None:
     tracker = session.workspace.reads
     assert tracker is not None
     for number in range(100_000):
-        tracker.chunk(session.workspace, "/foo", (number % 4,))
-    (waiting,) = (each.waiting for each in tracker._chunks.values())
-    assert len(waiting) < 20_000
+        session.workspace.note_chunk("/foo", (number % 4,))
+    (queue,) = (each.queue for each in tracker._chunks.values())
+    assert len(queue) < 20_000
     assert tracker.reads().chunks["/foo"][0].tolist() == [[0], [1], [2], [3]]
 
 

@@ -70,9 +70,9 @@ class StaleRead:
     def __str__(self) -> str:
         if self.chunks is None:
             return f"`{self.path}`: {self.change}"
-        some = ", ".join(map(str, self.chunks[:_LISTED].tolist()))
-        more = f" and {len(self.chunks) - _LISTED} more" if len(self.chunks) > _LISTED else ""
-        return f"`{self.path}`: {self.change} {some}{more}"
+        listing = ", ".join(map(str, self.chunks[:_LISTED].tolist()))
+        rest = f" and {len(self.chunks) - _LISTED} more" if len(self.chunks) > _LISTED else ""
+        return f"`{self.path}`: {self.change} {listing}{rest}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StaleRead) and self._identity() == other._identity()
@@ -92,68 +92,68 @@ def stale_reads(reads: ReadSet, theirs: Edits) -> list[StaleRead]:
     if not reads:
         return []
     sources = {id_: source for id_, (source, _) in theirs.moved.items()}
-    updated = {sources.get(id_, path) for id_, path in theirs.updated.items()}
-    written = {sources.get(id_, path): theirs.chunks[id_] for id_, path in theirs.written.items()}
-    # At most one word for a path: that a node is gone says more than that another one is there.
-    placed = {
+    documents = {sources.get(id_, path) for id_, path in theirs.updated.items()}
+    writes = {sources.get(id_, path): theirs.chunks[id_] for id_, path in theirs.written.items()}
+    # At most one text for a path: that a node is gone says more than that another one is there.
+    places = {
         **dict.fromkeys(theirs.created.values(), "a node was created here"),
         **dict.fromkeys((target for _, target in theirs.moved.values()), "a node was moved here"),
         **dict.fromkeys(sources.values(), "it was moved to another path"),
         **dict.fromkeys(theirs.deleted.values(), "it was deleted"),
     }
-    nodes = {**dict.fromkeys(updated, "its metadata were changed"), **placed}
+    nodes = {**dict.fromkeys(documents, "its metadata were changed"), **places}
     read_nodes = reads.documents | reads.chunks.keys() | reads.boxes.keys()
-    found = {path: StaleRead(path, nodes[path]) for path in read_nodes & nodes.keys()}
+    stale = {path: StaleRead(path, nodes[path]) for path in read_nodes & nodes.keys()}
     for each in chain(
-        _members(reads.members, placed),
-        _trees(reads.trees, nodes, written),
-        _chunks(reads.chunks, written),
-        _boxes(reads.boxes, written),
+        _members(reads.members, places),
+        _trees(reads.trees, nodes, writes),
+        _chunks(reads.chunks, writes),
+        _boxes(reads.boxes, writes),
     ):
-        found.setdefault(each.path, each)
-    return sorted(found.values(), key=lambda each: each.path)
+        stale.setdefault(each.path, each)
+    return sorted(stale.values(), key=lambda each: each.path)
 
 
-def _members(members: frozenset[str], placed: Mapping[str, str]) -> Iterator[StaleRead]:
-    for path in members & placed.keys():
-        yield StaleRead(path, placed[path])
-    for path in members & parents(placed.keys() - {"/"}):
-        name = min(child for child in placed if parent_of(child) == path != child)
-        yield StaleRead(path, f"among its members, `{name}`: {placed[name]}")
+def _members(members: frozenset[str], places: Mapping[str, str]) -> Iterator[StaleRead]:
+    for path in members & places.keys():
+        yield StaleRead(path, places[path])
+    for path in members & parents(places.keys() - {"/"}):
+        child = min(child for child in places if parent_of(child) == path != child)
+        yield StaleRead(path, f"among its members, `{child}`: {places[child]}")
 
 
-def _trees(
-    trees: frozenset[str], nodes: Mapping[str, str], written: Mapping[str, U32]
-) -> Iterator[StaleRead]:
-    changed = nodes.keys() | written.keys()
-    for path in trees & changed:
-        if path in nodes:
-            yield StaleRead(path, nodes[path])
-        else:
-            yield StaleRead(path, "others wrote the chunks", written[path])
-    for path in trees & ancestors(changed - {"/"}):
+def _trees(trees: frozenset[str], nodes: Mapping[str, str], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
+    paths = nodes.keys() | writes.keys()
+    for path in trees & paths:
+        yield StaleRead(path, nodes[path]) if path in nodes else _chunks_of(path, writes[path])
+    for path in trees & ancestors(paths - {"/"}):
         prefix = path.rstrip("/") + "/"
-        inside = min(each for each in changed if each.startswith(prefix) and each != path)
-        yield StaleRead(path, f"below it, `{inside}`: {nodes.get(inside, 'others wrote chunks')}")
+        below = min(each for each in paths if each.startswith(prefix) and each != path)
+        yield StaleRead(path, f"below it, `{below}`: {nodes.get(below, 'others wrote chunks')}")
 
 
-def _chunks(chunks: Mapping[str, Sequence[U32]], written: Mapping[str, U32]) -> Iterator[StaleRead]:
-    for path in chunks.keys() & written.keys():
-        for read in chunks[path]:
-            both = in_both(written[path], read)
-            if both.any():
-                yield StaleRead(path, "others wrote the chunks", written[path][both])
+def _chunks(chunks: Mapping[str, Sequence[U32]], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
+    for path in chunks.keys() & writes.keys():
+        for column in chunks[path]:
+            overlap = in_both(writes[path], column)
+            if overlap.any():
+                yield _chunks_of(path, writes[path][overlap])
 
 
-def _boxes(boxes: Mapping[str, U32], written: Mapping[str, U32]) -> Iterator[StaleRead]:
-    for path in boxes.keys() & written.keys():
-        theirs, inside = written[path], np.zeros(len(written[path]), bool)
-        if boxes[path].shape[2] != theirs.shape[1]:
+def _boxes(boxes: Mapping[str, U32], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
+    for path in boxes.keys() & writes.keys():
+        coords = writes[path]
+        if boxes[path].shape[2] != coords.shape[1]:
             continue
+        overlap = np.zeros(len(coords), bool)
         for low, high in boxes[path]:
-            inside |= ((theirs >= low) & (theirs < high)).all(axis=1)
-        if inside.any():
-            yield StaleRead(path, "others wrote the chunks", theirs[inside])
+            overlap |= ((coords >= low) & (coords < high)).all(axis=1)
+        if overlap.any():
+            yield _chunks_of(path, coords[overlap])
+
+
+def _chunks_of(path: str, coords: U32) -> StaleRead:
+    return StaleRead(path, "others wrote the chunks", coords)
 
 
 def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
@@ -166,12 +166,12 @@ def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
         for path, columns in part.chunks.items():
             for column in columns:
                 chunks.setdefault(path, {}).setdefault(column.shape[1], []).append(column)
-        for path, some in part.boxes.items():
-            boxes.setdefault(path, []).append(some)
+        for path, column in part.boxes.items():
+            boxes.setdefault(path, []).append(column)
     return ReadSet(
         frozenset().union(*(part.documents for part in parts)),
         frozenset().union(*(part.members for part in parts)),
         frozenset().union(*(part.trees for part in parts)),
         {path: tuple(map(union, by_rank.values())) for path, by_rank in chunks.items()},
-        {path: np.concatenate(some) for path, some in boxes.items()},
+        {path: np.concatenate(columns) for path, columns in boxes.items()},
     )

@@ -32,36 +32,37 @@ if TYPE_CHECKING:
 #: What was read: a path, or a path of an array with a selection of its elements.
 type Read = str | tuple[str, Any]
 
-#: Coordinates that wait to become columns, at least.
-_WAITING: Final = 1 << 14
+#: Coordinates that a queue may have before it becomes a column, at least.
+_QUEUE: Final = 1 << 14
 
 
 class _Coordinates:
-    """Coordinates of chunks of one array: a column without repetitions, and those that were added since."""
+    """Coordinates of chunks of one array: a column without repetitions, and a queue of those added since."""
 
-    __slots__ = ("column", "waiting")
+    __slots__ = ("column", "queue")
 
     def __init__(self, ndim: int) -> None:
         self.column: U32 = np.zeros((0, ndim), np.uint32)
-        self.waiting: list[tuple[int, ...]] = []
+        self.queue: list[tuple[int, ...]] = []
 
     def add(self, coords: tuple[int, ...]) -> None:
-        self.waiting.append(coords)
-        if len(self.waiting) > max(_WAITING, len(self.column)):
+        self.queue.append(coords)
+        if len(self.queue) > max(_QUEUE, len(self.column)):
             self.join()
 
     def join(self, more: Sequence[U32] = ()) -> U32:
         """All of them as one column, with ``more``."""
-        if self.waiting or more:
-            ndim = self.column.shape[1]
-            waiting = np.array(self.waiting, np.uint32).reshape(len(self.waiting), ndim)
-            self.waiting = []
-            self.column = union([self.column, waiting, *more])
+        if self.queue or more:
+            late = np.array(self.queue, np.uint32).reshape(len(self.queue), self.column.shape[1])
+            self.queue = []
+            self.column = union([self.column, late, *more])
         return self.column
 
 
 class ReadTracker:
-    """Notes what is read. Threads may share it, and it can be pickled."""
+    """Notes what is read: see the ``note_`` methods of ``Workspace``. Threads may share it, and it can be
+    pickled.
+    """
 
     def __init__(self, reads: ReadSet | None = None) -> None:
         self._lock = Lock()
@@ -76,7 +77,7 @@ class ReadTracker:
         return (ReadTracker, (self.reads(),))
 
     def add(self, reads: ReadSet) -> None:
-        """Also what others have read for this session. Without boxes: those are declared, never tracked."""
+        """What a fork has read. Without boxes: those are declared, never tracked."""
         with self._lock:
             self._documents |= reads.documents
             self._members |= reads.members
@@ -98,30 +99,21 @@ class ReadTracker:
                 {path: tuple(columns) for path, columns in chunks.items()},
             )
 
-    def document(self, workspace: Workspace, path: str) -> None:
-        """The metadata of the node at ``path`` were read, or it was seen that there is none."""
-        if not workspace.is_own(path):
-            with self._lock:
-                self._documents.add(path)
+    def document(self, path: str) -> None:
+        with self._lock:
+            self._documents.add(path)
 
-    def chunk(self, workspace: Workspace, path: str, coords: tuple[int, ...]) -> None:
-        """A chunk was read, or it was seen that it is not there."""
-        if not workspace.is_array(path):
-            self.document(workspace, path)
-        elif not workspace.is_own_chunk(path, coords):
-            with self._lock:
-                self._coordinates(path, len(coords)).add(coords)
-
-    def members(self, workspace: Workspace, path: str) -> None:
-        """The names of the members of a group were listed."""
-        if not workspace.is_own_tree(path):
-            with self._lock:
-                self._members.add(path)
+    def members(self, path: str) -> None:
+        with self._lock:
+            self._members.add(path)
 
     def tree(self, path: str) -> None:
-        """All that is at and below ``path`` was read."""
         with self._lock:
             self._trees.add(path)
+
+    def chunk(self, path: str, coords: tuple[int, ...]) -> None:
+        with self._lock:
+            self._coordinates(path, len(coords)).add(coords)
 
     def _coordinates(self, path: str, ndim: int) -> _Coordinates:
         coordinates = self._chunks.get((path, ndim))
@@ -144,8 +136,8 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
     for read in reads:
         if isinstance(read, ReadSet):
             continue
-        given, selection = _parts(read)
-        path = absolute(given)
+        name, selection = _parts(read)
+        path = absolute(name)
         row, below = nodes.find(path), nodes.below(path)
         if row < 0 and path != "/" and below.start == below.stop:
             if current.node(path) is None:
@@ -157,8 +149,9 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
         else:
             box = chunk_box(origin.require_array(path), selection)
             boxes.setdefault(path, []).append(box)
-    named = ReadSet(trees=frozenset(trees), boxes={path: np.stack(some) for path, some in boxes.items()})
-    return [*([named] if named else []), *(read for read in reads if isinstance(read, ReadSet))]
+    columns = {path: np.stack(corners) for path, corners in boxes.items()}
+    read_set = ReadSet(trees=frozenset(trees), boxes=columns)
+    return [*([read_set] if read_set else []), *(read for read in reads if isinstance(read, ReadSet))]
 
 
 def _parts(read: Any) -> tuple[str, Any]:
@@ -176,34 +169,35 @@ def chunk_box(node: Node, selection: Any) -> U32:
     """
     assert node.array is not None
     lengths = node.array.shape
-    given = selection if isinstance(selection, tuple) else (selection,)
-    if sum(each is Ellipsis for each in given) > 1:
+    parts = selection if isinstance(selection, tuple) else (selection,)
+    if sum(part is Ellipsis for part in parts) > 1:
         raise _bad_selection(node.path, len(lengths), selection)
-    at = next((number for number, each in enumerate(given) if each is Ellipsis), len(given))
-    rest = given[at + 1 :]
-    if len(given[:at]) + len(rest) > len(lengths):
+    at = next((number for number, part in enumerate(parts) if part is Ellipsis), len(parts))
+    head, tail = parts[:at], parts[at + 1 :]
+    missing = len(lengths) - len(head) - len(tail)
+    if missing < 0:
         raise _bad_selection(node.path, len(lengths), selection)
-    selected = (*given[:at], *[slice(None)] * (len(lengths) - at - len(rest)), *rest)
-    spans = [_span(node.path, each, length) for each, length in zip(selected, lengths, strict=True)]
+    axes = (*head, *[slice(None)] * missing, *tail)
+    spans = [_span(node.path, each, length) for each, length in zip(axes, lengths, strict=True)]
     edges = chunk_lengths(node.user_data)
     bounds = [_chunks_of(*span, each) for span, each in zip(spans, edges, strict=True)]
     return np.array(bounds, np.uint32).reshape(len(lengths), 2).T
 
 
-def _span(path: str, given: Any, length: int) -> tuple[int, int]:
+def _span(path: str, part: Any, length: int) -> tuple[int, int]:
     """First element of one dimension, and one more than the last; the same for none."""
-    if isinstance(given, slice):
+    if isinstance(part, slice):
         try:
-            numbers = range(*given.indices(length))
+            numbers = range(*part.indices(length))
         except (TypeError, ValueError):
-            raise _bad_selection(path, None, given) from None
+            raise _bad_selection(path, None, part) from None
         return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1]) + 1) if numbers else (0, 0)
     try:
-        number = index(given)
+        number = index(part)
     except TypeError:
-        raise _bad_selection(path, None, given) from None
-    if isinstance(given, bool | np.bool_):
-        raise _bad_selection(path, None, given)
+        raise _bad_selection(path, None, part) from None
+    if isinstance(part, bool | np.bool_):
+        raise _bad_selection(path, None, part)
     if not -length <= number < length:
         raise InvalidInputError(
             f"reads: expected an index of a dimension of `{path}` that has {length} elements, found {number}",

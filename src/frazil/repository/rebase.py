@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _READERS: Final = 16
 #: Stale reads that a message lists before it only counts.
-_SHOWN: Final = 5
+_LISTED: Final = 5
 
 OpenSession = Callable[[Workspace], "Session"]
 
@@ -172,12 +172,12 @@ def _stale_error(
             break
         start = step.snapshot
     snapshot = id_to_text(culprit)
-    shown = "; ".join(map(str, stale[:_SHOWN]))
-    more = f"; and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else ""
+    listing = "; ".join(map(str, stale[:_LISTED]))
+    rest = f"; and {len(stale) - _LISTED} more" if len(stale) > _LISTED else ""
     return StaleReadError(
         snapshot,
         stale,
-        f"others changed what was read, first in snapshot {snapshot}: {shown}{more}. What was written from "
+        f"others changed what was read, first in snapshot {snapshot}: {listing}{rest}. What was written from "
         "it may be wrong, so nothing was committed: read it again and write again in a new session",
     )
 

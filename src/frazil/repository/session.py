@@ -188,9 +188,9 @@ class Session(Rearranging):
 
         After it the session reads the new snapshot.
         """
-        declared = self._declared(reads)
+        read_sets = self._read_sets(reads)
         if rebase_with is None:
-            return self._fast_forward(message, metadata, allow_empty, declared)
+            return self._fast_forward(message, metadata, allow_empty, read_sets)
         require_solver(rebase_with)
         if rebase_tries < 0:
             raise InvalidInputError(
@@ -208,7 +208,7 @@ class Session(Rearranging):
                     if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
                         raise
                 held.enter_context(self._state.workspace.context.assets.turn)
-                self._rebase(rebase_with, declared)
+                self.rebase(rebase_with, reads=read_sets)
                 attempts += 1
 
     def _fast_forward(
@@ -228,7 +228,7 @@ class Session(Rearranging):
                 except ConflictError as error:
                     patience.wait(error)
                 held.enter_context(state.workspace.context.assets.turn)
-                self._rebase(ConflictDetector(), reads)
+                self.rebase(ConflictDetector(), reads=reads)
 
     def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
         """Take the session's changes to the tip of its branch, so that they can be committed there.
@@ -263,7 +263,19 @@ class Session(Rearranging):
         >>> zarr.open_array(repo.readonly_session("main").store, path="t")[:].tolist()
         [1, 1, 2, 2]
         """
-        self._rebase(solver, self._declared(reads))
+        state = self._state
+        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+            branch = self._require_branch()
+            read_sets = self._read_sets(reads)
+            before = state.workspace.snapshot_id
+            try:
+                rebase(state.workspace, branch, solver, reading, read_sets)
+            finally:
+                if state.workspace.snapshot_id != before:
+                    state.origin = state.origin or before
+                    state.clean_reads = tuple(read_sets)
+                    # Forks of the old snapshot are refused, whatever they have seen.
+                    state.merged.clear()
 
     def require_known(self, reads: Sequence[Read]) -> None:
         """That ``reads`` can be declared: ``NodeNotFoundError`` or ``InvalidInputError`` if not."""
@@ -273,35 +285,21 @@ class Session(Rearranging):
     def _origin(self) -> Workspace:
         """What the session was opened with."""
         state = self._state
-        workspace = state.workspace
-        return Workspace(workspace.context, state.opened or workspace.snapshot_id)
+        return Workspace(state.workspace.context, state.origin or state.workspace.snapshot_id)
 
-    def _declared(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
-        """Checked, and compared with what earlier rebases have passed: they may not have known of it."""
+    def _read_sets(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
+        """What was declared, compared with the commits that earlier rebases have passed without it."""
         reads = list(reads)
         if not reads:
             return []
         state = self._state
         workspace = state.workspace
-        declared = declared_reads(reads, self._origin(), workspace)
-        if state.opened is not None:
-            fresh = [each for each in declared if not any(each is other for other in state.compared)]
-            require_unchanged(workspace.context, joined_reads(fresh), state.opened, workspace.snapshot_id)
-        return declared
-
-    def _rebase(self, solver: ConflictSolver, reads: Sequence[ReadSet]) -> None:
-        state = self._state
-        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
-            branch = self._require_branch()
-            before = state.workspace.snapshot_id
-            try:
-                rebase(state.workspace, branch, solver, reading, reads)
-            finally:
-                if state.workspace.snapshot_id != before:
-                    state.opened = state.opened or before
-                    state.compared = tuple(reads)
-                    # Forks of the old snapshot are refused, whatever they have seen.
-                    state.merged.clear()
+        read_sets = declared_reads(reads, self._origin(), workspace)
+        if state.origin is not None:
+            new = [each for each in read_sets if not any(each is other for other in state.clean_reads)]
+            require_unchanged(workspace.context, joined_reads(new), state.origin, workspace.snapshot_id)
+            state.clean_reads = (*state.clean_reads, *new)
+        return read_sets
 
     def _require_branch(self) -> str:
         if self._state.branch is None or self.read_only:
@@ -441,14 +439,13 @@ class Session(Rearranging):
         # One that is there twice, or the session itself, brings nothing more.
         forks = list({id(other._state.workspace): other._state for other in others}.values())
         forks = [fork for fork in forks if fork is not state]
-        reads = [fork.workspace.reads for fork in forks]
+        trackers = [fork.workspace.reads for fork in forks]
         forks = [fork for fork in forks if fork.workspace.has_changes]
         if forks:
             self._take(forks)
         if state.workspace.reads is not None:
-            for each in reads:
-                if each is not None:
-                    state.workspace.reads.add(each.reads())
+            for tracker in filter(None, trackers):
+                state.workspace.reads.add(tracker.reads())
 
     def _take(self, forks: Sequence[State]) -> None:
         """Take over the changes of forks that may be merged."""
@@ -475,8 +472,7 @@ class Session(Rearranging):
 
     def get_node_id(self, path: str) -> str:
         workspace, path = self._state.workspace, absolute(path)
-        if workspace.reads is not None:
-            workspace.reads.document(workspace, path)
+        workspace.note_document(path)
         return id_to_text(workspace.require(path).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
@@ -484,8 +480,7 @@ class Session(Rearranging):
         workspace, path = self._state.workspace, absolute(array_path)
         workspace.require_array(path)
         coords = _coordinates(chunk_coordinates)
-        if workspace.reads is not None:
-            workspace.reads.chunk(workspace, path, coords)
+        workspace.note_chunk(path, coords)
         return present.chunk_type(workspace.ref(path, coords))
 
     async def chunk_coordinates(

@@ -38,9 +38,9 @@ class State:
     #: When what it relies on was begun, if that is not its lifetime before its end.
     since: int | None = None
     #: The snapshot that it was opened with, if a rebase has left that.
-    opened: bytes | None = None
+    origin: bytes | None = None
     #: Declared reads that have been compared with all that was committed up to its snapshot.
-    compared: tuple[ReadSet, ...] = ()
+    clean_reads: tuple[ReadSet, ...] = ()
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""

@@ -230,33 +230,6 @@ class Workspace:
         """Cheaper than ``node`` where it is asked for every chunk."""
         return self._array(path) is not None
 
-    def is_own(self, path: str) -> bool:
-        """Whether this session has created, changed or deleted the node at ``path``."""
-        return any(path in layer.nodes for layer in (self.changes, self.sealed, self.inherited))
-
-    def is_own_chunk(self, path: str, coords: Coords) -> bool:
-        """Whether this session has set or deleted a chunk, or created its array."""
-        array = self._array(path)
-        if array is None or self.is_own_tree(path):
-            return True
-        with self._lock:
-            return any(edits.get(coords)[0] for edits in array.edits)
-
-    def is_own_tree(self, path: str) -> bool:
-        """Whether this session has created or deleted the node at ``path``, so that all below is its own."""
-        for layer in (self.changes, self.sealed, self.inherited):
-            if path in layer.nodes:
-                node = layer.nodes[path]
-                return node is None or any(
-                    node.id in each.created for each in (self.changes, self.sealed, self.inherited)
-                )
-        return False
-
-    def note_tree(self, path: str) -> None:
-        """All that is at and below ``path`` is about to be read."""
-        if self.reads is not None and not self.is_own_tree(path):
-            self.reads.tree(path)
-
     def set_node(self, path: str, document: bytes) -> None:
         with self._turn, self._lock:
             self._require_uncommitted()
@@ -291,6 +264,54 @@ class Workspace:
         """All nodes, changes included."""
         with self._lock:
             return self.changes.edited(self.here)
+
+    # What was read. Nothing is noted of what the session has made: nobody else can change that.
+
+    def note_document(self, path: str) -> None:
+        """The metadata of the node at ``path`` are about to be read, or it is looked whether there is one."""
+        if self.reads is not None and not self._is_changed(path):
+            self.reads.document(path)
+
+    def note_members(self, path: str) -> None:
+        """The members of a group are about to be listed."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.members(path)
+
+    def note_tree(self, path: str) -> None:
+        """All that is at and below ``path`` is about to be read."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.tree(path)
+
+    def note_chunk(self, path: str, coords: Coords) -> None:
+        """A chunk is about to be read, or it is looked whether there is one."""
+        if self.reads is None:
+            return
+        array = self._array(path)
+        if array is None:
+            self.note_document(path)
+            return
+        with self._lock:
+            is_own = any(edits.get(coords)[0] for edits in array.edits)
+        if not is_own and not self._is_own_tree(path):
+            self.reads.chunk(path, coords)
+
+    def _layers(self) -> tuple[ChangeSet, ChangeSet, ChangeSet]:
+        return self.changes, self.sealed, self.inherited
+
+    def _is_changed(self, path: str) -> bool:
+        """Whether this session has created, changed or deleted the node at ``path``."""
+        return any(path in layer.nodes for layer in self._layers())
+
+    def _is_own_tree(self, path: str) -> bool:
+        """Whether this session has created or deleted a node, and so has made all that is below it."""
+        layer = next((layer for layer in self._layers() if path in layer.nodes), None)
+        if layer is None:
+            return False
+        node, nodes = layer.nodes[path], self.snapshot.nodes
+        below = nodes.below(path)
+        # A group may be missing above nodes that are there. What is at a path is deleted with all below it.
+        is_free = nodes.find(path) >= 0 or below.start == below.stop
+        return node is None or (is_free and any(node.id in each.created for each in self._layers()))
 
     # References
 

@@ -30,12 +30,12 @@ _ATTEMPTS: Final = 3
 def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
     """The inputs that are on the branch to which the target leads."""
     place = address(target.repo.storage)
-    same = [each for each in inputs if (each.repository, each.branch) == (place, target.branch)]
-    if not same or place != "in-memory":
-        return same
+    live = [each for each in inputs if (each.repository, each.branch) == (place, target.branch)]
+    if not live or place != "in-memory":
+        return live
     # In the memory of a process many repositories have one address, but no snapshot in common.
     snapshots = target.repo._context.repo_info().snapshots
-    return [each for each in same if snapshots.find(id_from_text(each.snapshot)) >= 0]
+    return [each for each in live if snapshots.find(id_from_text(each.snapshot)) >= 0]
 
 
 def reads_of(inputs: Sequence[Input]) -> ReadSet:
@@ -56,11 +56,11 @@ def require_current(name: str, inputs: Sequence[Input], session: Session) -> Non
 
 def of_job(name: str, error: StaleReadError) -> StaleReadError:
     """The error, for whoever runs a job."""
-    changed = "; ".join(map(str, error.reads))
+    details = "; ".join(map(str, error.reads))
     return StaleReadError(
         error.snapshot,
         error.reads,
-        f"others changed what the job `{name}` has read, first in snapshot {error.snapshot}: {changed}. "
+        f"others changed what the job `{name}` has read, first in snapshot {error.snapshot}: {details}. "
         "Nothing was committed: run it again with the new version. To read an older version on purpose, name "
         "it by its id: `Version.of(repo, snapshot_id=...)`",
     )

@@ -373,8 +373,8 @@ class _Rounds:
             raise InvalidInputError(
                 f"`prepare` has to return Tasks, found {type(tasks).__name__}", ErrorKind.NOT_ALLOWED
             )
-        named = ReadSet(trees=frozenset(map(absolute, tasks.reads)))
-        self.reads = joined_reads([self.reads, named])
+        plan = ReadSet(trees=frozenset(map(absolute, tasks.reads)))
+        self.reads = joined_reads([self.reads, plan])
         items = [_sent(item, f"item {number}") for number, item in enumerate(tasks.items)]
         self.tally.tasks += len(items)
         if self.progress is not None:

@@ -311,11 +311,11 @@ def _require_current(repo: Repository, audit: str, branch: str, ahead: Sequence[
     or on the audit branch, which is as ``branch`` was when it began.
     """
     context, tip = repo._context, id_from_text(repo.lookup_branch(branch))
-    left = ahead[-1].parent_id if ahead else None
+    origin = ahead[-1].parent_id if ahead else None
     for info in reversed(ahead):
         name, inputs = _inputs(info)
         starts = [(each.snapshot, each) for each in live_inputs(inputs, Target(repo, branch))]
-        starts += [(left or each.snapshot, each) for each in live_inputs(inputs, Target(repo, audit))]
+        starts += [(origin or each.snapshot, each) for each in live_inputs(inputs, Target(repo, audit))]
         for start, each in starts:
             try:
                 require_unchanged(context, reads_of([each]), id_from_text(start), tip)
@@ -336,12 +336,11 @@ def _inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
     told = info.metadata.get(JOB)
     if not isinstance(told, dict):
         return "", []
-    texts = ("repository", "branch", "snapshot")
-    named = [
-        Input(*map(each.get, texts), tuple(each.get("paths", ())), each.get("digest", ""))
+    inputs = [
+        Input(each["repository"], each["branch"], each["snapshot"], tuple(each["paths"]), each["digest"])
         for each in told.get("inputs", ())
     ]
-    return str(told.get("name")), named
+    return str(told.get("name")), inputs
 
 
 def _audited(

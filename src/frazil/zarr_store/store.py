@@ -466,9 +466,9 @@ def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
     path, what = parse_key(key)
     if workspace.reads is not None:
         if isinstance(what, tuple):
-            workspace.reads.chunk(workspace, path, what)
+            workspace.note_chunk(path, what)
         elif what is Document.V3:
-            workspace.reads.document(workspace, path)
+            workspace.note_document(path)
     return path, what
 
 
@@ -536,8 +536,7 @@ def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
 def _names(workspace: Workspace, path: str) -> list[str]:
     """Names directly below a path."""
     node = workspace.node(path)
-    if workspace.reads is not None:
-        workspace.reads.members(workspace, path)
+    workspace.note_members(path)
     if node is not None:
         own = ["zarr.json"] if node.array is None else ["zarr.json", "c"]
         return list(dict.fromkeys(own + workspace.children(path)))
