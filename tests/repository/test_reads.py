@@ -561,8 +561,7 @@ def test_a_group_that_was_missing_is_not_the_sessions_own_with_all_below() -> No
         zarr.create_array(store, name="group/inside", shape=(2,), chunks=(1,), dtype="i4")[:] = 1
     session = repo.writable_session("main")
     session.workspace.delete_node("/group")
-    bare = session.workspace
-    bare.set_node("/group/inside", zarr_array())
+    session.workspace.set_node("/group/inside", zarr_array())
     session.commit("no group")
     for read in (members, lambda session: asyncio.run(session.store.getsize_prefix("group"))):
         session = tracking(repo)

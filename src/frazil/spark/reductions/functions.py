@@ -17,7 +17,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.job import JobResult
 from frazil.spark.reductions.fields import Field, coordinate, require_same_labels
-from frazil.spark.reductions.grouping import By, Grouping, grouping, labels_read, resampling, said
+from frazil.spark.reductions.grouping import By, Grouping, grouping, label_names, resampling, said
 from frazil.spark.reductions.running import Asked, How, Settings, run, several
 from frazil.spark.versions import Source
 
@@ -146,7 +146,7 @@ def groupby(
         groups,
         {"by": said(by)},
         settings,
-        labels=labels_read(by),
+        labels=label_names(by),
     )
     return run(source, asked)
 
@@ -245,7 +245,7 @@ def zonal_stats(
     if isinstance(zones, str | xr.DataArray):
         by = zones
         parameters = {"zones": said(by)}
-        labels = labels_read(by)
+        labels = label_names(by)
 
         def groups(session: Session, field: Field) -> Grouping:
             if isinstance(by, xr.DataArray):

@@ -185,7 +185,7 @@ def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:
     return hashed.hexdigest()[:16]
 
 
-def labels_read(by: By) -> tuple[str, ...]:
+def label_names(by: By) -> tuple[str, ...]:
     """The coordinates of the source that give the labels; none where the labels are given."""
     if isinstance(by, xr.DataArray):
         return ()
