@@ -668,6 +668,28 @@ def test_after_a_rebase_reads_still_count(repo: frazil.Repository) -> None:
         session.commit("bar", rebase_with=ConflictDetector())
 
 
+def test_what_was_read_outlives_what_is_discarded(repo: frazil.Repository) -> None:
+    session = tracking(repo)
+    value = int(opened(session, "foo")[0])
+    session.discard_changes()
+    put("bar", slice(0, 10), value)(session)
+    others(repo, put("foo"))
+    with pytest.raises(StaleReadError):
+        session.rebase(OURS)
+
+
+def test_how_zarr_and_xarray_read(repo: frazil.Repository) -> None:
+    """What the page about conflicts says of opening and listing."""
+    session = tracking(repo)
+    zarr.open_group(session.store)["foo"]
+    assert session.workspace.reads is not None
+    assert not session.workspace.reads.reads().members
+    zarr.create_array(session.store, name="new", shape=(2,), chunks=(1,), dtype="i4")
+    assert not session.workspace.reads.reads().members
+    list(zarr.open_group(session.store).keys())
+    assert session.workspace.reads.reads().members == {"/"}
+
+
 def test_errors_are_pickled_and_shown(repo: frazil.Repository) -> None:
     session = tracking(repo)
     opened(session, "wide/plane")[:]
