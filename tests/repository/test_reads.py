@@ -668,6 +668,24 @@ def test_after_a_rebase_reads_still_count(repo: frazil.Repository) -> None:
         session.commit("bar", rebase_with=ConflictDetector())
 
 
+def test_what_is_read_during_a_rebase_is_compared_too(repo: frazil.Repository) -> None:
+    session = tracking(repo)
+    put("bar")(session)
+    others(repo, put("bar", value=8), put("foo"))
+    base = session.snapshot_id
+
+    class Reader:
+        """Takes ours, after a look at another array; so may another thread."""
+
+        def solve(self, conflicts: Any) -> Any:
+            assert opened(session, "foo")[0] == 1
+            return OURS.solve(conflicts)
+
+    with pytest.raises(StaleReadError, match="/foo"):
+        session.rebase(Reader())
+    assert session.snapshot_id == base
+
+
 def test_what_was_read_outlives_what_is_discarded(repo: frazil.Repository) -> None:
     session = tracking(repo)
     value = int(opened(session, "foo")[0])

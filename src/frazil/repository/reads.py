@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -65,7 +65,8 @@ class ReadTracker:
     """
 
     def __init__(self, reads: ReadSet | None = None) -> None:
-        self._lock = Lock()
+        #: Held while a rebase goes on: what is read meanwhile is noted, and read, when it has gone.
+        self.lock = RLock()
         self._documents: set[str] = set()
         self._members: set[str] = set()
         self._trees: set[str] = set()
@@ -78,7 +79,7 @@ class ReadTracker:
 
     def add(self, reads: ReadSet) -> None:
         """What a fork has read. Without boxes: those are declared, never tracked."""
-        with self._lock:
+        with self.lock:
             self._documents |= reads.documents
             self._members |= reads.members
             self._trees |= reads.trees
@@ -88,7 +89,7 @@ class ReadTracker:
 
     def reads(self) -> ReadSet:
         """All that was read until now."""
-        with self._lock:
+        with self.lock:
             chunks: dict[str, list[U32]] = {}
             for (path, _), coordinates in self._chunks.items():
                 chunks.setdefault(path, []).append(coordinates.join())
@@ -100,19 +101,19 @@ class ReadTracker:
             )
 
     def document(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             self._documents.add(path)
 
     def members(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             self._members.add(path)
 
     def tree(self, path: str) -> None:
-        with self._lock:
+        with self.lock:
             self._trees.add(path)
 
     def chunk(self, path: str, coords: tuple[int, ...]) -> None:
-        with self._lock:
+        with self.lock:
             self._coordinates(path, len(coords)).add(coords)
 
     def _coordinates(self, path: str, ndim: int) -> _Coordinates:

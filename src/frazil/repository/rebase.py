@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -208,7 +209,13 @@ def _go(
     if changes is None:
         return conflicts
     changes.ready = own.ready
-    workspace.continue_on(end, changes)
+    tracker = workspace.reads
+    with nullcontext() if tracker is None else tracker.lock:
+        # Other threads, and solvers, may have read since the first comparison.
+        late = NOTHING_READ if tracker is None else tracker.reads()
+        if stale := stale_reads(late, theirs):
+            raise _stale_error(context, late, workspace.snapshot_id, steps, stale)
+        workspace.continue_on(end, changes)
     return []
 
 
