@@ -279,7 +279,7 @@ class Session(Rearranging):
 
     def require_known(self, reads: Sequence[Read]) -> None:
         """That ``reads`` can be declared: ``NodeNotFoundError`` or ``InvalidInputError`` if not."""
-        if reads:
+        if reads := list(reads):
             declared_reads(reads, self._origin(), self._state.workspace)
 
     def _origin(self) -> Workspace:
