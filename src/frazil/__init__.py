@@ -86,6 +86,7 @@ from frazil.errors import (
     SessionSnapshotNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
+    StaleReadError,
     StorageError,
     ValidationFailedError,
 )
@@ -209,6 +210,7 @@ __all__ = [
     "SnapshotInfo",
     "SnapshotNotFoundError",
     "SpecVersion",
+    "StaleReadError",
     "Storage",
     "StorageConcurrencySettings",
     "StorageError",

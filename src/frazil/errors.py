@@ -3,6 +3,7 @@
     IcechunkError                 message, kind
     ├── ConflictError             somebody else was first: look again, then retry or rebase
     │   └── RebaseFailedError     the conflicts that no solver took
+    │       └── StaleReadError    others changed what was read: read and write again
     ├── NotFoundError             (also KeyError)
     │   ├── NodeNotFoundError
     │   ├── SnapshotNotFoundError
@@ -166,6 +167,8 @@ class ErrorKind(StrEnum):
     SECRET_IN_CONFIG = "secret-in-config"  # Frazil only
     LINK_OUTSIDE = "link-outside"  # Frazil only
     REDIRECT_REFUSED = "redirect-refused"  # Frazil only
+    # reads
+    STALE_READ = "stale-read"  # Frazil only
 
 
 class IcechunkError(Exception):
@@ -253,6 +256,29 @@ class RebaseFailedError(ConflictError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.snapshot, self.conflicts, self.advice))
+
+
+class StaleReadError(RebaseFailedError):
+    """Others changed what a session or a job has read, so what it wrote may be wrong.
+
+    ``snapshot`` is the first one that changed it, ``reads`` say what was read and how it changed (see
+    ``frazil.conflicts.StaleRead``). ``conflicts`` is empty: there is nothing that a solver could decide, and
+    another attempt to commit fails in the same way. Read and write again in a new session.
+    """
+
+    default_kind = ErrorKind.STALE_READ
+
+    def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
+        super().__init__(snapshot)
+        self.message = message or f"snapshot {snapshot} changed what was read: {'; '.join(map(str, reads))}"
+        self.args = (snapshot, list(reads))
+        self.reads = list(reads)
+
+    def _shown(self) -> str:
+        return f'snapshot="{self.snapshot}", reads={self.reads}'
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.snapshot, self.reads, self.message))
 
 
 class NotFoundError(IcechunkError, KeyError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import datetime, timedelta
@@ -57,6 +57,7 @@ from frazil.repository.opening import (
 )
 from frazil.repository.outcome import write_once
 from frazil.repository.preload import preload
+from frazil.repository.reads import Read, ReadTracker
 from frazil.repository.recovery import Recovery
 from frazil.repository.refs import Refs
 from frazil.repository.session import Session
@@ -434,9 +435,30 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         preload(workspace)
         return Session(State(workspace, None, SessionMode.readonly, 0))
 
-    def writable_session(self, branch: str) -> Session:
-        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
-        return self._session(branch, SessionMode.writable)
+    def writable_session(self, branch: str, *, track_reads: bool = False) -> Session:
+        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written.
+
+        With ``track_reads`` the session notes which metadata, chunks and lists of members are read through it
+        and its forks. A rebase, by ``rebase_with`` or ``fast_forward_timeout`` too, then fails with
+        ``StaleReadError`` if others have changed any of them. See ``Session.rebase``.
+
+        >>> import frazil, zarr
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="two arrays") as store:
+        ...     for name in ("foo", "bar"):
+        ...         _ = zarr.create_array(store, name=name, shape=(4,), chunks=(2,), dtype="i4")
+        >>> session = repo.writable_session("main", track_reads=True)
+        >>> root = zarr.open_group(session.store)
+        >>> root["bar"][:] = root["foo"][:] + 1
+        >>> with repo.transaction("main", message="a correction") as store:
+        ...     zarr.open_group(store)["foo"][:] = 5
+        >>> try:
+        ...     session.commit("bar", rebase_with=frazil.ConflictDetector())
+        ... except frazil.StaleReadError as error:
+        ...     print(*error.reads)
+        `/foo`: others wrote the chunks [0], [1]
+        """
+        return self._session(branch, SessionMode.writable, track_reads=track_reads)
 
     def rearrange_session(self, branch: str) -> Session:
         """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
@@ -447,7 +469,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
 
-    def _session(self, branch: str, mode: SessionMode) -> Session:
+    def _session(self, branch: str, mode: SessionMode, *, track_reads: bool = False) -> Session:
         require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
@@ -455,7 +477,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
             mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
         expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
-        workspace = Workspace(self._context, tip, None, ChangeSet())
+        reads = ReadTracker() if track_reads else None
+        workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
         return Session(
             State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
@@ -470,14 +493,19 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         metadata: dict[str, Any] | None = None,
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
+        reads: Sequence[Read] = (),
+        track_reads: bool = False,
     ) -> Iterator[IcechunkStore]:
         """A store to write to, committed when the block ends well; nothing is kept when it raises.
 
-        ``rebase_with`` and ``rebase_tries`` are those of ``Session.commit``.
+        ``rebase_with``, ``rebase_tries`` and ``reads`` are those of ``Session.commit``, ``track_reads`` that
+        of ``writable_session``. An unknown path in ``reads`` is an error before the block begins.
         """
-        session = self.writable_session(branch)
+        session = self.writable_session(branch, track_reads=track_reads)
+        reads = list(reads)
+        session.require_known(reads)
         yield session.store
-        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
+        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, reads=reads)
 
     def _info(self) -> RepoInfo:
         return self._context.repo_info()

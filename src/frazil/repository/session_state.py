@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from frazil.changes.reads import ReadSet
 from frazil.changes.seen import Seen
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
 from frazil.repository.clock import new_object_id, now_us, to_datetime
@@ -36,6 +37,10 @@ class State:
     note: Note | None = None
     #: When what it relies on was begun, if that is not its lifetime before its end.
     since: int | None = None
+    #: The snapshot that it was opened with, if a rebase has left that.
+    origin: bytes | None = None
+    #: Declared reads that have been compared with all that was committed up to its snapshot.
+    clean_reads: tuple[ReadSet, ...] = ()
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""

@@ -208,7 +208,9 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     """
     if batch_size < 1:
         raise InvalidInputError(f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED)
-    node = workspace.node(absolute(array_path))
+    path = absolute(array_path)
+    workspace.note_tree(path)
+    node = workspace.node(path)
     if node is None or node.array is None:
         return
     table = workspace.table(node.path)

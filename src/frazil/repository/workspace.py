@@ -36,6 +36,7 @@ from frazil.repository.clock import new_node_id
 from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
 from frazil.repository.gone import require_listed
+from frazil.repository.reads import ReadTracker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +59,15 @@ class Workspace:
         inherited: ChangeSet | None = None,
         sealed: ChangeSet | None = None,
         changes: ChangeSet | None = None,
+        reads: ReadTracker | None = None,
     ) -> None:
         self.context = context
         self.snapshot_id = snapshot_id
         self.inherited = inherited or ChangeSet()
         self.sealed = sealed or ChangeSet()
         self.changes = changes or ChangeSet()
+        #: Notes what the session reads, if that was asked for.
+        self.reads = reads
         self.writer = context.writer()
         self.reader = context.reader(self.writer)
         self._arrays: dict[str, _Array] = {}
@@ -79,7 +83,7 @@ class Workspace:
             self.writer.flush()
             # Copies: what other threads write until they are pickled is not durable.
             own = self.sealed.copy(), self.changes.copy()
-            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own))
+            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own, self.reads))
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -267,6 +271,54 @@ class Workspace:
         """All nodes, changes included."""
         with self._lock:
             return self.changes.edited(self.here)
+
+    # What was read. Nothing is noted of what the session has made: nobody else can change that.
+
+    def note_document(self, path: str) -> None:
+        """The metadata of the node at ``path`` are about to be read, or it is looked whether there is one."""
+        if self.reads is not None and not self._is_changed(path):
+            self.reads.document(path)
+
+    def note_members(self, path: str) -> None:
+        """The members of a group are about to be listed."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.members(path)
+
+    def note_tree(self, path: str) -> None:
+        """All that is at and below ``path`` is about to be read."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.tree(path)
+
+    def note_chunk(self, path: str, coords: Coords) -> None:
+        """A chunk is about to be read, or it is looked whether there is one."""
+        if self.reads is None:
+            return
+        array = self._array(path)
+        if array is None:
+            self.note_document(path)
+            return
+        with self._lock:
+            is_own = any(edits.get(coords)[0] for edits in array.edits)
+        if not is_own and not self._is_own_tree(path):
+            self.reads.chunk(path, coords)
+
+    def _layers(self) -> tuple[ChangeSet, ChangeSet, ChangeSet]:
+        return self.changes, self.sealed, self.inherited
+
+    def _is_changed(self, path: str) -> bool:
+        """Whether this session has created, changed or deleted the node at ``path``."""
+        return any(path in layer.nodes for layer in self._layers())
+
+    def _is_own_tree(self, path: str) -> bool:
+        """Whether this session has created or deleted a node, and so has made all that is below it."""
+        layer = next((layer for layer in self._layers() if path in layer.nodes), None)
+        if layer is None:
+            return False
+        node, nodes = layer.nodes[path], self.snapshot.nodes
+        below = nodes.below(path)
+        # A group may be missing above nodes that are there. What is at a path is deleted with all below it.
+        is_free = nodes.find(path) >= 0 or below.start == below.stop
+        return node is None or (is_free and any(node.id in each.created for each in self._layers()))
 
     # References
 

@@ -27,6 +27,7 @@ from frazil.spark.engine import Engine, Inline
 from frazil.spark.history import job_metrics
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
+from frazil.spark.inputs import run_again_if_stale
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
 from frazil.spark.on_spark import OnSpark
@@ -180,6 +181,7 @@ __all__ = [
     "resample",
     "rollback_to",
     "rules_from",
+    "run_again_if_stale",
     "run_job",
     "scan",
     "select",

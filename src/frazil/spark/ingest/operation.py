@@ -191,7 +191,8 @@ def ingest(
         try:
             result = run_job(job, engine, progress=progress)
             break
-        except RebaseFailedError:  # another ingest into these arrays: planned anew, on top of what it did
+        # Others wrote to these arrays, or to the labels that say where data go: planned anew, on top of that.
+        except RebaseFailedError:
             if not left:
                 raise
     if not reports:
