@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from threading import Lock, RLock
 from typing import Any
 
-from frazil.format.keys import manifest_key, snapshot_key, transaction_key
-from frazil.format.manifest import Manifest, decode_manifest
+from frazil.format.manifest import Manifest
 from frazil.format.metadata_items import MetadataColumn
-from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.format.snapshot import Snapshot
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.update import LastSeen
 from frazil.storage.base import Storage
 
@@ -107,8 +107,7 @@ class Assets:
         """
 
         def fetch() -> tuple[Snapshot, int]:
-            key = snapshot_key(id_)
-            snapshot = decode_snapshot(self.storage.get(key), key)
+            snapshot = SNAPSHOT.read(self.storage, id_)
             return snapshot, len(snapshot.nodes) + 1
 
         return self._snapshots.get(id_, fetch)
@@ -119,8 +118,7 @@ class Assets:
 
     def manifest(self, id_: bytes) -> Manifest:
         def fetch() -> tuple[Manifest, int]:
-            key = manifest_key(id_)
-            manifest = decode_manifest(self.storage.get(key), key)
+            manifest = MANIFEST.read(self.storage, id_)
             return manifest, _weight(manifest)
 
         return self._manifests.get(id_, fetch)
@@ -148,8 +146,7 @@ class Assets:
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
         """``StorageError`` (``object-not-found``) if it has been collected, or never was."""
-        key = transaction_key(snapshot_id)
-        return decode_transaction_log(self.storage.get(key), key)
+        return TRANSACTION_LOG.read(self.storage, snapshot_id)
 
 
 def _weight(manifest: Manifest) -> int:
