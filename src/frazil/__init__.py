@@ -91,6 +91,7 @@ from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
+from frazil.repository.findings import Finding, VerificationReport
 from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.session import ForkSession, Session, SessionMode
@@ -161,6 +162,7 @@ __all__ = [
     "Diff",
     "ErrorKind",
     "FeatureFlag",
+    "Finding",
     "ForkSession",
     "FormatError",
     "GCSummary",
@@ -210,6 +212,7 @@ __all__ = [
     "Update",
     "UpdateType",
     "ValidationFailedError",
+    "VerificationReport",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

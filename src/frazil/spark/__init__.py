@@ -29,6 +29,7 @@ from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
+from frazil.spark.maintenance import verify
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
@@ -188,6 +189,7 @@ __all__ = [
     "std",
     "sum",
     "validate",
+    "verify",
     "write_audit_publish",
     "write_blocks",
     "write_stream",
