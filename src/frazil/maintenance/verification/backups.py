@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -23,37 +24,48 @@ from frazil.storage.base import Storage
 #: So many of the newest backups are tried for one that can be read.
 _TRIED: Final = 20
 
-#: Name of a backup, and the time of its newest update.
-type Named = tuple[str, int]
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A backup that the ops log names, with the time of its newest update and of the one before that.
+
+    ``older`` is the backup that was written after the update before; None where nothing names it.
+    """
+
+    name: str
+    time: int
+    older: str | None
+    older_time: int
 
 
-def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], list[Named]]:
-    """What is wrong with the chain of the ops log; all other backups that it names."""
-    named: list[Named] = []
+def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterator[Named]]:
+    """What is wrong with the chain of the ops log; all backups that it names."""
+    findings: list[Finding] = []
+    names: list[str] = []
+    times: list[int] = []
     part: RepoInfo | None = info
+    name = ""
     while part is not None:
-        times = part.ops.updated_at.tolist()
-        named += [pair for pair in zip(part.ops.backups.texts(), times, strict=True) if pair[0]]
-        name = part.repo_before_updates
+        # In a file, the newest update names no backup: that would be the file itself.
+        names += [name, *part.ops.backups.texts()[1:]]
+        times += part.ops.updated_at.tolist()
+        name = part.repo_before_updates or ""
         try:
             part = before(storage, part)
         except IcechunkError as error:
-            assert name is not None
-            return [Finding("unreadable", backup_key(name), detail=error.message)], named
-        if part is not None and name is not None and len(part.ops):
-            named.append((name, int(part.ops.updated_at[0])))
-    return [], named
+            findings.append(Finding("unreadable", backup_key(name), detail=error.message))
+            break
+    pairs = zip(names, times, [*names[1:], ""], [*times[1:], 0], strict=True)
+    return findings, (Named(name, time, older or None, at) for name, time, older, at in pairs if name)
 
 
 def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[Finding]:
     """The piece of work for some backups: those that are there can be read, and are the right ones."""
 
-    def check(pair: Named) -> list[Finding]:
-        name, time = pair
-        key = backup_key(name)
+    def check(backup: Named) -> list[Finding]:
+        key = backup_key(backup.name)
         try:
-            newest = decode_repo_info(storage.get(key), key)
-            return list(_exchanged(key, time, newest))
+            return list(_exchanged(key, backup, decode_repo_info(storage.get(key), key)))
         except IcechunkError as error:
             gone = error.kind == ErrorKind.OBJECT_NOT_FOUND
             return [] if gone else [Finding("unreadable", key, detail=error.message)]
@@ -63,11 +75,16 @@ def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[Finding]:
             yield from findings
 
 
-def _exchanged(key: str, time: int, info: RepoInfo) -> Iterator[Finding]:
-    newest = int(info.ops.updated_at[0]) if len(info.ops) else 0
-    if newest != time:
-        detail = f"expected the newest update at {time} us, found one at {newest} us"
-        yield Finding("exchanged", key, detail=detail)
+def _exchanged(key: str, backup: Named, info: RepoInfo) -> Iterator[Finding]:
+    times = info.ops.updated_at[:2].tolist()
+    if times[:1] != [backup.time]:
+        yield Finding(
+            "exchanged", key, detail=f"the newest update is at {times[:1]} us, not {backup.time} us"
+        )
+    elif backup.older is not None and times[1:] and times[1] != backup.older_time:
+        # The name of that one is in the chain, and its time is only known from itself.
+        detail = f"the newest update is at {backup.older_time} us, not {times[1]} us"
+        yield Finding("exchanged", backup_key(backup.older), detail=detail)
 
 
 def newest_readable(storage: Storage) -> str | None:

@@ -195,7 +195,7 @@ def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run)
             return []
         findings, named = check_chain(context.storage, info)
         if level == "checksum":
-            findings += run(backups_piece, snapshot_batches(named))
+            findings += run(backups_piece, snapshot_batches(list(named)))
         newer = state_of(context).info if findings else None
         if newer is None or newer.repo_before_updates == info.repo_before_updates:
             return findings

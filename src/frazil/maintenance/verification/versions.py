@@ -73,8 +73,8 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
         if version.is_needed or error.kind != ErrorKind.OBJECT_NOT_FOUND:
             findings.append(Finding("unreadable", snapshot_key(version.id), detail=error.message))
         return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
-    # In spec version 1 the first snapshot has no log.
-    first = version.id == INITIAL_SNAPSHOT_ID and snapshot.spec_version < 2
+    # In spec version 1 the first snapshot has no log, and with old writers a random id.
+    first = snapshot.spec_version < 2 and snapshot.parent_id is None
     log = _read_log(assets, version.id, findings, may_be_gone=first or not version.is_needed)
     if log is not None:
         findings += _log_findings(assets, version, snapshot, log)
