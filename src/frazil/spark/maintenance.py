@@ -119,9 +119,7 @@ def verify(
     (True, 1)
     """
     engine, context = engine or default_engine(), repo._context
-    return plan.verify(
-        context, verify_level(level), lambda piece, items: _each(context, engine, piece, items)
-    )
+    return plan.verify(context, verify_level(level), pieces_run(context, engine))
 
 
 # Tasks: a function of a context and an item, and its name
@@ -160,6 +158,11 @@ def run_piece(shared: bytes, task: bytes) -> bytes:
 def _unpacked(shared: bytes) -> tuple[str, Context]:
     said: tuple[str, Context] = pickle.loads(shared)
     return said
+
+
+def pieces_run(context: Context, engine: Engine) -> plan.Run:
+    """How pieces of a verification are done by tasks."""
+    return functools.partial(_each, context, engine)
 
 
 def _each(context: Context, engine: Engine, piece: plan.Piece, items: Sequence[Any]) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
 from frazil.maintenance.verification.requests import REQUESTS, problem, virtual
 from frazil.repository.files import MANIFEST
-from frazil.repository.findings import Finding, VerifyLevel
+from frazil.repository.findings import Finding
 from frazil.storage.base import Storage
 
 
@@ -38,10 +38,14 @@ def check_manifest(
     id_: bytes,
     listed: tuple[int, int],
     uses: Sequence[tuple[bytes, U32]],
-    level: VerifyLevel,
+    *,
+    with_chunks: bool,
+    with_foreign: bool,
 ) -> tuple[list[Finding], Needed]:
-    """``listed`` are the size and the number of references that a snapshot has of it. Foreign objects are
-    asked for here.
+    """What is wrong with a manifest, and the chunk files that it needs, if ``with_chunks``.
+
+    ``listed`` are the size and the number of references that a snapshot has of it. Foreign objects are asked
+    for here, if ``with_foreign``.
     """
     key = manifest_key(id_)
     nothing = Needed(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), 0, 0)
@@ -61,10 +65,9 @@ def check_manifest(
         outside = ((table.index < box[:, 0]) | (table.index >= box[:, 1])).any(axis=1)
         if outside.any():
             found.append(Finding("outside", key, node, table.index[outside], "outside of the extents"))
-    if level == "metadata":
-        return found, nothing
-    found += _foreign(manifest, sources)
-    return found, _needed(manifest, count)
+    if with_foreign:
+        found += _foreign(manifest, sources)
+    return found, _needed(manifest, count) if with_chunks else nothing
 
 
 def _needed(manifest: Manifest, count: int) -> Needed:

@@ -18,13 +18,14 @@ from frazil.errors import ConflictError, ErrorKind, IcechunkError
 from frazil.format.columns import U8
 from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.keys import CHUNKS
+from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import listed
 from frazil.maintenance.verification.backups import Named, check_chain, check_named
 from frazil.maintenance.verification.chunks import absent, read_rows, split_rows, without_files
 from frazil.maintenance.verification.manifests import Needed, check_manifest
-from frazil.maintenance.verification.state import State, state_of
+from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
 from frazil.maintenance.walk import each_once, side_by_side
@@ -36,6 +37,8 @@ from frazil.repository.findings import Finding, VerificationReport, VerifyLevel
 _BYTES: Final = 1 << 30
 #: Items at work in one process.
 _ITEMS: Final = 4
+#: Problems of files that nobody can read any more.
+_LOSSES: Final = ("unreadable", "missing", "short")
 #: So often the chain of backups is looked at while others move it.
 _TRIES: Final = 5
 
@@ -55,9 +58,9 @@ def versions_piece(context: Context, item: Sequence[Version]) -> Iterator[Checke
 
 def manifests_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], Needed]]:
     """Manifests, and foreign objects."""
-    level, group = item
+    what, group = item
     for id_, sizes, uses in group:
-        yield id_, *check_manifest(context.storage, context.virtual, id_, sizes, uses, level)
+        yield id_, *check_manifest(context.storage, context.virtual, id_, sizes, uses, **what)
 
 
 def lost_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding]]]:
@@ -106,11 +109,8 @@ class _Progress:
 def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport:
     """The whole of it; ``run`` does the pieces."""
     state = state_of(context)
-    progress = _Progress()
-    files, uses = _check_versions(state, run, progress)
-    needed = _check_manifests(files, uses, level, run, progress)
-    if level != "metadata":
-        _check_files(context, files, needed, run, progress)
+    has_chunks = level != "metadata"
+    progress, needed = _check_stored(context, state, run, with_chunks=has_chunks, with_foreign=has_chunks)
     if level == "checksum":
         _check_bytes(needed, run, progress)
     backups = _check_backups(context, state, level, run)
@@ -128,6 +128,29 @@ def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport
     )
 
 
+def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]:
+    """What the versions of ``info`` miss among the files of ``context.storage``, where no ``repo`` need be.
+
+    Foreign objects and the bytes of chunks are not looked at.
+    """
+    state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
+    progress, _ = _check_stored(context, state, run, with_chunks=True, with_foreign=False)
+    chain, _ = check_chain(context.storage, info)
+    return [each for each in (*_still(progress, state, state), *chain) if each.problem in _LOSSES]
+
+
+def _check_stored(
+    context: Context, state: State, run: Run, *, with_chunks: bool, with_foreign: bool
+) -> tuple[_Progress, dict[bytes, Needed]]:
+    progress = _Progress()
+    files, uses = _check_versions(state, run, progress)
+    what = {"with_chunks": with_chunks, "with_foreign": with_foreign}
+    needed = _check_manifests(files, uses, what, run, progress)
+    if with_chunks:
+        _check_files(context, files, needed, run, progress)
+    return progress, needed
+
+
 def _check_versions(state: State, run: Run, progress: _Progress) -> tuple[ManifestFiles, Uses]:
     lists: list[ManifestFiles] = [ManifestFiles.empty()]
     users: list[Uses] = []
@@ -142,10 +165,10 @@ def _check_versions(state: State, run: Run, progress: _Progress) -> tuple[Manife
 
 
 def _check_manifests(
-    files: ManifestFiles, uses: Uses, level: VerifyLevel, run: Run, progress: _Progress
+    files: ManifestFiles, uses: Uses, what: dict[str, bool], run: Run, progress: _Progress
 ) -> dict[bytes, Needed]:
     work = [
-        (level, [(id_, (size, count), uses.of(id_)) for id_, size, count in group])
+        (what, [(id_, (size, count), uses.of(id_)) for id_, size, count in group])
         for group in manifest_batches(files, with_sizes=True)
     ]
     needed: dict[bytes, Needed] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,10 +49,11 @@ def state_of(context: Context) -> State:
         newest = "no backup" if backup is None else f"of the backups {backup} is the newest one that"
         detail = f"{error.message}; {newest} can be read"
         return State((), (Finding("unreadable", REPO, detail=detail),))
-    return State(tuple(_versions(info)), (), info)
+    return State(tuple(versions_of(info)), (), info)
 
 
-def _versions(info: RepoInfo) -> Iterable[Version]:
+def versions_of(info: RepoInfo) -> Iterator[Version]:
+    """All versions of a repository of spec version 2, oldest first."""
     table = info.table
     ids, parents, pruned = id_list(table.ids()), table.parents().tolist(), table.pruned()
     counts = pruned.lengths.tolist()
@@ -95,4 +96,4 @@ def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Ite
     return list(out)
 
 
-__all__ = ["State", "state_of"]
+__all__ = ["State", "state_of", "versions_of"]
