@@ -299,7 +299,7 @@ def _read_all(storage: Storage, folder: str) -> list[tuple[str, int, dict[str, A
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             continue  # gone since it was listed
-        except ValueError:
+        except (ValueError, RecursionError):
             said = {}
         out.append((info.key, from_datetime(info.modified), said if isinstance(said, dict) else {}))
     return out
