@@ -72,8 +72,7 @@ class VerificationReport(Record):
     bytes_read: 0
     findings: 1
     missing: 1
-    first findings:
-        missing: chunks/A
+    first findings: missing: chunks/A
     <BLANKLINE>
     """
 
@@ -114,4 +113,4 @@ class VerificationReport(Record):
             yield problem, str(count)
         if self.findings:
             more = [f"and {len(self.findings) - _SHOWN} more"] if len(self.findings) > _SHOWN else []
-            yield "first findings", "\n" + "\n".join([*map(str, self.findings[:_SHOWN]), *more])
+            yield "first findings", "\n".join([*map(str, self.findings[:_SHOWN]), *more])
