@@ -87,8 +87,9 @@ def largest_chunk(document: bytes) -> tuple[str, int] | None:
 
     >>> grid = b'{"name": "regular", "configuration": {"chunk_shape": [10]}}'
     >>> codecs = b'[{"name": "bytes"}, {"name": "zstd"}]'
-    >>> largest_chunk(b'{"shape": [99], "data_type": "int16", "chunk_grid": %s, "codecs": %s}' % (grid,
-    codecs)) ('zstd', 20)
+    >>> array = b'{"shape": [99], "data_type": "int16", "chunk_grid": %s, "codecs": %s}'
+    >>> largest_chunk(array % (grid, codecs))
+    ('zstd', 20)
     """
     try:
         array = json.loads(document)
