@@ -30,6 +30,9 @@ from frazil.errors import FormatError
 _FREE: Final = 1 << 24
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK: Final = 1 << 17
+#: Descriptors of frames with a content size in one or two bytes: less than 64 KiB + 256. Most small chunks.
+_SMALL_SINGLE: Final = 0x20
+_LARGE: Final = 0x80
 _BLOSC_HEADER: Final = 16
 _BLOSC_VERSIONS: Final = (1, 2)
 _DTYPE: Final = re.compile(r"(?:u?int|float|complex|r)(\d+)")
@@ -46,6 +49,8 @@ def claimed_bytes(data: Buffer) -> tuple[str, int] | None:
     view = memoryview(data)
     head = bytes(view[:_BLOSC_HEADER])
     if head.startswith(_ZSTD):
+        if len(head) > len(_ZSTD) and _SMALL_SINGLE <= head[len(_ZSTD)] < _LARGE:
+            return None
         try:
             size = zstandard.frame_content_size(view[:32])
             size = size if size >= 0 else _ZSTD_BLOCK * _blocks(view)

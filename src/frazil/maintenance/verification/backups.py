@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError
-from frazil.format.keys import OVERWRITTEN, backup_key
+from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.verification.requests import REQUESTS
 from frazil.repository.files import before
@@ -46,14 +46,16 @@ def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterat
     part: RepoInfo | None = info
     name = ""
     while part is not None:
-        # In a file, the newest update names no backup: that would be the file itself.
-        names += [name, *part.ops.backups.texts()[1:]]
-        times += part.ops.updated_at.tolist()
-        name = part.repo_before_updates or ""
+        key = backup_key(name) if name else REPO
         try:
+            # In a file, the newest update names no backup: that would be the file itself.
+            names += [name, *part.ops.backups.texts()[1:]]
+            times += part.ops.updated_at.tolist()
+            name = part.repo_before_updates or ""
+            key = backup_key(name)
             part = before(storage, part)
         except IcechunkError as error:
-            findings.append(Finding("unreadable", backup_key(name), detail=error.message))
+            findings.append(Finding("unreadable", key, detail=error.message))
             break
     pairs = zip(names, times, [*names[1:], ""], [*times[1:], 0], strict=True)
     return findings, (Named(name, time, older or None, at) for name, time, older, at in pairs if name)

@@ -51,10 +51,11 @@ def check_manifest(
     nothing = Needed(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), 0, 0)
     try:
         manifest, data = MANIFEST.read_with_bytes(storage, id_)
+        count = sum(map(len, manifest.arrays.values()))
     except IcechunkError as error:
         return [Finding("unreadable", key, detail=error.message)], nothing
     found: list[Finding] = []
-    size, count = memoryview(data).nbytes, sum(map(len, manifest.arrays.values()))
+    size = memoryview(data).nbytes
     for what, expected, stored in (("size", listed[0], size), ("count", listed[1], count)):
         if expected != stored:
             found.append(Finding(what, key, detail=f"a snapshot says {expected}, the file has {stored}"))

@@ -44,12 +44,12 @@ def state_of(context: Context) -> State:
         return _version_1(context.storage)
     try:
         info = context.repo_info()
+        return State(tuple(versions_of(info)), (), info)
     except (FormatError, RepositoryNotFoundError) as error:
         backup = newest_readable(context.storage)
         newest = "no backup" if backup is None else f"of the backups {backup} is the newest one that"
         detail = f"{error.message}; {newest} can be read"
         return State((), (Finding("unreadable", REPO, detail=detail),))
-    return State(tuple(versions_of(info)), (), info)
 
 
 def versions_of(info: RepoInfo) -> Iterator[Version]:

@@ -59,7 +59,15 @@ class CheckedVersion:
 def check_versions(storage: Storage, versions: Sequence[Version]) -> Iterator[CheckedVersion]:
     """The piece of work for some snapshots, best in the order of their history."""
     assets = Assets(storage, _CACHED)
-    return (_check(assets, version) for version in versions)
+    return (_checked(assets, version) for version in versions)
+
+
+def _checked(assets: Assets, version: Version) -> CheckedVersion:
+    try:
+        return _check(assets, version)
+    except IcechunkError as error:  # some columns are only decoded when they are used
+        finding = Finding("unreadable", snapshot_key(version.id), detail=error.message)
+        return CheckedVersion(version.id, [finding], ManifestFiles.empty(), Uses.union([]))
 
 
 def _check(assets: Assets, version: Version) -> CheckedVersion:
