@@ -97,7 +97,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
             "upkeep is public as methods of `Repository`, and is made of what is below it"
         )
-        for module in ("expire", "garbage", "rewrite", "storage_stats", "sweep", "version1", "walk")
+        for module in (
+            *("expire", "garbage", "rewrite", "storage_stats", "sweep", "version1", "walk"),
+            "verification.plan",
+        )
     },
     (
         "frazil.storage.named",

@@ -95,6 +95,7 @@ from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, Update, UpdateType
 from frazil.repository import Repository
 from frazil.repository.backups import Backup
+from frazil.repository.findings import Finding, VerificationReport
 from frazil.repository.recovery import RestoreReport
 from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
@@ -167,6 +168,7 @@ __all__ = [
     "Diff",
     "ErrorKind",
     "FeatureFlag",
+    "Finding",
     "ForkSession",
     "FormatError",
     "GCSummary",
@@ -220,6 +222,7 @@ __all__ = [
     "Update",
     "UpdateType",
     "ValidationFailedError",
+    "VerificationReport",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",

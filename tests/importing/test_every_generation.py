@@ -8,6 +8,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from tests.importing.writer import CHUNK, LOCATION, NAMES, NEW_META, T_META, Mak
 import frazil
 from frazil.cli import main
 from frazil.cli.places import storage_at
+from frazil.errors import FormatError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import VirtualRef
 from frazil.format.older.generations import GENERATIONS
+from frazil.importing import upgrade
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
@@ -519,3 +522,14 @@ def test_chunk_keys_with_dots_are_read() -> None:
     assert spelt != files
     frazil.upgrade(stored(spelt), target := MemoryStorage())
     check(target, "D")
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "manifests"])
+@pytest.mark.parametrize("name", ["M7", "M8"])
+def test_files_that_changed_places_are_refused(name: str, folder: str) -> None:
+    files = repository(name)
+    keys = sorted(key for key in files if key.startswith(f"{folder}/"))
+    for one, other in pairwise(keys):
+        changed = files | {one: files[other], other: files[one]}
+        with pytest.raises(FormatError, match=f"{folder}/.*one file lies under the name of another"):
+            upgrade(stored(changed), MemoryStorage())

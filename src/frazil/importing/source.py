@@ -18,6 +18,7 @@ from frazil.format.older.snapshot import decode_old_snapshot
 from frazil.format.older.transaction_log import decode_old_log
 from frazil.format.older.values import OldLog, OldManifest, OldSnapshot
 from frazil.repository.config_yaml import load_config
+from frazil.repository.files import require_id
 from frazil.repository.generations import generations
 from frazil.storage.base import Storage
 
@@ -65,13 +66,21 @@ class Source:
         return id_to_text(id_) in self.snapshot_files
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
-        """``StorageError`` (``object-not-found``) if there is no such file."""
+        """``StorageError`` (``object-not-found``) if there is no such file, ``FormatError`` if it holds the
+        id of another.
+        """
         key = _known(self.snapshot_files, self.layout.snapshots, id_)
-        return decode_old_snapshot(self.storage.get(key), key, self.layout)
+        snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
+        if snapshot.parent is not None:  # the first versions wrote another id into the initial snapshot
+            require_id(key, "snapshot", id_, snapshot.id)
+        return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
         key = _known(self.manifest_files, self.layout.manifests, id_)
-        return decode_old_manifest(self.storage.get(key), key, self.layout)
+        manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
+        if manifest.id is not None:
+            require_id(key, "manifest", id_, manifest.id)
+        return manifest
 
     def log(self, snapshot: bytes) -> OldLog | None:
         """The transaction log of a snapshot; None if there is none, as before M2."""

@@ -27,7 +27,6 @@ from frazil.format.manifest import (
     ChunkTable,
     LocationCompression,
     Manifest,
-    decode_chunk_files,
     encode_manifest,
 )
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
@@ -44,6 +43,7 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
+from frazil.repository.files import MANIFEST_CHUNK_FILES
 from frazil.repository.gone import require_listed
 from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
@@ -437,15 +437,14 @@ def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> U
         for id_ in map(attrgetter("id"), ready.manifests):
             if id_ in old:
                 continue
-            key = manifest_key(id_)
             try:
-                parts.append(decode_chunk_files(context.storage.get(key), key)[1])
+                parts.append(MANIFEST_CHUNK_FILES.read(context.storage, id_).chunk_ids)
             except StorageError as error:
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
                 raise SessionStateError(
-                    f"`{key}`, written for this commit, is gone: garbage was collected, with a limit younger "
-                    "than the session. Write it again in a new session",
+                    f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage was "
+                    "collected, with a limit younger than the session. Write it again in a new session",
                     ErrorKind.GARBAGE_COLLECTED,
                 ) from error
     ids = np.concatenate(parts)

@@ -78,7 +78,12 @@ class CompressionConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class CachingConfig(Settings):
-    """Sizes of the caches of a repository, each in the unit of its name."""
+    """Sizes of the caches of a repository, each in the unit of its name.
+
+    A node counts as 1 KiB, a chunk reference as 64 bytes; larger ones count as several. A snapshot counts as
+    at least 1,000 nodes and a manifest as at least 2,000 references, so that many small files do not take
+    more memory than a few large ones. The file that was used last always stays.
+    """
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None

@@ -43,9 +43,10 @@ from typing import Any, Final
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text, ids_to_text
-from frazil.format.keys import CHUNKS, backup_key
-from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
+from frazil.format.keys import CHUNKS
+from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.files import before
 from frazil.repository.update import Change, Changed
 from frazil.storage.base import Storage
 
@@ -198,10 +199,12 @@ def collected_since(storage: Storage, info: RepoInfo, update: int) -> list[int]:
     while True:
         times = info.ops.updated_at
         ran += times[(info.ops.kinds == UpdateKind.GC_RAN) & (times > update)].tolist()
-        if info.repo_before_updates is None or not len(times) or int(times[-1]) <= update:
+        if not len(times) or int(times[-1]) <= update:
             return ran
-        key = backup_key(info.repo_before_updates)
-        info = decode_repo_info(storage.get(key), key)
+        older = before(storage, info)
+        if older is None:
+            return ran
+        info = older
 
 
 def is_uncollected(
@@ -296,7 +299,7 @@ def _read_all(storage: Storage, folder: str) -> list[tuple[str, int, dict[str, A
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             continue  # gone since it was listed
-        except ValueError:
+        except (ValueError, RecursionError):
             said = {}
         out.append((info.key, from_datetime(info.modified), said if isinstance(said, dict) else {}))
     return out

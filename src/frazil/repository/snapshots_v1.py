@@ -39,10 +39,10 @@ from frazil.format.ids import (
     ids_from_text,
     is_id_text,
 )
-from frazil.format.keys import SNAPSHOTS, snapshot_key
-from frazil.format.snapshot import decode_entry
+from frazil.format.keys import SNAPSHOTS
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.assets import Assets
+from frazil.repository.files import SNAPSHOT_ENTRY
 from frazil.storage.base import Storage
 
 #: So many steps a walk takes before it looks ahead.
@@ -62,17 +62,12 @@ def listed_snapshots(storage: Storage) -> list[bytes]:
 Found = dict[bytes, SnapshotEntry | IcechunkError]
 
 
-def read_entry(storage: Storage, id_: bytes) -> SnapshotEntry:
-    key = snapshot_key(id_)
-    return decode_entry(storage.get(key), key)
-
-
 def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
     """Every snapshot that has a file, whether a ref leads to it or not, read side by side."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
         try:
-            return read_entry(storage, id_)
+            return SNAPSHOT_ENTRY.read(storage, id_)
         except IcechunkError as error:
             return error
 
@@ -87,7 +82,7 @@ def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes
     for tip in tips:
         id_: bytes | None = tip
         while id_ is not None and id_ not in out:
-            entry = found.get(id_) or read_entry(storage, id_)
+            entry = found.get(id_) or SNAPSHOT_ENTRY.read(storage, id_)
             if isinstance(entry, IcechunkError):
                 raise entry
             out[id_] = entry
@@ -236,7 +231,7 @@ class SnapshotsV1:
         row = self._rows.get(id_)
         if row is not None:
             return row
-        row = self._add(read_entry(self._assets.storage, id_))
+        row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
         if ahead:
             self._look_ahead()
         return row
@@ -260,7 +255,7 @@ class SnapshotsV1:
 
     def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
         try:
-            return read_entry(self._assets.storage, id_)
+            return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise

@@ -1,4 +1,4 @@
-"""Upkeep of a repository: expiration, garbage collection, rewritten manifests, statistics."""
+"""Upkeep of a repository: expiration, garbage collection, rewritten manifests, statistics, verification."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from frazil.format.ids import id_to_text, ids_to_text
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime
 from frazil.repository.context import Context
+from frazil.repository.findings import VerificationReport, VerifyLevel, verify_level
 from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
 
 
@@ -179,11 +180,33 @@ class Upkeep:
             max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
         ).native_bytes
 
+    def verify(self, level: VerifyLevel = "metadata") -> VerificationReport:
+        """Look for what is damaged, missing or exchanged, in all versions that a branch or tag leads to.
+
+        ``"metadata"`` reads snapshots, transaction logs, manifests and the ops log, and compares them with
+        one another. ``"exists"`` also asks for all chunk files and foreign objects. ``"checksum"`` reads
+        every byte of chunks, virtual ones as well, and all backups of the ops log. The format has no
+        checksums of chunks: a chunk file with other bytes of the same length is not seen.
+
+        Damage is no error but a finding. Others may commit, expire snapshots and collect garbage meanwhile.
+        Nothing is written. `frazil.spark.verify` does the same with Spark tasks. Raises ``InvalidInputError``
+        (``not-allowed``) for another level, and ``StorageError`` where the storage fails.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> repo.verify("checksum").ok
+        True
+        """
+        from frazil.maintenance.verification import plan
+
+        return plan.verify(self._context, verify_level(level), plan.here(self._context))
+
     expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
     total_chunks_storage_async = awaitable(total_chunks_storage)
+    verify_async = awaitable(verify)
 
 
 def _require_positive(**limits: int) -> Iterable[int]:

@@ -30,6 +30,7 @@ from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
 from frazil.spark.inputs import run_again_if_stale
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
+from frazil.spark.maintenance import verify
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
@@ -190,6 +191,7 @@ __all__ = [
     "std",
     "sum",
     "validate",
+    "verify",
     "write_audit_publish",
     "write_blocks",
     "write_stream",

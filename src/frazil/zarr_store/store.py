@@ -28,6 +28,7 @@ from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
+from frazil.repository.frames import claimed_bytes, require_plausible
 from frazil.repository.paths import absolute
 from frazil.repository.session import Session
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
@@ -142,8 +143,11 @@ class IcechunkStore(Store):
             found = _find(workspace, key, byte_range)
         else:
             found = await on_thread(_find, workspace, key, byte_range)
-        data = await workspace.read_ref_async(*found) if isinstance(found, tuple) else found
-        return None if data is None else _buffer(data, prototype)
+        if not isinstance(found, tuple):
+            return None if found is None else _buffer(found, prototype)
+        data = await workspace.read_ref_async(*found)
+        _require_plausible(workspace, key, data)
+        return _buffer(data, prototype)
 
     @unchecked
     def get_sync(
@@ -152,8 +156,11 @@ class IcechunkStore(Store):
         """``get`` without an event loop."""
         workspace = self._session.workspace
         found = _find(workspace, key, byte_range)
-        data = workspace.read_ref(*found) if isinstance(found, tuple) else found
-        return None if data is None else _buffer(data, prototype)
+        if not isinstance(found, tuple):
+            return None if found is None else _buffer(found, prototype)
+        data = workspace.read_ref(*found)
+        _require_plausible(workspace, key, data)
+        return _buffer(data, prototype)
 
     @unchecked
     async def exists(self, key: str) -> bool:
@@ -470,6 +477,16 @@ def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
         elif what is Document.V3:
             workspace.note_document(path)
     return path, what
+
+
+def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
+    """``FormatError`` for a chunk that says that it is larger than one of its array can be."""
+    claimed = claimed_bytes(data)
+    if claimed is None:
+        return
+    node = workspace.node(parse_key(key)[0])
+    if node is not None:
+        require_plausible(key, node.user_data, claimed)
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:

@@ -66,12 +66,13 @@ class OldSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OldManifest:
-    """A manifest file: references by node and rank.
+    """A manifest file: references by node and rank. ``id`` is None in formats without one in the file.
 
     A node may be there under a rank that is not its array's: those entries mean nothing. ``chunk_names`` has
     the draft's ids, of 16 bytes, of the chunks that the tables name.
     """
 
+    id: bytes | None
     tables: Mapping[tuple[NodeId, int], ChunkTable]
     chunk_names: Mapping[bytes, bytes]
 
