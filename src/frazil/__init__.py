@@ -89,7 +89,7 @@ from frazil.errors import (
 )
 from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
-from frazil.ops import GCSummary, Update, UpdateType
+from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository import Repository
 from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
@@ -172,6 +172,7 @@ __all__ = [
     "ImportReport",
     "InternalError",
     "InvalidInputError",
+    "LeaseInfo",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",

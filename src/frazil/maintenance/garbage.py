@@ -303,5 +303,5 @@ def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: Spared) 
         delete_errors=[error for swept in done.values() for error in swept.errors],
         skipped_phases=[name for name in phases if name not in done],
         leases_respected=len(spared.leases),
-        spared_since=to_datetime(spared.older_than) if spared.leases else None,
+        spared_since=to_datetime(max(0, spared.older_than)) if spared.leases else None,
     )
