@@ -25,8 +25,8 @@ CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 
-def repository(storage: Any) -> frazil.Repository:
-    repo = frazil.Repository.create(storage, CONFIG)
+def repository(storage: Any, version: int = 2) -> frazil.Repository:
+    repo = frazil.Repository.create(storage, CONFIG, spec_version=version)
     for number in range(2):
         with repo.transaction("main", message=str(number)) as store:
             array = zarr.create_array(
