@@ -243,9 +243,14 @@ class CatalogV1:
     def _is_on_branch(self, branch: str, id_: bytes) -> bool:
         """Whether a branch's history, back to the time of a new snapshot, has that snapshot."""
         ref = read_ref(self.storage, RefKind.BRANCH, branch)
-        if ref is None:
-            return False
-        since = self.snapshots.entry(self.snapshots.find(id_)).flushed_at
+        if ref is None or ref.snapshot == id_:
+            return ref is not None
+        try:
+            since = self.snapshots.entry(self.snapshots.find(id_)).flushed_at
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return False  # collected, as no branch led to it
         for rows in self.snapshots.parts(self.snapshots.find(ref.snapshot)):
             for entry in self.snapshots.entries(rows):
                 if entry.id == id_:
