@@ -6,8 +6,11 @@ of the number of updates. The ops log needs few of them: ``repo`` names the back
 
 Once the log in ``repo`` is full, that name moves on by one entry with every update. So each of the last
 thousand backups may become the start of a chain of its own, and all would be needed. A collection prevents
-that with its own update: it cuts the log in ``repo`` after the ``RECENT`` newest entries. The backups that
-``repo`` names then stay, and the chains that begin there. The chains of all later backups end there, too.
+that with its own update: it cuts the log in ``repo`` after ``LOGGED`` entries. The backups that ``repo``
+names then stay, and the chains that begin there. The chains of all later backups end there, too.
+
+The ``RECENT`` newest backups stay as well: whoever loses ``repo`` restores it from one of them. Of the last
+ones that the log names, the whole log is there; the log of the others may end early.
 
 A backup that was listed before the collection's update, and that ``repo`` does not name after it, is never
 named any more: a writer that has made it and not used it meets a newer ``repo``, and makes another one. So
@@ -31,8 +34,8 @@ from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.listing import microseconds
 from frazil.storage.base import Storage
 
-#: So many of the newest backups always stay: whoever loses ``repo`` restores it from one of them.
 RECENT: Final = 5
+LOGGED: Final = 1
 
 _READERS: Final = 8
 
@@ -75,21 +78,27 @@ def old_backups(storage: Storage, before: int) -> Backups:
     return Backups(texts, sizes).take(named & old & ~recent)
 
 
-def unneeded(storage: Storage, old: Backups, after: RepoInfo) -> Backups:
-    """Those of the ``old`` that ``after``, the state that a collection's update has made, does not lead to.
+def named(info: RepoInfo) -> set[str]:
+    """The backups that a repo info names."""
+    return {*filter(None, [*info.ops.backups.texts(), info.repo_before_updates])}
+
+
+def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
+    """Those of the ``old`` that no chain needs which begins at one of ``names``: what ``repo`` names after the
+    collection's update.
 
     Raises ``FormatError`` if one that it leads to is damaged: where the log goes on is not known then.
     """
     if not len(old):
         return old
-    needed = np.array(sorted(_led_to(storage, after)), np.str_)
+    needed = np.array(sorted(_led_to(storage, names)), np.str_)
     return old.take(~np.isin(old.names, needed))
 
 
-def _led_to(storage: Storage, info: RepoInfo) -> set[str]:
-    """Names of the backups that the ops log needs, or may need after further updates."""
+def _led_to(storage: Storage, names: set[str]) -> set[str]:
+    """The backups in these chains."""
     seen: set[str] = set()
-    new = {*filter(None, info.ops.backups.texts()), *filter(None, [info.repo_before_updates])}
+    new = names
     with ThreadPoolExecutor(_READERS, "frazil-backups") as pool:
         while new:
             seen |= new

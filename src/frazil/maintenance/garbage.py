@@ -33,7 +33,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.backups import RECENT, Backups, old_backups, unneeded
+from frazil.maintenance.backups import LOGGED, Backups, named, old_backups, unneeded
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
@@ -118,7 +118,7 @@ def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
 def _after(info: RepoInfo, old: Old) -> RepoInfo:
     """The repo info that the collection leaves, but for its entry in the ops log."""
     after = without_dead(info, old.snapshots.ids)
-    return after.with_short_log(RECENT) if len(old.backups) else after
+    return after.with_short_log(LOGGED) if len(old.backups) else after
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
@@ -230,7 +230,9 @@ def look(context: Context, what: Collection) -> GCSummary:
     after = _after(info, old)
     phases = garbage(after, old, live)
     done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
-    gone = unneeded(storage, old.backups, after)
+    # The collection would make a backup of ``info``, and name it.
+    names = named(after) | {*filter(None, [info.repo_before_updates])}
+    gone = unneeded(storage, old.backups, names)
     return _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
 
 
@@ -286,7 +288,7 @@ def _swept(
 def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
     """Backups that ``after`` does not lead to. None of them if a damaged one hides where the log goes on."""
     try:
-        gone = unneeded(storage, old.backups, after)
+        gone = unneeded(storage, old.backups, named(after))
     except FormatError as error:
         return {_BACKUPS: Swept(errors=[f"backups were left alone: {error.message}"])}
     return {_BACKUPS: Sweeper(storage, what.patience).sweep(gone)}
