@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import icechunk
 import pytest
-import zarr
 from tests.maintenance.schedules import Schedule, Seen
 from tests.maintenance.test_in_use import opened_by
 
@@ -188,30 +185,3 @@ def test_a_lost_answer_is_recognised_behind_a_collection() -> None:
     told = [entry.name for entry in log(storage)]
     assert told.count("once") == 1
     assert len(told) == count + 12
-
-
-@pytest.mark.interop
-@pytest.mark.parametrize("keep", [4, 1000])
-def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) -> None:
-    storage = frazil.local_filesystem_storage(str(tmp_path))
-    repo = updated(storage, 40, keep)
-    settings = icechunk.RepositoryConfig(num_updates_per_repo_info_file=keep)
-
-    def theirs() -> icechunk.Repository:
-        return icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)), settings)
-
-    def told() -> list[Any]:
-        return [update.updated_at for update in theirs().ops_log()]
-
-    before = told()
-    assert len(before) == 41
-    assert repo.garbage_collect(TOMORROW).backups_deleted > 15
-    assert told()[1:] == before
-    for number in range(12):
-        other = theirs()
-        with other.transaction("main", message=str(number)) as store:
-            zarr.create_group(store, path="g", overwrite=True)
-        mine = [update.updated_at for update in repo.ops_log()]
-        assert told() == mine
-        assert len(mine) == 43 + number
-        assert mine[-41:] == before

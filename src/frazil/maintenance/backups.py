@@ -84,8 +84,8 @@ def named(info: RepoInfo) -> set[str]:
 
 
 def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
-    """Those of the ``old`` that no chain needs which begins at one of ``names``: what ``repo`` names after the
-    collection's update.
+    """Those of the ``old`` that are in no chain from one of ``names``, which ``repo`` names after the update
+    of the collection.
 
     Raises ``FormatError`` if one that it leads to is damaged: where the log goes on is not known then.
     """

@@ -3,8 +3,8 @@
 A job with many tasks keeps what each of them did under ``staging/<place>/``, so that another process can go
 on where the first one died (`frazil.spark.staging` writes and reads it). Nothing refers to the chunks of
 such a job but these files. Before it writes anything it takes a lease under a name of its own,
-``leases/job.<place>``, which tells garbage collections to spare all files that are not older than the job,
-as a session with forks does. So a collection need not read what is staged:
+``leases/job.<place>`` (``leases``), so that garbage collections spare all files that are not older than the
+job. So a collection need not read what is staged:
 
     lease there      the job is under way, or was and can go on: its files and its chunks stay
     lease gone       it has committed or was given up, or is older than ``KEPT``: what is staged is garbage
