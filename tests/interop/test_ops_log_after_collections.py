@@ -1,5 +1,5 @@
-"""The ops log of a repository whose backups Frazil has collected, read and continued by the reference; and what
-Frazil assumes of the entries that the reference writes.
+"""The ops log of a repository whose backups Frazil has collected, read and continued by the reference; and
+what Frazil assumes of the entries that the reference writes.
 """
 
 from __future__ import annotations
