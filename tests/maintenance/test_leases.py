@@ -121,7 +121,10 @@ def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
     assert leases.leases(storage) != [first]
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"age": "x", "left": -1e400}', b'{"age": -5}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"\xff", b'{"age": "x", "left": -1e400}', b'{"age": -5}', b'{"left": -%d}' % 10**40],
+)
 def test_a_damaged_lease_spares_nothing_for_long(content: bytes) -> None:
     storage = MemoryStorage()
     repo = repository(storage)

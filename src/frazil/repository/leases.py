@@ -87,8 +87,8 @@ def leases(storage: Storage) -> list[Held]:
         Held(
             marker.key,
             marker.modified,
-            marker.modified - marker.number("age") - ROUNDING,
-            marker.modified + min(marker.number("left"), _LONGEST_US) + ROUNDING,
+            marker.modified - max(0, marker.number("age")) - ROUNDING,
+            marker.modified + max(-_LONGEST_US, min(marker.number("left"), _LONGEST_US)) + ROUNDING,
             marker.text("purpose"),
         )
         for marker in read_markers(storage, LEASES)

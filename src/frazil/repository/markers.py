@@ -25,9 +25,9 @@ class Marker:
     content: Mapping[str, Any]
 
     def number(self, name: str) -> int:
-        """A field; 0 where it is missing or no positive integer."""
+        """A field; 0 where it is missing or no integer."""
         value = self.content.get(name)
-        return max(0, value) if isinstance(value, int) else 0
+        return value if isinstance(value, int) else 0
 
     def text(self, name: str) -> str:
         """A field; empty where it is missing or no text."""
