@@ -18,7 +18,6 @@ Ages are by the storage's clock: that of a file's last modification.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -41,14 +40,12 @@ from frazil.maintenance.walk import Bounds, Here, Walk
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.context import Context
 from frazil.repository.in_use import Record, announce, forget_killed
-from frazil.repository.leases import Held, delete_ended, in_force, oldest_in_use
+from frazil.repository.leases import Spared, delete_ended
 from frazil.repository.mutations import require_online
 from frazil.repository.staged import delete_abandoned
 from frazil.repository.update import Changed
 from frazil.repository.values import GCSummary
 from frazil.storage.base import Storage
-
-_log = logging.getLogger(__name__)
 
 _BACKUPS: Final = "backups"
 
@@ -170,25 +167,6 @@ class Collecting:
         if not among(after.table.ids(), self.live.snapshots).all():
             raise _Outdated("commits came while garbage was looked for")
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
-
-
-@dataclass(slots=True)
-class Spared:
-    """What leases spare. ``older_than`` is the limit that they leave, by the storage's clock."""
-
-    storage: Storage
-    now: int
-    older_than: int
-    leases: dict[str, Held] = field(default_factory=dict)
-
-    def look(self) -> int:
-        """The limit after another look at the leases: some may be new."""
-        for lease in in_force(self.storage, self.now):
-            if lease.since < self.older_than:
-                _log.info("%s holds a lease: only files older than it are collected", lease.purpose)
-                self.leases[lease.key] = lease
-        self.older_than = oldest_in_use(self.leases.values(), self.older_than)
-        return self.older_than
 
 
 def collect(context: Context, what: Collection) -> GCSummary:

@@ -13,9 +13,9 @@ that refers to them is refused (``in_use``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -23,6 +23,8 @@ from frazil.errors import StorageError
 from frazil.repository.clock import now_us
 from frazil.repository.markers import new_key, put_marker, read_markers
 from frazil.storage.base import ALWAYS, IfAbsent, Storage
+
+_log = logging.getLogger(__name__)
 
 LEASES: Final = "leases"
 
@@ -106,6 +108,26 @@ def delete_ended(storage: Storage, now: int) -> None:
     storage.delete([lease.key for lease in leases(storage) if lease.until < now])
 
 
-def oldest_in_use(held: Iterable[Held], limit: int) -> int:
-    """``limit``, or the time since when files are in use if that is earlier."""
-    return min((limit, *(lease.since for lease in held)))
+@dataclass(slots=True)
+class Spared:
+    """What leases spare from a collection with a ``limit``, which began at ``now``: times of the storage's
+    clock. ``leases`` are those that are older than the limit.
+    """
+
+    storage: Storage
+    now: int
+    limit: int
+    leases: dict[str, Held] = field(default_factory=dict)
+
+    @property
+    def older_than(self) -> int:
+        """The limit that the leases leave."""
+        return min((self.limit, *(lease.since for lease in self.leases.values())))
+
+    def look(self) -> int:
+        """``older_than`` after another look at the leases: some may be new."""
+        for lease in in_force(self.storage, self.now):
+            if lease.since < self.limit and lease.key not in self.leases:
+                _log.info("%s holds a lease: only files older than it are collected", lease.purpose)
+                self.leases[lease.key] = lease
+        return self.older_than
