@@ -92,7 +92,7 @@ from frazil.errors import (
 )
 from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
-from frazil.ops import GCSummary, Update, UpdateType
+from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository import Repository
 from frazil.repository.backups import Backup
 from frazil.repository.findings import Finding, VerificationReport
@@ -180,6 +180,7 @@ __all__ = [
     "ImportReport",
     "InternalError",
     "InvalidInputError",
+    "LeaseInfo",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",

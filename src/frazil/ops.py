@@ -1,6 +1,6 @@
-"""The operations log."""
+"""The operations log, and what upkeep returns."""
 
 from frazil.repository.updates import Update, UpdateType
-from frazil.repository.values import GCSummary
+from frazil.repository.values import GCSummary, LeaseInfo
 
-__all__ = ["GCSummary", "Update", "UpdateType"]
+__all__ = ["GCSummary", "LeaseInfo", "Update", "UpdateType"]

@@ -8,6 +8,9 @@ entry's kind tells which file changes, by the table ``_WRITES``. Kinds that are 
 writes to a ref is recognised (``refs_v1``), and a commit also where others have built on it: its id is
 among the ancestors of the branch.
 
+*Was garbage collected?* A collection writes each branch again, unchanged, before it deletes anything. So a
+commit that has read its branch before that is refused, and looks back at collections again (``in_use``).
+
 *Was the repository upgraded?* A file ``repo`` makes it one of version 2, whatever lies beside. Every use of
 a handle looks for it first, and every write once more afterwards: the upgrade reads the refs again after it
 has written ``repo`` (``upgrade``), so a write that it did not see comes late enough to see ``repo``.
@@ -17,7 +20,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -35,6 +39,7 @@ from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
 from frazil.repository.effective import Effective
+from frazil.repository.in_use import CollectedMeanwhile
 from frazil.repository.mutations import base_not_found
 from frazil.repository.outcome import not_made, outcome_unknown, write_once
 from frazil.repository.refs_v1 import (
@@ -43,6 +48,7 @@ from frazil.repository.refs_v1 import (
     Refs,
     decode_ref,
     encode_ref,
+    read_ref,
     ref_key,
     tombstone_key,
 )
@@ -53,6 +59,7 @@ from frazil.repository.whole_v1 import carry_out, whole_v1
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 
 _MARK_BYTES: Final = 4
+_WRITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +180,29 @@ class CatalogV1:
         return whole_v1(self.storage, self.repo_info())
 
     def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
-        before = self.whole()
-        changed = change(before, now_us())
+        while True:
+            before = self.whole()
+            changed = change(before, now_us())
+            if self._written_again(before.branches):
+                break
         carry_out(self.assets, before, changed.info, settings.compression_level)
         self.snapshots = SnapshotsV1(self.assets)
         # The entry is in no file, but tells the change which of its attempts it was.
         return replace(changed.info, ops=OpsLog.of([changed.entry]))
+
+    def _written_again(self, branches: Mapping[str, bytes]) -> bool:
+        """Give every branch a new version; False where one has moved, or may have."""
+
+        def write(name: str) -> bool:
+            ref = read_ref(self.storage, RefKind.BRANCH, name)
+            if ref is None or ref.snapshot != branches[name]:
+                return False
+            key = ref_key(self.storage, RefKind.BRANCH, name)
+            answer = self.storage.put(key, encode_ref(ref.snapshot, _mark()), IfVersion(ref.version))
+            return isinstance(answer, Stored)
+
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            return all(list(pool.map(write, branches)))
 
     def begin(self) -> BegunV1:
         return BegunV1(self.repo_info())
@@ -195,6 +219,8 @@ class CatalogV1:
             info = begun.info if begun is not None and not attempt else self.repo_info()
             changed = change(info, now_us())
             write = _write_of(self, info, changed)
+            if begun is not None and tried and _condition(write) != _condition(tried[0].write):
+                raise CollectedMeanwhile
             try:
                 stored = self._carry_out(write)
             except StorageError as error:
@@ -283,7 +309,12 @@ class CatalogV1:
         versions since the parent were expired.
         """
         id_ = changed.entry.new_snapshot or b""
-        new = self.snapshots.entry(self.snapshots.find(id_))
+        try:
+            new = self.snapshots.entry(self.snapshots.find(id_))
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return _Fate.OVERWRITTEN  # no branch led to it when garbage was collected
         row = self.snapshots.find(tip)
         for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):
@@ -388,6 +419,10 @@ _WRITES: Final[dict[UpdateKind, Callable[[CatalogV1, RepoInfo, Changed], _Write]
     UpdateKind.CONFIG_CHANGED: _change_config,
     UpdateKind.NEW_DETACHED_SNAPSHOT: _detach,
 }
+
+
+def _condition(write: _Write) -> Condition | None:
+    return write.condition if isinstance(write, _Put) else None
 
 
 def _write_of(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -45,7 +44,7 @@ from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
 from frazil.repository.files import MANIFEST_CHUNK_FILES
 from frazil.repository.gone import require_listed
-from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
+from frazil.repository.in_use import CollectedMeanwhile, Files, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     Note,
     new_snapshot,
@@ -106,7 +105,7 @@ class Attempts:
 
     def forget(self) -> None:
         """It may have been taken for garbage."""
-        self._kept = {}
+        self._kept, self._new = {}, {}
 
     def keep(self) -> None:
         self._kept |= self._new
@@ -207,15 +206,19 @@ def _attempt(
 ) -> bytes:
     begun = context.begin()
 
-    def files() -> U8:
-        flush()
-        return np.concatenate([changes.chunk_files(), _files_of_ready(context, parent, changes)])
-
-    if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
-        attempts.forget()
     if ending.replaces:
         _require_not_first(begun.info, parent.id)
-    before = begun.info.snapshots.entry(_require_possible(begun.info, ending, branch, parent.id, changes))
+    # In spec version 1 this reads the branch, which has to come before the look back at collections.
+    row = _require_possible(begun.info, ending, branch, parent.id, changes)
+
+    def files() -> Files:
+        flush()
+        ready = _files_of_ready(context, parent, changes)
+        return Files(np.concatenate([changes.chunk_files(), ready.chunks]), ready.manifests)
+
+    if not is_uncollected(context.storage, begun.info, relied.update, files):
+        attempts.forget()
+    before = begun.info.snapshots.entry(row)
     replaced = _replaced(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
         puts.run(flush)
@@ -426,29 +429,29 @@ def _with_ready(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
     )
 
 
-def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> U8:
-    """Chunk files of the manifests that others have written: to be asked for after garbage was collected.
+def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> Files:
+    """Manifests that others have written, and their chunk files: to be asked for after a collection.
 
     Raises ``SessionStateError`` (``garbage-collected``) if a manifest itself is gone.
     """
-    parts = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
-    old = set(id_list(parent.manifests.ids))
-    for ready in changes.ready.values():
-        for id_ in map(attrgetter("id"), ready.manifests):
-            if id_ in old:
-                continue
-            try:
-                parts.append(MANIFEST_CHUNK_FILES.read(context.storage, id_).chunk_ids)
-            except StorageError as error:
-                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                    raise
-                raise SessionStateError(
-                    f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage was "
-                    "collected, with a limit younger than the session. Write it again in a new session",
-                    ErrorKind.GARBAGE_COLLECTED,
-                ) from error
-    ids = np.concatenate(parts)
-    return ids[np.unique(id_keys(ids), return_index=True)[1]]
+    no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+    ids = np.concatenate([no_ids, *(ready.files.ids for ready in changes.ready.values())])
+    ids = ids[~np.isin(id_keys(ids), id_keys(parent.manifests.ids))]
+    manifests = ids[np.unique(id_keys(ids), return_index=True)[1]]
+    parts = [no_ids]
+    for id_ in id_list(manifests):
+        try:
+            parts.append(MANIFEST_CHUNK_FILES.read(context.storage, id_).chunk_ids)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            raise SessionStateError(
+                f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage was "
+                "collected, with a limit younger than the session. Write it again in a new session",
+                ErrorKind.GARBAGE_COLLECTED,
+            ) from error
+    chunks = np.concatenate(parts)
+    return Files(chunks[np.unique(id_keys(chunks), return_index=True)[1]], manifests)
 
 
 def _update(

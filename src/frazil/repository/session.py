@@ -33,7 +33,7 @@ from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.fast_forward import Patience
-from frazil.repository.in_use import Lease
+from frazil.repository.leases import Lease
 from frazil.repository.paths import absolute
 from frazil.repository.reads import Read, ReadTracker, declared_reads
 from frazil.repository.rearranging import Rearranging

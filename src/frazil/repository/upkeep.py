@@ -10,10 +10,13 @@ from typing import Any, get_args
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.clock import from_datetime
+from frazil.repository.clock import from_datetime, to_datetime
 from frazil.repository.context import Context
 from frazil.repository.findings import VerificationReport, VerifyLevel, verify_level
-from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
+from frazil.repository.leases import LEASES, leases
+from frazil.repository.opening import require_writable
+from frazil.repository.staged import give_up, place_of_lease
+from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary, LeaseInfo
 
 
 class Upkeep:
@@ -35,6 +38,10 @@ class Upkeep:
         unless ``delete_expired_branches`` or ``delete_expired_tags`` says that refs to old snapshots go with
         them. A snapshot written exactly at ``older_than`` is not older. The files of what went are there
         until ``garbage_collect``.
+
+        In spec version 2 this is one update: all or nothing. Spec version 1 has no file for the whole
+        repository, so there it goes branch by branch and tag by tag: readers may see some of them expired,
+        and after an interruption a second call completes it.
 
         >>> import frazil
         >>> from datetime import UTC, datetime
@@ -67,7 +74,17 @@ class Upkeep:
         """Delete files that no branch, tag or young snapshot leads to; what was deleted.
 
         Only files modified before ``delete_object_older_than``, by the storage's clock, are looked at.
-        ``dry_run`` deletes nothing, and tells what would be. The other arguments bound memory and requests.
+        ``dry_run`` deletes nothing, and returns what would be deleted. The other arguments bound memory and
+        requests.
+
+        Files that sessions with forks and resumable jobs may rely on are spared: they hold leases
+        (``list_leases``), and the summary counts those that were respected. A session without forks holds no
+        lease. If its chunks are deleted, its commit is refused (``garbage-collected``); while they are about
+        to be deleted, its commit may be tried again later (``garbage-collection-running``). No clock has to
+        be right for that.
+
+        Backups of the repository's state in ``overwritten/`` are deleted as well: those modified before the
+        limit that the ops log does not need, but for the newest ones.
 
         Files that could not be deleted are counted in the summary, and then the kinds of files that they
         refer to are left for the next time (``skipped_phases``). Raises ``ConflictError``
@@ -100,6 +117,61 @@ class Upkeep:
         patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
         work = look if dry_run else collect
         return work(self._context, Collection(limit, Bounds(*bounds), patience, listings))
+
+    def list_leases(self) -> list[LeaseInfo]:
+        """The leases that sessions with forks and resumable jobs hold, the oldest first.
+
+        A garbage collection spares all files that are not older than the oldest lease. One that has ended is
+        listed until the next collection deletes it.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> fork = repo.writable_session("main").fork()
+        >>> [lease.purpose for lease in repo.list_leases()]
+        ['fork']
+        """
+        return [
+            LeaseInfo(
+                lease.key.removeprefix(f"{LEASES}/"),
+                lease.purpose,
+                to_datetime(lease.taken),
+                to_datetime(max(0, lease.since)),
+                to_datetime(lease.until),
+            )
+            for lease in leases(self._context.storage)
+        ]
+
+    def break_lease(self, lease_id: str) -> None:
+        """Delete a lease whose holder will not come back: a fork that was abandoned, a process that was
+        killed.
+
+        The holder is not asked. If it is still at work and a garbage collection deletes its files, its commit
+        is refused (``garbage-collected``); no version ever refers to files that are gone. With the lease of a
+        job goes what the job has staged, as with ``frazil.spark.discard_job``: it cannot be resumed.
+
+        Raises ``InvalidInputError`` (``not-allowed``) if there is no lease with this id.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> fork = repo.writable_session("main").fork()
+        >>> repo.break_lease(repo.list_leases()[0].id)
+        >>> repo.list_leases()
+        []
+        """
+        storage = self._context.storage
+        require_writable(storage)
+        key = f"{LEASES}/{lease_id}"
+        if key not in {lease.key for lease in leases(storage)}:
+            raise InvalidInputError(
+                f"lease_id: expected the id of a lease of this repository, found {lease_id!r}: "
+                "Repository.list_leases shows them. It may have been given back meanwhile",
+                ErrorKind.NOT_ALLOWED,
+            )
+        place = place_of_lease(key)
+        if place is None:
+            storage.delete([key])
+        else:
+            give_up(storage, place)
 
     def rewrite_manifests(
         self,
@@ -203,6 +275,8 @@ class Upkeep:
 
     expire_snapshots_async = awaitable(expire_snapshots)
     garbage_collect_async = awaitable(garbage_collect)
+    list_leases_async = awaitable(list_leases)
+    break_lease_async = awaitable(break_lease)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
     total_chunks_storage_async = awaitable(total_chunks_storage)

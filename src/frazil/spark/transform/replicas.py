@@ -30,7 +30,7 @@ from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, REPO, SNAPSHOTS, 
 from frazil.format.repo_info import RepoInfo
 from frazil.maintenance.verification import plan
 from frazil.repository.clock import now_us
-from frazil.repository.in_use import Lease
+from frazil.repository.leases import Lease
 from frazil.repository.repository import Repository
 from frazil.repository.update import read_repo_info
 from frazil.spark.blocks import groups
@@ -169,13 +169,13 @@ def _leased(storage: Storage) -> Iterator[Callable[[], None]]:
     lease: Lease | None = None
     if not storage.is_read_only:
         with suppress(StorageError):  # where nothing can be written, what is missing is noticed in the end
-            lease = Lease.take(storage, 0, taken_at + _LEASE)
+            lease = Lease.take(storage, 0, taken_at + _LEASE, purpose="copy")
 
     def renew() -> None:
         nonlocal taken_at
         if lease is not None and now_us() > taken_at + _RENEWED:
             taken_at = now_us()
-            Lease.take(storage, 0, taken_at + _LEASE, lease.key)
+            Lease.take(storage, 0, taken_at + _LEASE, lease.key, "copy")
 
     try:
         yield renew
