@@ -157,6 +157,7 @@ class ErrorKind(StrEnum):
 
     # data
     VALIDATION_FAILED = "validation-failed"  # Frazil only
+    DATA_MISMATCH = "data-mismatch"  # Frazil only
 
 
 class IcechunkError(Exception):
@@ -173,7 +174,7 @@ class IcechunkError(Exception):
 
     def __init__(self, message: str, kind: str | None = None) -> None:
         self.message = message
-        self.kind: str | None = kind if kind is not None else self.default_kind
+        self.kind: str = kind if kind is not None else self.default_kind
         super().__init__(message, self.kind)
 
     def __str__(self) -> str:
