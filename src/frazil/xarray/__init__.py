@@ -1,7 +1,7 @@
 """Write xarray datasets to a session, in parallel where their arrays are dask arrays.
 
-xarray decides what is written where: it encodes the variables, creates or resizes the arrays, writes what is in
-memory, and collects the dask arrays, each with the zarr array and the region that it belongs to.
+xarray decides what is written where: it encodes the variables, creates or resizes the arrays, writes what is
+in memory, and collects the dask arrays, each with the zarr array and the region that it belongs to.
 ``frazil.dask`` writes those. Before that, ``agreement`` compares the dataset with the group that it goes to.
 
 To read, give xarray the store: ``xarray.open_zarr(session.store, consolidated=False)``.
@@ -55,28 +55,30 @@ def to_icechunk(
     ``mode``, ``append_dim``, ``region``, ``encoding``, ``safe_chunks`` and ``align_chunks`` mean what they
     mean for ``xarray.Dataset.to_zarr``; the mode is ``a`` with ``append_dim``, ``r+`` with ``region``, and
     else ``w-``: nothing may be there yet. ``chunkmanager_store_kwargs`` go to ``dask.compute``, such as
-    ``scheduler``. ``split_every`` is how many forks are merged at a time (8 if not given). A ``DataTree`` is
-    written group by group, without ``append_dim`` and ``region``; its ``encoding`` is that of each group, by path.
+    ``scheduler``. ``split_every`` is how many forks are merged at a time (8 if not given). The groups of a
+    ``DataTree`` are written one by one, without ``append_dim`` and ``region``; its ``encoding`` maps paths of
+    groups to encodings.
 
-    With ``append_dim``, ``region`` or the mode ``a``, xarray writes with the encoding and the attributes that
-    are stored. So the dataset is compared with the group first, and if they do not agree nothing is written.
-    ``accept`` names the checks to leave out, of ``CHECKS``:
+    With ``append_dim``, ``region`` and the mode ``a``, xarray writes in the encoding and under the attributes
+    that are stored. So the dataset is compared with the group first. If they do not agree, an error says why,
+    and nothing is written. ``accept`` has the names of checks to leave out, of ``CHECKS``:
 
-    ============== ===================================================================================
-    ``variables``  with ``append_dim`` all variables along it, and no others; the same dimensions
-    ``attributes`` units, calendar, standard_name and others that say what values are do not differ
+    ============== =====================================================================================
+    ``variables``  the dimensions are the same; ``append_dim`` needs all variables along it, and no others
+    ``attributes`` units, calendar, standard_name and other attributes that give values a meaning are equal
     ``packing``    the dataset was not read from a file with another scale_factor or add_offset
-    ``static``     what does not have ``append_dim``, and the labels of a region, equal what is stored
+    ``static``     variables without ``append_dim``, and the labels of a region, are equal
     ``order``      labels along ``append_dim`` are new, and go on in the order of those that are stored
-    ``values``     values can be stored: times in those units, numbers in that type and packing
-    ============== ===================================================================================
+    ``values``     the arrays can hold the values: times in their units, numbers in their type and packing
+    ============== =====================================================================================
 
-    Values of dask arrays are checked as they are computed. Until all are written, the session is not changed.
+    Values of dask arrays are checked as they are computed. The session changes after all of them are written.
 
-    Raises what ``to_zarr`` raises; ``InvalidInputError`` (a ``ValueError``) of the kind ``data-mismatch`` if the
-    dataset does not agree with the group, and for a mode that does not go with ``append_dim`` or ``region``, an
-    empty name and an unknown check; ``ReadOnlyError``; and ``SessionStateError``
-    (``merge-failed``) where dask chunks that were not checked (``safe_chunks=False``) share a zarr chunk.
+    Raises what ``to_zarr`` raises; ``InvalidInputError`` (a ``ValueError``) of the kind ``data-mismatch`` if
+    the dataset does not agree with the group, and of other kinds for a mode that does not go with
+    ``append_dim`` or ``region``, an empty name and an unknown check; ``ReadOnlyError``; and
+    ``SessionStateError`` (``merge-failed``) where dask chunks that were not checked (``safe_chunks=False``)
+    share a zarr chunk.
 
     >>> import frazil, numpy, xarray
     >>> from frazil.xarray import to_icechunk
@@ -88,7 +90,7 @@ def to_icechunk(
     >>> to_icechunk(xarray.Dataset({"t": ("x", [0.5])}), session, append_dim="x")
     Traceback (most recent call last):
         ...
-    frazil.errors.InvalidInputError: `t`: expected values that the stored array (int64) can hold, found 0.5 ...
+    frazil.errors.InvalidInputError: `t`: expected values that the stored array (int64) can hold, found 0.5...
     """
     if not isinstance(session, Session):
         raise TypeError(f"session: expected a Session, found {type(session).__name__}")
@@ -123,8 +125,8 @@ def _write_tree(
 ) -> None:
     if options.append_dim is not None or options.region is not None:
         raise InvalidInputError(
-            "expected a Dataset or DataArray with append_dim or region, found a DataTree: write its groups one "
-            "by one, to_icechunk(node.to_dataset(), session, group=node.path, ...)",
+            "expected a Dataset or DataArray with append_dim or region, found a DataTree: write its groups "
+            "one by one, to_icechunk(node.to_dataset(), session, group=node.path, ...)",
             ErrorKind.NOT_ALLOWED,
         )
     if unknown := sorted(set(encoding) - set(tree.groups)):
@@ -192,8 +194,8 @@ def _is_stored(session: Session, group: str | None, options: _Options) -> bool:
         return True
     if options.append_dim is not None or options.region is not None:
         raise InvalidInputError(
-            f"expected a group `/{(group or '').strip('/')}` to append to or to write a region of, found none: "
-            "write the first part without append_dim and region",
+            f"expected a group `/{(group or '').strip('/')}` to append to, or to write a region of, found "
+            "none: write the first part without append_dim and region",
             ErrorKind.INVALID_PATH,
         )
     return False

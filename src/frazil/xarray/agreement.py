@@ -64,7 +64,7 @@ class Writing:
     compute_options: Mapping[str, Any] = field(default_factory=dict)
 
     def shared(self) -> Iterator[tuple[str, xr.Variable, ArrayForm]]:
-        """The variables that exist already, each as the dataset has it and with the form that it is stored in."""
+        """The variables that exist already: name, new variable, form in which it is stored."""
         for name, variable in self.dataset.variables.items():
             if str(name) in self.stored.forms:
                 yield str(name), variable, self.stored.forms[str(name)]
@@ -95,7 +95,8 @@ def _named(check: str) -> Iterator[None]:
     try:
         yield
     except InvalidInputError as error:
-        raise mismatch(f"{error.message}. To write it all the same: accept=[{check!r}]") from error.__cause__
+        message = error.message.rstrip(".")
+        raise mismatch(f"{message}. To write it all the same: accept=[{check!r}]") from error.__cause__
 
 
 def _variables(writing: Writing) -> None:
@@ -103,7 +104,8 @@ def _variables(writing: Writing) -> None:
     for name, variable, _ in writing.shared():
         if set(stored.dims[name]) != set(variable.dims):
             raise mismatch(
-                f"`{name}`: expected the dimensions {stored.dims[name]} that are stored, found {variable.dims}"
+                f"`{name}`: expected the dimensions {stored.dims[name]} that are stored, found "
+                f"{variable.dims}"
             )
     for each, size in writing.dataset.sizes.items():
         here = stored.sizes.get(each, size)
@@ -115,14 +117,17 @@ def _variables(writing: Writing) -> None:
     added = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.forms)
     if added and (dim is not None or writing.region):
         raise mismatch(
-            f"`{added[0]}`: expected variables that are stored ({', '.join(sorted(stored.forms))}), found one "
-            "more: it would have no values for what is there. Write it first, for all of it (mode='a'), or "
+            f"`{added[0]}`: expected the variables that are stored ({', '.join(sorted(stored.forms))}), "
+            "found one more, without values for what is stored. Write it first for all of that (mode='a'), or "
             f"leave it out (ds.drop_vars({added}))"
         )
-    if dim is not None and (missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))):
+    if dim is not None and (
+        missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))
+    ):
         raise mismatch(
-            f"`{missing[0]}`: expected all variables that are stored with the dimension `{dim}`, found none of "
-            f"this name: the array would be shorter than the others. Add it to the dataset (missing: {missing})"
+            f"`{missing[0]}`: expected all variables that are stored with the dimension `{dim}`, found none "
+            "of this name: its array would be shorter than the others. Add it to the dataset (missing: "
+            f"{', '.join(missing)})"
         )
 
 
@@ -139,8 +144,8 @@ def _attributes(writing: Writing) -> None:
             here, new = form.attrs[key], given[key]
             if not (_same_calendar(here, new, variable) if key == "calendar" else _same(here, new)):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {here!r} that is stored, found {new!r}: convert the values, "
-                    f"or correct ds[{name!r}].attrs[{key!r}]"
+                    f"`{name}`: expected the {key} {here!r} that is stored, found {new!r}: convert the "
+                    f"values, or correct ds[{name!r}].attrs[{key!r}]"
                 )
 
 
@@ -154,9 +159,9 @@ def _packing(writing: Writing) -> None:
             new = default if new is None else new
             if float(here) != float(new):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {here!r} that is stored, found {new!r} in the encoding of the "
-                    "dataset: its values would be rounded to other steps. To accept these steps, delete it: "
-                    f"ds[{name!r}].encoding = {{}}"
+                    f"`{name}`: expected the {key} {here!r} that is stored, found {new!r} in the encoding of "
+                    "the dataset: its values would be rounded to other steps. To accept these steps, delete "
+                    f"it: ds[{name!r}].encoding = {{}}"
                 )
 
 
@@ -188,7 +193,7 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
     if variable.chunks is not None:
         array = writing.stored.variables[name]
         stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
-        compared = map_blocks(
+        compared = map_blocks(  # type: ignore[no-untyped-call]
             partial(_equal_block, form=form, dims=variable.dims, attrs=variable.attrs),
             variable.data,
             stored,
@@ -214,8 +219,8 @@ def _equal(form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], st
     at = tuple(int(each[0]) for each in np.nonzero(differs)) if differs.ndim else ()
     here = form.decode(dims, stored, values)
     raise mismatch(
-        f"`{form.name}`: expected the values that are stored, found others: at {at} {cell(here, at)} is stored, "
-        f"and {cell(values, at)} is new. If the order differs, put the dataset in that of the group "
+        f"`{form.name}`: expected the values that are stored, found others: at {at} {cell(here, at)} is "
+        f"stored, and {cell(values, at)} is new. If the order differs, put the dataset in that of the group "
         f"(ds.reindex, ds.sel); ds.drop_vars({form.name!r}) keeps the values that are stored"
     )
 
@@ -236,7 +241,7 @@ def _checked_lazily(writing: Writing) -> xr.Dataset:
     lazy = {
         name: variable.copy(
             deep=False,
-            data=map_blocks(
+            data=map_blocks(  # type: ignore[no-untyped-call]
                 partial(_checked_block, form=form, dims=variable.dims, attrs=variable.attrs),
                 variable.data,
                 dtype=variable.dtype,
@@ -270,8 +275,8 @@ def _order(writing: Writing) -> None:
         after = f"after the last one that is stored, {cell(last, (0,))}" if len(last) else "in one direction"
         raise mismatch(
             f"`{dim}`: expected labels that are new and go on in order {after}, found "
-            f"{cell(values, (wrong - 1,))}: sort the dataset (ds.sortby) and leave out what is stored (ds.sel); "
-            f"region={{{dim!r}: 'auto'}} replaces what is stored"
+            f"{cell(values, (wrong - 1,))}: sort the dataset (ds.sortby) and leave out what is stored "
+            f"(ds.sel); region={{{dim!r}: 'auto'}} replaces what is stored"
         )
 
 

@@ -1,8 +1,8 @@
 """Whether values can be stored in the form of an array: encode them as xarray does, decode, and compare.
 
 xarray encodes what it appends with the packing, units and type of the array that exists, and zarr casts the
-result to the array's type. Neither of them checks that the numbers fit. ``ArrayForm`` does the same two steps,
-decodes the result and compares it with the values:
+result to the array's type. Neither of them checks that the numbers fit. ``ArrayForm`` does the same two
+steps, decodes the result and compares it with the values:
 
 * numbers in integer arrays, texts, booleans and times are equal;
 * packed numbers differ by half a step (``scale_factor / 2``) at most;
@@ -79,7 +79,9 @@ class ArrayForm:
         coded = set(_VALUES) & self.attrs.keys()
         if self.dtype.kind == "f" and _is_nan(self.attrs.get("_FillValue", np.nan)):
             coded -= {"_FillValue"}
-        plain = variable.dtype.kind in "biufc" and not coded
+        # numpy takes integers of 64 bits for safe in floats of 64 bits.
+        long = variable.dtype.kind in "iu" and variable.dtype.itemsize == 8 and self.dtype.kind not in "iu"
+        plain = variable.dtype.kind in "biufc" and not coded and not long
         return plain and np.can_cast(variable.dtype, self.dtype, "safe")
 
     def require_kind(self, variable: xr.Variable) -> None:
@@ -196,13 +198,16 @@ class ArrayForm:
         new, read = cell(meant, at), cell(back, at)
         return (
             f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found {new} "
-            f"(one of {int(lost.sum())} such values), which would be read back as {read}. {self._advice(meant)}"
+            f"(one of {int(lost.sum())} such values), which would be read back as {read}. "
+            + self._advice(meant)
         )
 
     def _advice(self, meant: NDArray[Any]) -> str:
         if " since " in str(self.attrs.get("units")):
             if meant.dtype.kind not in "MO":
-                return f"Decode the times first, or give numbers in {self.attrs['units']!r} with that attribute."
+                return (
+                    f"Decode the times first, or give numbers in {self.attrs['units']!r} with that attribute."
+                )
             return (
                 "Append times that these units can hold, or write the array again with finer units "
                 "(encoding={...: {'units': ...}})."
