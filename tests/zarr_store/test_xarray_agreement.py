@@ -388,7 +388,10 @@ def box(**changes: Any) -> xr.Dataset:
     ],
 )
 def test_regions_refused(make: Callable[[], xr.Dataset], check: str, words: list[str], chunked: bool) -> None:
-    session = next_session(weather(count=4), encoding={name: {"chunks": (2, 3)} for name in ("t", "packed")})
+    stored = weather(count=4)
+    for name in ("t", "packed"):
+        stored[name].encoding["chunks"] = (2, 3)
+    session = next_session(stored)
     with pytest.raises(frazil.InvalidInputError) as raised:
         to_icechunk(
             make().chunk() if chunked else make(), session, region={"time": slice(0, 2), "x": slice(0, 3)}

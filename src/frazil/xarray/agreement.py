@@ -118,8 +118,8 @@ def _variables(writing: Writing) -> None:
     if added and (dim is not None or writing.region):
         raise mismatch(
             f"`{added[0]}`: expected the variables that are stored ({', '.join(sorted(stored.forms))}), "
-            "found one more, without values for what is stored. Write it first for all of that (mode='a'), or "
-            f"leave it out (ds.drop_vars({added}))"
+            "found one more, without values for what is stored. Write it for all of that first (mode='a') "
+            f"or leave it out (ds.drop_vars({added}))"
         )
     if dim is not None and (
         missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))
