@@ -175,6 +175,12 @@ DIFFERENT = [
     (r"set_at=2\d{3}-[\dT:.-]+Z", "set_at=datetime.datetime(<now>, tzinfo=datetime.timezone.utc)"),
     # an array may have millions of chunks
     (r'\{"/a": \[\[1\].*\[13\]\]\}', '{"/a": 13 chunks}'),
+    # most fields of a difference are empty
+    (
+        r'<div class="frazil-field"><span [^>]*>(?:new|deleted|updated)_\w+:</span><span [^>]*>\{\}</span></div>',
+        "",
+    ),
+    (r'<div class="frazil-field"><span [^>]*>moved_nodes:</span><span [^>]*>\[\]</span></div>', ""),
 ]
 #: Settings that only Frazil has.
 OURS = [

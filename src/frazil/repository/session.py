@@ -413,6 +413,10 @@ class Session(Rearranging):
     # Chunks
 
     def get_node_id(self, path: str) -> str:
+        """The id of a group or array, which stays the same when the node is moved.
+
+        Raises ``NodeNotFoundError`` if there is no node at ``path``.
+        """
         return id_to_text(self._state.workspace.require(absolute(path)).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
