@@ -176,11 +176,10 @@ DIFFERENT = [
     # an array may have millions of chunks
     (r'\{"/a": \[\[1\].*\[13\]\]\}', '{"/a": 13 chunks}'),
     # most fields of a difference are empty
-    (
-        r'<div class="frazil-field"><span [^>]*>(?:new|deleted|updated)_\w+:</span><span [^>]*>\{\}</span></div>',
-        "",
+    *(
+        (rf'<div class="frazil-field"><span [^>]*>{name}:</span><span [^>]*>{empty}</span></div>', "")
+        for name, empty in [(r"\w+_(?:groups|arrays|chunks)", r"\{\}"), ("moved_nodes", r"\[\]")]
     ),
-    (r'<div class="frazil-field"><span [^>]*>moved_nodes:</span><span [^>]*>\[\]</span></div>', ""),
 ]
 #: Settings that only Frazil has.
 OURS = [
