@@ -170,12 +170,16 @@ def _write(
     target._validate_encoding(encoding)
     if changes and options.accept != frozenset(CHECKS):
         region = target._write_region if isinstance(target._write_region, dict) else {}
-        stored = StoredGroup.open(target)
-        writing = Writing(dataset, stored, options.append_dim, region, options.compute_options)
-        checked = require_agreement(writing, options.accept)
+        stored = StoredGroup.open(target, set(dataset.variables))
+        checked = require_agreement(
+            Writing(dataset, stored, options.append_dim, region, options.compute_options, options.accept)
+        )
         written = checked.drop_vars(set(checked.variables) - set(written.variables))
     writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
+    coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
     dump_to_store(written, target, writer, encoding=dict(encoding))  # type: ignore[no-untyped-call]
+    if isinstance(coordinates, str):
+        _keep_coordinates(target, coordinates.split(), written)
     if writer.sources:
         store_dask(
             sources=writer.sources,
@@ -186,6 +190,16 @@ def _write(
         )
     if fork is not None:
         session.merge(fork)
+
+
+def _keep_coordinates(target: ZarrStore, names: list[str], written: xr.Dataset) -> None:
+    """xarray replaces the attributes of the group, among them which variables are coordinates. Those that
+    are not written stay what they are.
+    """
+    present = str(target.zarr_group.attrs.get("coordinates", "")).split()
+    others = [name for name in names if name not in present and name not in written.variables]
+    if others:
+        target.zarr_group.update_attributes({"coordinates": " ".join([*present, *others])})
 
 
 def _is_stored(session: Session, group: str | None, options: _Options) -> bool:

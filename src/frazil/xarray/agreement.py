@@ -62,6 +62,7 @@ class Writing:
     append_dim: Hashable | None = None
     region: Mapping[Any, slice] = field(default_factory=dict)
     compute_options: Mapping[str, Any] = field(default_factory=dict)
+    accept: frozenset[str] = frozenset()
 
     def shared(self) -> Iterator[tuple[str, xr.Variable, ArrayForm]]:
         """The variables that exist already: name, new variable, form in which it is stored."""
@@ -69,24 +70,25 @@ class Writing:
             if str(name) in self.stored.forms:
                 yield str(name), variable, self.stored.forms[str(name)]
 
-    def overwrites(self, variable: xr.Variable) -> bool:
-        """Whether values that exist are replaced, and not the caller's purpose."""
-        return self.append_dim is not None and self.append_dim not in variable.dims
+    def is_static(self, variable: xr.Variable) -> bool:
+        """Whether the values have to be those that are stored, and are not written."""
+        grows = self.append_dim is None or self.append_dim in variable.dims
+        return not grows and "static" not in self.accept
 
 
-def require_agreement(writing: Writing, accept: frozenset[str]) -> xr.Dataset:
+def require_agreement(writing: Writing) -> xr.Dataset:
     """The dataset to write. Values in memory are checked now, those of dask as they are computed.
 
     Raises ``InvalidInputError`` (``data-mismatch``) for the first check that fails and is not accepted.
     """
     for name, check in _CHECKS.items():
-        if name in accept:
+        if name in writing.accept:
             continue
         with _named(name), warnings.catch_warnings():
             # xarray warns when it writes. What it would change is refused here.
             warnings.simplefilter("ignore")
             check(writing)
-    return writing.dataset if "values" in accept else _checked_lazily(writing)
+    return writing.dataset if "values" in writing.accept else _checked_lazily(writing)
 
 
 @contextmanager
@@ -114,10 +116,10 @@ def _variables(writing: Writing) -> None:
                 f"dimension `{each}`: expected the size {here} that is stored, found {size}: select or "
                 "reindex the dataset (ds.reindex), or write it to another group"
             )
-    added = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.forms)
+    added = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.variables)
     if added and (dim is not None or writing.region):
         raise mismatch(
-            f"`{added[0]}`: expected the variables that are stored ({', '.join(sorted(stored.forms))}), "
+            f"`{added[0]}`: expected the variables that are stored ({', '.join(sorted(stored.variables))}), "
             "found one more, without values for what is stored. Write it for all of that first (mode='a') "
             f"or leave it out (ds.drop_vars({added}))"
         )
@@ -169,7 +171,7 @@ def _static(writing: Writing) -> None:
     """What does not grow is equal to what is stored: coordinates, above all."""
     if writing.append_dim is not None:
         for name, variable, form in writing.shared():
-            if writing.overwrites(variable):
+            if writing.is_static(variable):
                 _require_equal(writing, name, variable, form)
         return
     for label in writing.dataset.indexes:
@@ -233,7 +235,7 @@ def _equal_block(new: Any, stored: Any, *, form: ArrayForm, dims: Any, attrs: Ma
 def _values(writing: Writing) -> None:
     for _, variable, form in writing.shared():
         form.require_kind(variable)
-        if variable.chunks is None and not writing.overwrites(variable):
+        if variable.chunks is None and not writing.is_static(variable):
             form.require_exact(variable)
 
 
@@ -249,7 +251,7 @@ def _checked_lazily(writing: Writing) -> xr.Dataset:
             ),
         )
         for name, variable, form in writing.shared()
-        if variable.chunks is not None and not writing.overwrites(variable) and not form.holds_all(variable)
+        if variable.chunks is not None and not writing.is_static(variable) and not form.holds_all(variable)
     }
     return writing.dataset.assign(lazy) if lazy else writing.dataset
 

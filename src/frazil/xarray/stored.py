@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from frazil.xarray.lossless import ArrayForm
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """Variables as they are stored, read on demand, and the dimensions of each once it is decoded."""
+    """Variables as they are stored, read on demand; dimensions and sizes; forms of those to be written."""
 
     variables: Mapping[str, xr.Variable]
     dims: Mapping[str, tuple[Hashable, ...]]
@@ -24,15 +25,20 @@ class StoredGroup:
     sizes: Mapping[Hashable, int]
 
     @classmethod
-    def open(cls, target: ZarrStore) -> StoredGroup:
-        """The group that xarray is about to write to."""
-        # parts of xarray have no types
-        variables = {name: target.open_store_variable(name) for name in target.array_keys()}  # type: ignore[no-untyped-call]
+    def open(cls, target: ZarrStore, names: Collection[Hashable]) -> StoredGroup:
+        """The group that xarray is about to write variables of these names to."""
+        variables = {}
+        for name in target.array_keys():
+            with suppress(KeyError):  # without names of its dimensions: not an array of xarray
+                variables[name] = target.open_store_variable(name)  # type: ignore[no-untyped-call]  # xarray
         # As xarray finds the encoding that it appends with. It changes what it is given.
-        decoded, _, _ = decode_cf_variables({k: v.copy(deep=False) for k, v in variables.items()}, {})
-        sizes = {dim: size for each in decoded.values() for dim, size in each.sizes.items()}
-        forms = {name: ArrayForm.of(name, each, decoded[name]) for name, each in variables.items()}
-        return cls(variables, {name: each.dims for name, each in decoded.items()}, forms, sizes)
+        decoded, _, _ = decode_cf_variables(
+            {name: each.copy(deep=False) for name, each in variables.items() if name in names}, {}
+        )
+        forms = {name: ArrayForm.of(name, variables[name], each) for name, each in decoded.items()}
+        present = {**variables, **decoded}
+        sizes = {dim: size for each in present.values() for dim, size in each.sizes.items()}
+        return cls(variables, {name: each.dims for name, each in present.items()}, forms, sizes)
 
     def with_dim(self, dim: Hashable) -> set[str]:
         """The names of the variables that have a dimension."""
