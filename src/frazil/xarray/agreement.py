@@ -110,18 +110,18 @@ def _variables(writing: Writing) -> None:
                 f"{variable.dims}"
             )
     for each, size in writing.dataset.sizes.items():
-        here = stored.sizes.get(each, size)
-        if each != dim and each not in writing.region and here != size:
+        old = stored.sizes.get(each, size)
+        if each != dim and each not in writing.region and old != size:
             raise mismatch(
-                f"dimension `{each}`: expected the size {here} that is stored, found {size}: select or "
+                f"dimension `{each}`: expected the size {old} that is stored, found {size}: select or "
                 "reindex the dataset (ds.reindex), or write it to another group"
             )
-    added = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.variables)
-    if added and (dim is not None or writing.region):
+    extra = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.variables)
+    if extra and (dim is not None or writing.region):
         raise mismatch(
-            f"`{added[0]}`: expected the variables that are stored ({', '.join(sorted(stored.variables))}), "
+            f"`{extra[0]}`: expected the variables that are stored ({', '.join(sorted(stored.variables))}), "
             "found one more, without values for what is stored. Write it for all of that first (mode='a') "
-            f"or leave it out (ds.drop_vars({added}))"
+            f"or leave it out (ds.drop_vars({extra}))"
         )
     if dim is not None and (
         missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))
@@ -135,33 +135,33 @@ def _variables(writing: Writing) -> None:
 
 def _attributes(writing: Writing) -> None:
     for name, variable, form in writing.shared():
-        given = {key: variable.encoding[key] for key in _DECODED if key in variable.encoding}
-        given |= variable.attrs
+        own = {key: variable.encoding[key] for key in _DECODED if key in variable.encoding}
+        own |= variable.attrs
         keys: Iterator[str] | tuple[str, ...] = _MEANING
         if any(key in form.attrs for key in _REFERENCE_SYSTEM):
             keys = tuple(form.attrs)
         for key in keys:
-            if key not in form.attrs or given.get(key) is None:
+            if key not in form.attrs or own.get(key) is None:
                 continue
-            here, new = form.attrs[key], given[key]
-            if not (_same_calendar(here, new, variable) if key == "calendar" else _same(here, new)):
+            old, new = form.attrs[key], own[key]
+            if not (_same_calendar(old, new, variable) if key == "calendar" else _same(old, new)):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {here!r} that is stored, found {new!r}: convert the "
+                    f"`{name}`: expected the {key} {old!r} that is stored, found {new!r}: convert the "
                     f"values, or correct ds[{name!r}].attrs[{key!r}]"
                 )
 
 
 def _packing(writing: Writing) -> None:
     for name, variable, form in writing.shared():
-        given = {key: variable.encoding.get(key) for key in ("scale_factor", "add_offset")}
-        if not form.packed or form.dtype.kind not in "iu" or all(each is None for each in given.values()):
+        own = {key: variable.encoding.get(key) for key in ("scale_factor", "add_offset")}
+        if not form.packed or form.dtype.kind not in "iu" or all(each is None for each in own.values()):
             continue
         for key, default in (("scale_factor", 1.0), ("add_offset", 0.0)):
-            here, new = form.attrs.get(key, default), given[key]
+            old, new = form.attrs.get(key, default), own[key]
             new = default if new is None else new
-            if float(here) != float(new):
+            if float(old) != float(new):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {here!r} that is stored, found {new!r} in the encoding of "
+                    f"`{name}`: expected the {key} {old!r} that is stored, found {new!r} in the encoding of "
                     "the dataset: its values would be rounded to other steps. To accept these steps, delete "
                     f"it: ds[{name!r}].encoding = {{}}"
                 )
@@ -219,9 +219,9 @@ def _equal(form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], st
     if not differs.any():
         return
     at = tuple(int(each[0]) for each in np.nonzero(differs)) if differs.ndim else ()
-    here = form.decode(dims, stored, values)
+    old = form.decode(dims, stored, values)
     raise mismatch(
-        f"`{form.name}`: expected the values that are stored, found others: at {at} {cell(here, at)} is "
+        f"`{form.name}`: expected the values that are stored, found others: at {at} {cell(old, at)} is "
         f"stored, and {cell(values, at)} is new. If the order differs, put the dataset in that of the group "
         f"(ds.reindex, ds.sel); ds.drop_vars({form.name!r}) keeps the values that are stored"
     )
@@ -300,14 +300,14 @@ def _out_of_order(stored: NDArray[Any], new: NDArray[Any], *, is_time: bool) -> 
     return int(np.argmax(again)) + 1 if again.any() else 0
 
 
-def _same(here: Any, new: Any) -> bool:
-    if isinstance(here, str) and isinstance(new, str):
-        return here.strip() == new.strip()
-    return bool(np.array_equal(np.asarray(here), np.asarray(new)))
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, str) and isinstance(new, str):
+        return old.strip() == new.strip()
+    return bool(np.array_equal(np.asarray(old), np.asarray(new)))
 
 
-def _same_calendar(here: Any, new: Any, variable: xr.Variable) -> bool:
-    ours, theirs = (_CALENDARS.get(str(each).lower(), str(each).lower()) for each in (here, new))
+def _same_calendar(old: Any, new: Any, variable: xr.Variable) -> bool:
+    ours, theirs = (_CALENDARS.get(str(each).lower(), str(each).lower()) for each in (old, new))
     return ours == theirs or (variable.dtype.kind == "M" and {ours, theirs} <= _WESTERN)
 
 

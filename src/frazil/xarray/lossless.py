@@ -71,8 +71,8 @@ class ArrayForm:
 
     def text(self) -> str:
         """For messages: the type, and the attributes that change values."""
-        said = (f"{key} {self.attrs[key]}" for key in _VALUES if key in self.attrs)
-        return ", ".join([str(self.dtype), *said])
+        items = (f"{key} {self.attrs[key]}" for key in _VALUES if key in self.attrs)
+        return ", ".join([str(self.dtype), *items])
 
     def holds_all(self, variable: xr.Variable) -> bool:
         """Whether the types alone show that nothing is lost."""
@@ -103,16 +103,16 @@ class ArrayForm:
                 variable = xr.Variable(dims, values, dict(attrs), dict(self.encoding))
                 encoded = encode_zarr_variable(variable, name=self.name, zarr_format=3)
                 numbers = np.asarray(encoded.data).astype(self.dtype)
-                meant = self._meant(dims, values, attrs)
-                back = self.decode(dims, numbers, meant)
-                same = self._same(dims, meant, numbers, back)
+                original = self._original(dims, values, attrs)
+                back = self.decode(dims, numbers, original)
+                same = self._same(dims, original, numbers, back)
         except (ValueError, TypeError, ArithmeticError, Warning) as error:
             raise mismatch(
                 f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found "
                 f"{values.dtype}, which cannot be stored there: {error}"
             ) from error
         if not same.all():
-            raise mismatch(self._message(values, meant, back, ~same))
+            raise mismatch(self._message(values, original, back, ~same))
         return numbers
 
     def require_exact(self, variable: xr.Variable) -> None:
@@ -127,21 +127,21 @@ class ArrayForm:
         for start in range(0, len(values), step):
             self.numbers(variable.dims, values[start : start + step], variable.attrs)
 
-    def _meant(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
+    def _original(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
         """The values themselves; of numbers with units of time (``decode_times=False``), the times."""
         if values.dtype.kind not in "iuf" or " since " not in str(attrs.get("units")):
             return values
         times = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
         return decode_cf_variable(self.name, xr.Variable(dims, values, times)).values
 
-    def decode(self, dims: tuple[Hashable, ...], numbers: NDArray[Any], meant: NDArray[Any]) -> Any:
-        """Stored numbers as xarray reads them; times in the type of ``meant``."""
-        kind = meant.dtype.kind
+    def decode(self, dims: tuple[Hashable, ...], numbers: NDArray[Any], original: NDArray[Any]) -> Any:
+        """Stored numbers as xarray reads them; times in the type of ``original``."""
+        kind = original.dtype.kind
         times: CFDatetimeCoder | bool = True
         if kind == "M":
-            unit: Any = np.datetime_data(meant.dtype)[0]
+            unit: Any = np.datetime_data(original.dtype)[0]
             times = CFDatetimeCoder(use_cftime=False, time_unit=unit)
-        elif kind == "O" and meant.size and hasattr(meant.flat[0], "calendar"):
+        elif kind == "O" and original.size and hasattr(original.flat[0], "calendar"):
             times = CFDatetimeCoder(use_cftime=True)
         is_timedelta = kind == "m" or str(self.attrs.get("dtype", "")).startswith("timedelta64")
         variable = xr.Variable(dims, numbers, dict(self.attrs))
@@ -155,36 +155,36 @@ class ArrayForm:
         ).values
 
     def _same(
-        self, dims: tuple[Hashable, ...], meant: NDArray[Any], numbers: NDArray[Any], back: NDArray[Any]
+        self, dims: tuple[Hashable, ...], original: NDArray[Any], numbers: NDArray[Any], back: NDArray[Any]
     ) -> NDArray[np.bool_]:
-        kinds = meant.dtype.kind, back.dtype.kind
+        kinds = original.dtype.kind, back.dtype.kind
         if kinds[0] in _TEXT and kinds[1] in _TEXT:
-            return np.asarray(meant.astype(object) == back.astype(object), np.bool_)
+            return np.asarray(original.astype(object) == back.astype(object), np.bool_)
         numeric = kinds[0] in "iuf" and kinds[1] in "iuf"
         if not numeric and kinds[0] != kinds[1]:
-            return np.zeros(meant.shape, np.bool_)
+            return np.zeros(original.shape, np.bool_)
         if kinds[0] in "Mm":
-            same = (meant == back) | (np.isnat(meant) & np.isnat(back))
+            same = (original == back) | (np.isnat(original) & np.isnat(back))
             if self.dtype.kind == "f":
-                above = self.decode(dims, np.nextafter(numbers, np.inf, dtype=self.dtype), meant)
-                same |= np.abs(back - meant) <= np.abs(above - back)
+                above = self.decode(dims, np.nextafter(numbers, np.inf, dtype=self.dtype), original)
+                same |= np.abs(back - original) <= np.abs(above - back)
             return np.asarray(same)
         if kinds[0] in "iu" and kinds[1] == "f" and not self.packed:
             # Both as floats would be rounded alike.
-            return np.asarray(np.isfinite(back) & (back.astype(meant.dtype) == meant))
-        same = meant == back
+            return np.asarray(np.isfinite(back) & (back.astype(original.dtype) == original))
+        same = original == back
         if kinds[0] in "fc" or self.packed:
-            same |= np.isnan(meant) & np.isnan(back)
+            same |= np.isnan(original) & np.isnan(back)
         if self.packed or self.dtype.kind in "fc":
-            finite = np.isfinite(meant) & np.isfinite(back)
-            same |= finite & (np.abs(back - meant) <= self._tolerance(meant, back))
+            finite = np.isfinite(original) & np.isfinite(back)
+            same |= finite & (np.abs(back - original) <= self._tolerance(original, back))
         return np.asarray(same)
 
-    def _tolerance(self, meant: NDArray[Any], back: NDArray[Any]) -> Any:
-        types = [each for each in (self.dtype, meant.dtype, back.dtype) if each.kind in "fc"]
+    def _tolerance(self, original: NDArray[Any], back: NDArray[Any]) -> Any:
+        types = [each for each in (self.dtype, original.dtype, back.dtype) if each.kind in "fc"]
         eps = max(float(np.finfo(each).eps) for each in types)
         offset = abs(float(self.attrs.get("add_offset", 0)))
-        rounding = 2 * eps * np.maximum(np.abs(meant), offset) + float(
+        rounding = 2 * eps * np.maximum(np.abs(original), offset) + float(
             max(np.finfo(each).smallest_subnormal for each in types)
         )
         if self.dtype.kind in "iu":
@@ -192,19 +192,19 @@ class ArrayForm:
         return rounding
 
     def _message(
-        self, values: NDArray[Any], meant: NDArray[Any], back: NDArray[Any], lost: NDArray[np.bool_]
+        self, values: NDArray[Any], original: NDArray[Any], back: NDArray[Any], losses: NDArray[np.bool_]
     ) -> str:
-        at = tuple(int(each[0]) for each in np.nonzero(lost)) if lost.ndim else ()
-        new, read = cell(meant, at), cell(back, at)
+        at = tuple(int(each[0]) for each in np.nonzero(losses)) if losses.ndim else ()
+        new, read = cell(original, at), cell(back, at)
         return (
             f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found {new} "
-            f"(one of {int(lost.sum())} such values), which would be read back as {read}. "
-            + self._advice(meant)
+            f"(one of {int(losses.sum())} such values), which would be read back as {read}. "
+            + self._advice(original)
         )
 
-    def _advice(self, meant: NDArray[Any]) -> str:
+    def _advice(self, original: NDArray[Any]) -> str:
         if " since " in str(self.attrs.get("units")):
-            if meant.dtype.kind not in "MO":
+            if original.dtype.kind not in "MO":
                 return (
                     f"Decode the times first, or give numbers in {self.attrs['units']!r} with that attribute."
                 )
