@@ -55,6 +55,15 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "chunk"), counted(1200, "row")
+    ('1 chunk', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def utc(moment: datetime) -> str:
     """A moment as an expression in UTC, microseconds always shown."""
     t = moment.astimezone(UTC)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, cast
 
 
 class ErrorKind(StrEnum):
@@ -161,6 +161,15 @@ class ErrorKind(StrEnum):
 
     # data
     VALIDATION_FAILED = "validation-failed"  # Frazil only
+    DATA_MISMATCH = "data-mismatch"  # Frazil only
+
+
+def _member(kind: str) -> ErrorKind:
+    """The kind with this text. Frazil has no others; what other code makes up stays the text that it is."""
+    return ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
+
+
+_TEXTS: Final = frozenset(ErrorKind)
 
     # trust
     UNTRUSTED_VIRTUAL_CHUNK_CONTAINER = "untrusted-virtual-chunk-container"  # Frazil only
@@ -172,7 +181,7 @@ class ErrorKind(StrEnum):
 
 
 class IcechunkError(Exception):
-    """Base of all errors.
+    """Base of all errors. ``kind`` is an ``ErrorKind``, which is text.
 
     >>> try:
     ...     raise NotFoundError("branch `dev` not found", ErrorKind.BRANCH_NOT_FOUND)
@@ -185,7 +194,7 @@ class IcechunkError(Exception):
 
     def __init__(self, message: str, kind: str | None = None) -> None:
         self.message = message
-        self.kind: str | None = kind if kind is not None else self.default_kind
+        self.kind: ErrorKind = self.default_kind if kind is None else _member(kind)
         super().__init__(message, self.kind)
 
     def __str__(self) -> str:

@@ -175,6 +175,11 @@ DIFFERENT = [
     (r"set_at=2\d{3}-[\dT:.-]+Z", "set_at=datetime.datetime(<now>, tzinfo=datetime.timezone.utc)"),
     # an array may have millions of chunks
     (r'\{"/a": \[\[1\].*\[13\]\]\}', '{"/a": 13 chunks}'),
+    # most fields of a difference are empty
+    *(
+        (rf'<div class="frazil-field"><span [^>]*>{name}:</span><span [^>]*>{empty}</span></div>', "")
+        for name, empty in [(r"\w+_(?:groups|arrays|chunks)", r"\{\}"), ("moved_nodes", r"\[\]")]
+    ),
 ]
 #: Settings that only Frazil has.
 OURS = [

@@ -70,9 +70,11 @@ class Administration:
         ]
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
+        """The features that are on, by a setting of the repository or by default."""
         return [flag for flag in self.feature_flags() if flag.enabled]
 
     def disabled_feature_flags(self) -> list[FeatureFlag]:
+        """The features that are off, by a setting of the repository or by default."""
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
@@ -81,6 +83,7 @@ class Administration:
         self._context.update(mutations.set_flag(flag_named(name), None if setting is None else bool(setting)))
 
     def default_commit_metadata(self) -> dict[str, Any]:
+        """The metadata that commits of new sessions get, from ``set_default_commit_metadata``."""
         return dict(self._default_metadata)
 
     def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ class Refs:
     _context: Context
 
     def list_branches(self) -> set[str]:
+        """The names of all branches; ``main`` is always one of them."""
         return set(self._context.repo_info().branches)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
@@ -46,6 +47,7 @@ class Refs:
         self._context.update(mutations.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
+        """The names of all tags, without deleted ones."""
         return set(self._context.repo_info().tags)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:

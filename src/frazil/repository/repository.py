@@ -62,6 +62,7 @@ from frazil.repository.recovery import Recovery
 from frazil.repository.refs import Refs
 from frazil.repository.session import Session
 from frazil.repository.session_state import State
+from frazil.repository.tables import snapshots_table, updates_table
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
 from frazil.repository.upkeep import Upkeep
@@ -350,6 +351,11 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
     # History
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """The time, message, metadata and parent of a snapshot.
+
+        Raises ``SnapshotNotFoundError`` if there is none with this id, ``InvalidInputError``
+        (``invalid-snapshot-id``) for a text that is not an id.
+        """
         info = self._info()
         row = mutations.require_snapshot(info, named(snapshot_id, lambda: info))
         return present.snapshot_info(info.snapshots.entry(row))
@@ -357,10 +363,23 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> BothWays[SnapshotInfo]:
-        """A snapshot and all before it, newest first. One of the three arguments says which."""
+        """A snapshot and all before it, newest first. One of the three arguments says which.
+
+        Consoles and notebooks show the result as a table of the newest ones.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
+        ['Repository initialized']
+        """
         info = self._info()
-        parts = ancestry(info, _one(info, branch, tag, snapshot_id))
-        return BothWays(chain.from_iterable(map(present.snapshot_infos, parts)))
+        tip = _one(info, branch, tag, snapshot_id)
+
+        def snapshots() -> Iterator[SnapshotInfo]:
+            return chain.from_iterable(map(present.snapshot_infos, ancestry(info, tip)))
+
+        ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
+        return BothWays(snapshots(), snapshots_table(f"history of {ref}, newest first", snapshots))
 
     def ancestry_graph(
         self,
@@ -378,8 +397,16 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
-        """Everything that was ever done to the repository, newest first."""
-        return BothWays(map(present.update, ops_log(self.storage, self._info_v2())))
+        """Everything that was ever done to the repository, newest first.
+
+        Consoles and notebooks show the result as a table of the newest operations.
+        """
+        info = self._info_v2()
+
+        def updates() -> Iterator[Update]:
+            return map(present.update, ops_log(self.storage, info))
+
+        return BothWays(updates(), updates_table("operations, newest first", updates))
 
     def diff(
         self,
@@ -493,19 +520,29 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         metadata: dict[str, Any] | None = None,
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
+        allow_empty: bool = False,
         reads: Sequence[Read] = (),
         track_reads: bool = False,
     ) -> Iterator[IcechunkStore]:
-        """A store to write to, committed when the block ends well; nothing is kept when it raises.
+        """A store to write to. The changes are committed when the block ends, and dropped when it raises.
 
-        ``rebase_with``, ``rebase_tries`` and ``reads`` are those of ``Session.commit``, ``track_reads`` that
-        of ``writable_session``. An unknown path in ``reads`` is an error before the block begins.
+        ``rebase_with``, ``rebase_tries``, ``allow_empty`` and ``reads`` are those of ``Session.commit``: a
+        block that changes nothing raises ``SessionStateError`` (``no-changes-to-commit``) without
+        ``allow_empty=True``. ``track_reads`` is that of ``writable_session``. An unknown path in ``reads`` is
+        an error before the block begins.
         """
         session = self.writable_session(branch, track_reads=track_reads)
         reads = list(reads)
         session.require_known(reads)
         yield session.store
-        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries, reads=reads)
+        session.commit(
+            message,
+            metadata,
+            rebase_with=rebase_with,
+            rebase_tries=rebase_tries,
+            allow_empty=allow_empty,
+            reads=reads,
+        )
 
     def _info(self) -> RepoInfo:
         return self._context.repo_info()

@@ -471,6 +471,10 @@ class Session(Rearranging):
     # Chunks
 
     def get_node_id(self, path: str) -> str:
+        """The id of a group or array, which stays the same when the node is moved.
+
+        Raises ``NodeNotFoundError`` if there is no node at ``path``.
+        """
         workspace, path = self._state.workspace, absolute(path)
         workspace.note_document(path)
         return id_to_text(workspace.require(path).id)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import numpy as np
 
 from frazil.arguments import check_fields
-from frazil.display import NamedEnum, Record, Shown, literal, utc
+from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.storage.chunk_type import ChunkType as ChunkType
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class ChunkStorageStats(Record):
     virtual_bytes: int = 0
     inlined_bytes: int = 0
 
-    shown_as: ClassVar[str] = "stats.ChunkStorageStats"
+    shown_as: ClassVar[str] = "ops.ChunkStorageStats"
 
     def non_virtual_bytes(self) -> int:
         """Bytes that the repository itself stores."""
@@ -246,6 +246,16 @@ _SECTIONS: Final = (
     ("Array definitions updated", "updated_arrays"),
     ("Groups deleted", "deleted_groups"),
     ("Arrays deleted", "deleted_arrays"),
+)
+
+
+_NODES: Final = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_groups",
+    "updated_arrays",
 )
 
 
@@ -322,20 +332,20 @@ class Diff(Record):
         return [*lines, f"    ... {more} more"] if more > 0 else lines
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        for name in (
-            "new_groups",
-            "new_arrays",
-            "deleted_groups",
-            "deleted_arrays",
-            "updated_groups",
-            "updated_arrays",
-        ):
-            yield name, "{" + ", ".join(map(literal, sorted(getattr(self, name)))) + "}"
-        chunks = (
-            f"{literal(path)}: {len(rows)} chunks" for path, rows in sorted(self.chunk_coordinates.items())
-        )
-        yield "updated_chunks", "{" + ", ".join(chunks) + "}"
-        yield "moved_nodes", literal(self.moved_nodes)
+        """Only what changed: most fields are empty."""
+        for name in _NODES:
+            if paths := getattr(self, name):
+                yield name, "{" + ", ".join(map(literal, sorted(paths))) + "}"
+        if self.chunk_coordinates:
+            chunks = (
+                f"{literal(path)}: {counted(len(rows), 'chunk')}"
+                for path, rows in sorted(self.chunk_coordinates.items())
+            )
+            yield "updated_chunks", "{" + ", ".join(chunks) + "}"
+        if self.moved_nodes:
+            yield "moved_nodes", literal(self.moved_nodes)
+        if self.is_empty():
+            yield "changes", "none"
 
 
 def _section(title: str, lines: list[str]) -> str:

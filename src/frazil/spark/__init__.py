@@ -42,16 +42,18 @@ from frazil.spark.reductions import (
     climatology,
     count,
     groupby,
-    max,  # noqa: A004  # as numpy and xarray have it
     mean,
-    min,  # noqa: A004
     quantile,
     reduce,
     resample,
     std,
-    sum,  # noqa: A004
     zonal_stats,
 )
+
+# Named as in numpy and xarray. Not in `__all__`: `import *` must not replace the functions of Python.
+from frazil.spark.reductions import max as max  # noqa: A004
+from frazil.spark.reductions import min as min  # noqa: A004
+from frazil.spark.reductions import sum as sum  # noqa: A004
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
@@ -164,9 +166,7 @@ __all__ = [
     "map_blocks",
     "map_chunks",
     "materialize",
-    "max",
     "mean",
-    "min",
     "plan",
     "publish",
     "pyramid",
@@ -189,7 +189,6 @@ __all__ = [
     "settings",
     "staged_jobs",
     "std",
-    "sum",
     "validate",
     "verify",
     "write_audit_publish",
