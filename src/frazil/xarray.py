@@ -10,24 +10,36 @@ To read, give xarray the store: ``xarray.open_zarr(session.store, consolidated=F
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, MutableMapping
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import xarray as xr
-from xarray.backends.common import ArrayWriter
-from xarray.backends.writers import dump_to_store
-from xarray.backends.zarr import ZarrStore
 
 from frazil.dask import store_dask
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 
-Mode = Literal["w", "w-", "a", "a-", "r+", "r"]
+# Only the writer of `to_zarr` is public in xarray, and it has no place for another way to write dask arrays.
+try:
+    from xarray.backends.common import ArrayWriter
+    from xarray.backends.writers import dump_to_store
+    from xarray.backends.zarr import ZarrStore
+
+    attrgetter("_validate_and_autodetect_region", "_validate_encoding")(ZarrStore)
+except (ImportError, AttributeError) as error:
+    raise ImportError(
+        f"frazil.xarray uses functions of xarray that are not public, and xarray {xr.__version__} lacks one "
+        f"({error}): install an older xarray (Frazil is tested with 2026.1 to 2026.9), or write with "
+        "`dataset.to_zarr(session.store, consolidated=False)`"
+    ) from error
+
+ZarrWriteModes = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
 
 #: Modes that leave what is there in its place.
-_APPENDING: Final[tuple[Mode, ...]] = ("a", "a-")
-_IN_PLACE: Final[tuple[Mode, ...]] = ("a", "a-", "r+")
-_WRITING: Final[tuple[Mode, ...]] = ("w", "w-", *_IN_PLACE)
+_APPENDING: Final[tuple[ZarrWriteModes, ...]] = ("a", "a-")
+_IN_PLACE: Final[tuple[ZarrWriteModes, ...]] = ("a", "a-", "r+")
+_WRITING: Final[tuple[ZarrWriteModes, ...]] = ("w", "w-", *_IN_PLACE)
 
 
 def to_icechunk(
@@ -35,7 +47,7 @@ def to_icechunk(
     session: Session,
     *,
     group: str | None = None,
-    mode: Mode | None = None,
+    mode: ZarrWriteModes | None = None,
     safe_chunks: bool = True,
     align_chunks: bool = False,
     append_dim: Hashable | None = None,
@@ -94,7 +106,7 @@ def to_icechunk(
         )
 
 
-def _mode(mode: Mode | None, append_dim: Hashable | None, region: Region) -> Mode:
+def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Region) -> ZarrWriteModes:
     """Checked before anything is opened: the mode ``w`` deletes what is there."""
     mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
     may_write = _WRITING if region is None else _IN_PLACE

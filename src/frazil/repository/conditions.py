@@ -44,10 +44,9 @@ def _expect(kind: type, conditions: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(conditions)
 
 
-def _text(regex: object) -> str:
+def _require_text(regex: object) -> None:
     if not isinstance(regex, str):
         raise TypeError(f"expected a regular expression as str, found {type(regex).__name__}")
-    return regex
 
 
 class _Printed(Numbered):
@@ -107,12 +106,12 @@ class ManifestPreloadCondition(_Printed):
     @staticmethod
     def path_matches(regex: str) -> ManifestPreloadCondition:
         """The expression is found in the array's full path."""
-        return PreloadPathMatches(_text(regex))
+        return PreloadPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestPreloadCondition:
         """The expression is found in the last part of the array's path."""
-        return PreloadNameMatches(_text(regex))
+        return PreloadNameMatches(regex)
 
     @staticmethod
     def num_refs(from_refs: int | None, to_refs: int | None) -> ManifestPreloadCondition:
@@ -164,6 +163,9 @@ class PreloadAnd(ManifestPreloadCondition):
 class PreloadPathMatches(ManifestPreloadCondition):
     regex: str
 
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
+
     def holds(self, path: str, num_refs: int) -> bool:
         return _found(self.regex, path)
 
@@ -174,6 +176,9 @@ class PreloadPathMatches(ManifestPreloadCondition):
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadNameMatches(ManifestPreloadCondition):
     regex: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
 
     def holds(self, path: str, num_refs: int) -> bool:
         return _found(self.regex, _name(path))
@@ -265,12 +270,12 @@ class ManifestSplitCondition(_Printed):
     @staticmethod
     def path_matches(regex: str) -> ManifestSplitCondition:
         """The expression is found in the array's full path."""
-        return SplitPathMatches(_text(regex))
+        return SplitPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestSplitCondition:
         """The expression is found in the last part of the array's path."""
-        return SplitNameMatches(_text(regex))
+        return SplitNameMatches(regex)
 
     def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
         return ManifestSplitCondition.or_conditions([self, other])
@@ -305,6 +310,9 @@ class SplitAnd(ManifestSplitCondition):
 class SplitPathMatches(ManifestSplitCondition):
     regex: str
 
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
+
     def holds(self, path: str) -> bool:
         return _found(self.regex, path)
 
@@ -315,6 +323,9 @@ class SplitPathMatches(ManifestSplitCondition):
 @dataclass(frozen=True, slots=True, repr=False)
 class SplitNameMatches(ManifestSplitCondition):
     regex: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
 
     def holds(self, path: str) -> bool:
         return _found(self.regex, _name(path))

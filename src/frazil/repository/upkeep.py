@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, Final, get_args
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
@@ -13,6 +14,8 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import from_datetime
 from frazil.repository.context import Context
 from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
 
 
 class Upkeep:
@@ -123,7 +126,9 @@ class Upkeep:
         """
         from frazil.maintenance.rewrite import rewrite
 
-        if not isinstance(commit_method, str) or commit_method not in get_args(CommitMethod):
+        if not isinstance(commit_method, str):
+            raise TypeError(f"commit_method: expected text, found {type(commit_method).__name__}")
+        if commit_method not in get_args(CommitMethod):
             raise ValueError(
                 f"commit_method: expected one of {get_args(CommitMethod)}, found {commit_method!r}"
             )
@@ -167,11 +172,7 @@ class Upkeep:
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
         """``native_bytes`` of ``chunk_storage_stats``, which tells more: use that."""
-        warnings.warn(
-            "total_chunks_storage is deprecated: use chunk_storage_stats, whose native_bytes this is",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        _warn_deprecated("total_chunks_storage", "chunk_storage_stats")
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
@@ -183,7 +184,33 @@ class Upkeep:
     garbage_collect_async = awaitable(garbage_collect)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
-    total_chunks_storage_async = awaitable(total_chunks_storage)
+
+    async def total_chunks_storage_async(
+        self,
+        *,
+        max_snapshots_in_memory: int = 50,
+        max_compressed_manifest_mem_bytes: int = 512 << 20,
+        max_decoded_manifest_mem_bytes: int = 4 << 30,
+        max_concurrent_manifest_fetches: int = 500,
+    ) -> int:
+        """``native_bytes`` of ``chunk_storage_stats_async``, which returns more: use that."""
+        _warn_deprecated("total_chunks_storage_async", "chunk_storage_stats_async")
+        stats = await self.chunk_storage_stats_async(
+            max_snapshots_in_memory=max_snapshots_in_memory,
+            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
+            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
+            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
+        )
+        return stats.native_bytes
+
+
+def _warn_deprecated(method: str, instead: str) -> None:
+    """Name the caller's line, whatever wraps the method: Python hides warnings that name a library's."""
+    warnings.warn(
+        f"{method} is deprecated: use {instead}(...).native_bytes, which takes the same arguments",
+        DeprecationWarning,
+        skip_file_prefixes=(_PACKAGE,),
+    )
 
 
 def _require_positive(**limits: int) -> Iterable[int]:
