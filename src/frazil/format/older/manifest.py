@@ -61,8 +61,10 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
         tokens = Tokens(body)
         if not tokens.is_array(0) or int(tokens.members[0]) not in MANIFEST_FIELDS:
             raise FormatError("expected a manifest of 2, 3 or 4 fields")
-        chunks = int(tokens.children(0)[-1])
-        return OldManifest(_tables(tokens, *_entries(tokens, chunks)), {})
+        fields = tokens.children(0)
+        flags = fields[1:-1][:1]  # of three or four fields the second
+        has_flags = bool((tokens.members[flags] > 0).any())
+        return OldManifest(_tables(tokens, *_entries(tokens, int(fields[-1]))), {}, has_flags)
 
 
 # ------------------------------------------------------------------------------------- MessagePack
