@@ -30,7 +30,7 @@ from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class,
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.config import RepositoryConfig
+from frazil.repository.config import RepositoryConfig, check_session_lifetime
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
@@ -411,9 +411,24 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         preload(workspace)
         return Session(State(workspace, None, SessionMode.readonly, 0))
 
-    def writable_session(self, branch: str) -> Session:
-        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
-        return self._session(branch, SessionMode.writable)
+    def writable_session(self, branch: str, *, lifetime: timedelta | None = None) -> Session:
+        """A session that changes the tip of a branch.
+
+        ``lifetime`` is how long this session may commit, at most 7 days. Without it the configuration's
+        ``session_lifetime`` counts, which is 24 hours by default. See ``Session.expires_at``.
+
+        Raises ``RefNotFoundError`` without such a branch, ``ReadOnlyError`` where nothing can be written,
+        and ``InvalidInputError`` (``invalid-commit-configuration``) for another lifetime.
+
+        >>> import frazil
+        >>> from datetime import UTC, datetime, timedelta
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> session = repo.writable_session("main", lifetime=timedelta(days=3))
+        >>> session.expires_at - datetime.now(UTC) > timedelta(days=2)
+        True
+        """
+        check_session_lifetime("lifetime", lifetime)
+        return self._session(branch, SessionMode.writable, lifetime)
 
     def rearrange_session(self, branch: str) -> Session:
         """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
@@ -424,19 +439,20 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
 
-    def _session(self, branch: str, mode: SessionMode) -> Session:
+    def _session(self, branch: str, mode: SessionMode, lifetime: timedelta | None = None) -> Session:
         require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
         if mode is SessionMode.rearrange:
             mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
-        expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
+        opened_at = now_us()
+        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
         workspace = Workspace(self._context, tip, None, ChangeSet())
         preload(workspace)
-        return Session(
-            State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
-        )
+        state = State(workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at)
+        state.seen = newest_update(info)
+        return Session(state)
 
     @contextmanager
     def transaction(
