@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -16,6 +18,26 @@ from frazil.repository.context import Context
 from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
+
+
+def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Callable[P, R]:
+    """A method of that name that warns when it is called.
+
+    The warning names the caller's line, whatever wraps the method: Python hides what names a library's.
+    """
+
+    @functools.wraps(method)
+    def warning(*args: P.args, **kwargs: P.kwargs) -> R:
+        warnings.warn(
+            f"{name} is deprecated: use {instead}(...).native_bytes, which takes the same arguments",
+            DeprecationWarning,
+            skip_file_prefixes=(_PACKAGE,),
+        )
+        return method(*args, **kwargs)
+
+    warning.__name__ = name
+    warning.__qualname__ = f"Upkeep.{name}"
+    return inspect.markcoroutinefunction(warning) if inspect.iscoroutinefunction(method) else warning
 
 
 class Upkeep:
@@ -163,7 +185,7 @@ class Upkeep:
         )
         return storage_stats(self._context, Bounds(*bounds))
 
-    def total_chunks_storage(
+    def _native_bytes(
         self,
         *,
         max_snapshots_in_memory: int = 50,
@@ -171,8 +193,7 @@ class Upkeep:
         max_decoded_manifest_mem_bytes: int = 4 << 30,
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
-        """``native_bytes`` of ``chunk_storage_stats``, which tells more: use that."""
-        _warn_deprecated("total_chunks_storage", "chunk_storage_stats")
+        """``native_bytes`` of ``chunk_storage_stats``, which returns more: use that."""
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
@@ -184,32 +205,9 @@ class Upkeep:
     garbage_collect_async = awaitable(garbage_collect)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
-
-    async def total_chunks_storage_async(
-        self,
-        *,
-        max_snapshots_in_memory: int = 50,
-        max_compressed_manifest_mem_bytes: int = 512 << 20,
-        max_decoded_manifest_mem_bytes: int = 4 << 30,
-        max_concurrent_manifest_fetches: int = 500,
-    ) -> int:
-        """``native_bytes`` of ``chunk_storage_stats_async``, which returns more: use that."""
-        _warn_deprecated("total_chunks_storage_async", "chunk_storage_stats_async")
-        stats = await self.chunk_storage_stats_async(
-            max_snapshots_in_memory=max_snapshots_in_memory,
-            max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
-            max_decoded_manifest_mem_bytes=max_decoded_manifest_mem_bytes,
-            max_concurrent_manifest_fetches=max_concurrent_manifest_fetches,
-        )
-        return stats.native_bytes
-
-
-def _warn_deprecated(method: str, instead: str) -> None:
-    """Name the caller's line, whatever wraps the method: Python hides warnings that name a library's."""
-    warnings.warn(
-        f"{method} is deprecated: use {instead}(...).native_bytes, which takes the same arguments",
-        DeprecationWarning,
-        skip_file_prefixes=(_PACKAGE,),
+    total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
+    total_chunks_storage_async = _deprecated(
+        awaitable(_native_bytes), "total_chunks_storage_async", "chunk_storage_stats_async"
     )
 
 
