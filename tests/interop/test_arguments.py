@@ -163,6 +163,14 @@ def test_conditions_check_their_expression(name: str, variant: str) -> None:
                 getattr(getattr(module, name), variant)(value)
 
 
+def test_bounds_of_a_condition_are_checked_and_have_the_names_of_the_reference() -> None:
+    for module in MODULES:
+        bounds = module.ManifestPreloadCondition.NumRefs(1, 2)
+        assert (getattr(bounds, "from"), bounds.to) == (1, 2)
+        with pytest.raises(TypeError):
+            module.ManifestPreloadCondition.NumRefs("1", 2)
+
+
 def test_what_rewrites_manifests_is_named() -> None:
     for module in MODULES:
         repo = _repository(module)

@@ -51,13 +51,13 @@ class Source:
         wanted = [*files.tags.values()]
         for sequence in files.branches.values():
             wanted += sequence.values()
-        read = dict(zip(wanted, in_parallel(self._ref, wanted), strict=True))
+        contents = dict(zip(wanted, in_parallel(self._ref, wanted), strict=True))
         return Refs(
             {
-                name: [read[sequence[number]] for number in sorted(sequence)]
+                name: [contents[sequence[number]] for number in sorted(sequence)]
                 for name, sequence in files.branches.items()
             },
-            {name: read[key] for name, key in files.tags.items()},
+            {name: contents[key] for name, key in files.tags.items()},
             frozenset(files.deleted_tags),
         )
 

@@ -28,22 +28,22 @@ _REASONS: Final = {
 def of_refs(refs: Refs) -> Iterator[str]:
     """Properties of branches and tags, a line for each of them that has any."""
     for name, sequence in sorted(refs.branches.items()):
-        given = [ref.properties for ref in sequence if ref.properties]
-        if given:
+        properties = [dict(ref.properties) for ref in sequence if ref.properties]
+        if properties:
             yield (
-                f"properties in {len(given)} of {len(sequence)} ref files of branch {name}, the last are "
-                f"{dict(given[-1])!r:.{_SHOWN}}: branches of spec version 2 have none"
+                f"properties in {len(properties)} of {len(sequence)} ref files of branch {name}, the last "
+                f"are {properties[-1]!r:.{_SHOWN}}: branches of spec version 2 have none"
             )
     for name, ref in sorted(refs.tags.items()):
         if ref.properties:
-            properties = f"{dict(ref.properties)!r:.{_SHOWN}}"
-            yield f"properties of tag {name}, {properties}: tags of spec version 2 have none"
+            text = f"{dict(ref.properties)!r:.{_SHOWN}}"
+            yield f"properties of tag {name}, {text}: tags of spec version 2 have none"
 
 
 def of_snapshots(versions: Mapping[bytes, Version]) -> Iterator[str]:
     """Attributes in files of their own, and a line for each field that is lost; given parents first."""
     ancestors: dict[bytes, int] = {}
-    lost: dict[str, list[bytes]] = {name: [] for name in _REASONS}
+    by_field: dict[str, list[bytes]] = {name: [] for name in _REASONS}
     for id_, version in versions.items():
         summary, parent = version.summary, version.old_parent
         for path in summary.without_attributes:
@@ -53,10 +53,10 @@ def of_snapshots(versions: Mapping[bytes, Version]) -> Iterator[str]:
             )
         ancestors[id_] = 0 if parent is None else ancestors[parent] + 1
         for name in summary.unplaced:
-            lost[name].append(id_)
+            by_field[name].append(id_)
         if summary.total_parents not in (None, ancestors[id_]):
-            lost["total_parents"].append(id_)
-    for name, ids in lost.items():
+            by_field["total_parents"].append(id_)
+    for name, ids in by_field.items():
         if ids:
             yield f"{name} of {_counted(ids, 'snapshot')}: {_REASONS[name]}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import index
+from operator import attrgetter, index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from frazil.arguments import checked
@@ -116,8 +116,6 @@ class ManifestPreloadCondition(_Printed):
     @staticmethod
     def num_refs(from_refs: int | None, to_refs: int | None) -> ManifestPreloadCondition:
         """The number of references is in the range, ``to_refs`` excluded; None is no bound."""
-        unsigned(32)("from_refs", from_refs)
-        unsigned(32)("to_refs", to_refs)
         return PreloadNumRefs(from_refs, to_refs)
 
     @staticmethod
@@ -192,6 +190,15 @@ class PreloadNumRefs(ManifestPreloadCondition):
     from_refs: int | None
     to_refs: int | None
 
+    def __post_init__(self) -> None:
+        unsigned(32)("from_refs", self.from_refs)
+        unsigned(32)("to_refs", self.to_refs)
+
+    @property
+    def to(self) -> int | None:
+        """``to_refs``, as the reference names it."""
+        return self.to_refs
+
     def holds(self, path: str, num_refs: int) -> bool:
         return (self.from_refs or 0) <= num_refs and (self.to_refs is None or num_refs < self.to_refs)
 
@@ -223,6 +230,7 @@ ManifestPreloadCondition.PathMatches = PreloadPathMatches
 ManifestPreloadCondition.NameMatches = PreloadNameMatches
 ManifestPreloadCondition.NumRefs = PreloadNumRefs
 # Words of the language, as the reference names them.
+setattr(PreloadNumRefs, "from", property(attrgetter("from_refs")))
 setattr(ManifestPreloadCondition, "True", PreloadTrue)
 setattr(ManifestPreloadCondition, "False", PreloadFalse)
 
