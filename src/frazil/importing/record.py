@@ -48,11 +48,11 @@ def _ops(refs: Refs, history: History, now: int) -> OpsLog:
     """
     entries: list[OpsEntry] = []
     for name, sequence in refs.branches.items():
-        known = [ref for ref in sequence if ref.snapshot in history.versions]
+        steps = [ref for ref in sequence if ref.snapshot in history.versions]
         first = UpdateKind.REPO_INITIALIZED if name == MAIN else UpdateKind.BRANCH_CREATED
-        versions = [history.versions[ref.snapshot] for ref in known]
+        versions = [history.versions[ref.snapshot] for ref in steps]
         times: list[int] = []
-        for ref, version in zip(known, versions, strict=True):
+        for ref, version in zip(steps, versions, strict=True):
             times.append(max(_time(ref, version, now), times[-1] + 1 if times else 0))
         entries.append(OpsEntry(first, times[0], name=None if name == MAIN else name))
         entries += [_moved(name, *pair, at) for pair, at in zip(pairwise(versions), times[1:], strict=True)]

@@ -117,4 +117,4 @@ def decode_ref(data: Any, name: str) -> OldRef:
         if not isinstance(value, dict):
             raise FormatError(f"a ref that is a {type(value).__name__}, expected an object")
         written_at = timestamp(value["timestamp"]) if "timestamp" in value else None
-        return OldRef(object_id(value["snapshot"]), written_at, mapping(value.get("properties", {})))
+        return OldRef(object_id(value["snapshot"]), written_at, mapping(value.get("properties") or {}))

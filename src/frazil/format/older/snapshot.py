@@ -90,7 +90,8 @@ def _unplaced(fields: dict[str, Any], written: Any) -> Iterator[str]:
     """Names of fields that would be lost. What repeats another field is not."""
     if fields.get("started_at", written) != written:
         yield "started_at"
-    if fields.get("short_term_parents", 0) != len(fields.get("short_term_history") or ()):
+    length = len(fields.get("short_term_history") or ())
+    if fields.get("short_term_parents", length) != length:
         yield "short_term_parents"
     if fields.get("format_flags"):
         yield "format_flags"
