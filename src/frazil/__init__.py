@@ -136,6 +136,15 @@ def spec_version() -> SpecVersion:
     return SpecVersion.current()
 
 
+def supported_spec_versions() -> list[SpecVersion]:
+    """The versions of the format that this library reads and writes, the newest one first.
+
+    >>> supported_spec_versions()
+    [SpecVersion.v2 (current), SpecVersion.v1]
+    """
+    return sorted(SpecVersion, key=int, reverse=True)
+
+
 __all__ = [
     "AlreadyExistsError",
     "AncestryGraph",
@@ -261,6 +270,7 @@ __all__ = [
     "set_logs_filter",
     "shutdown_telemetry",
     "spec_version",
+    "supported_spec_versions",
     "tigris_storage",
     "upgrade",
     "upgrade_icechunk_repository",

@@ -163,6 +163,15 @@ class ErrorKind(StrEnum):
     VALIDATION_FAILED = "validation-failed"  # Frazil only
     DATA_MISMATCH = "data-mismatch"  # Frazil only
 
+    # trust
+    UNTRUSTED_VIRTUAL_CHUNK_CONTAINER = "untrusted-virtual-chunk-container"  # Frazil only
+    SECRET_IN_CONFIG = "secret-in-config"  # Frazil only
+    LINK_OUTSIDE = "link-outside"  # Frazil only
+    REDIRECT_REFUSED = "redirect-refused"  # Frazil only
+
+    # reads
+    STALE_READ = "stale-read"  # Frazil only
+
 
 def _member(kind: str) -> ErrorKind:
     """The kind with this text. Frazil has no others; what other code makes up stays the text that it is."""
@@ -170,14 +179,6 @@ def _member(kind: str) -> ErrorKind:
 
 
 _TEXTS: Final = frozenset(ErrorKind)
-
-    # trust
-    UNTRUSTED_VIRTUAL_CHUNK_CONTAINER = "untrusted-virtual-chunk-container"  # Frazil only
-    SECRET_IN_CONFIG = "secret-in-config"  # Frazil only
-    LINK_OUTSIDE = "link-outside"  # Frazil only
-    REDIRECT_REFUSED = "redirect-refused"  # Frazil only
-    # reads
-    STALE_READ = "stale-read"  # Frazil only
 
 
 class IcechunkError(Exception):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,14 +17,27 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from tests.importing.writer import CHUNK, LOCATION, NAMES, NEW_META, T_META, Maker, repository
+from tests.importing.writer import (
+    CHUNK,
+    LOCATION,
+    NAMES,
+    NEW_META,
+    T_META,
+    Maker,
+    packed,
+    repository,
+    time_of,
+)
 
 import frazil
 from frazil.cli import main
 from frazil.cli.places import storage_at
 from frazil.errors import FormatError
+from frazil.format import msgpack
+from frazil.format.envelope import FileType
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import VirtualRef
+from frazil.format.older.files import payload
 from frazil.format.older.generations import GENERATIONS
 from frazil.importing import upgrade
 from frazil.storage.base import Storage
@@ -269,6 +284,98 @@ def test_what_is_not_there_is_told(name: str) -> None:
     assert texts[1].endswith("no branch or tag ever reached it")
     assert len(texts) == 2
     assert frazil.Repository.open(target).list_branches() == {"main", "dev"}
+
+
+def _dated(files: dict[str, bytes], key: str, at: str, **properties: Any) -> None:
+    files[key] = json.dumps(json.loads(files[key]) | {"timestamp": at, "properties": properties}).encode()
+
+
+@pytest.mark.parametrize("name", ["D", "M1"])
+def test_refs_have_their_times_in_the_operations_log(name: str) -> None:
+    """Times that rise, are later than the snapshots, and are not in the future; else the next microsecond."""
+    files = repository(name)
+    make = Maker(next(each for each in GENERATIONS if each.name == name))
+    _dated(files, make.sequence("main", 0), "2024-10-01T13:00:00Z")
+    _dated(files, make.sequence("main", 1), "2024-10-05T00:00:00Z", author="ada")
+    _dated(files, make.sequence("main", 2), "2024-10-04T00:00:00Z")  # a clock was wrong
+    _dated(files, make.sequence("dev", 0), "2024-10-06T00:00:00Z")
+    _dated(files, make.sequence("dev", 1), "9999-01-01T00:00:00Z")
+    _dated(files, make.tag("v 1!"), "2025-01-01T00:00:00Z", who="ada", n=[1, None])
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    none = "branches of spec version 2 have none"
+    assert report.left_out == (
+        f"properties in 1 of 3 ref files of branch main, the last are {{'author': 'ada'}}: {none}",
+        "properties of tag v 1!, {'who': 'ada', 'n': [1, None]}: tags of spec version 2 have none",
+    )
+    log = [*frazil.Repository.open(target).ops_log()][::-1]
+    kinds = [type(entry.kind).__name__ for entry in log]
+    times = [entry.updated_at.isoformat() for entry in log]
+    known = {
+        "RepoInitialized": "2024-10-01T13:00:00+00:00",
+        "NewCommit": "2024-10-05T00:00:00+00:00",
+        "BranchCreated": "2024-10-06T00:00:00+00:00",
+        "TagCreated": "2025-01-01T00:00:00+00:00",
+    }
+    for kind, time in known.items():
+        assert times[kinds.index(kind)] == time
+    assert times[2] == "2024-10-05T00:00:00.000001+00:00"
+    assert (kinds[0], kinds[-1]) == ("RepoInitialized", "RepoMigrated")
+    moments = [entry.updated_at for entry in log]
+    assert moments == sorted(set(moments))
+    assert moments[-1] <= datetime.now(UTC) + timedelta(seconds=5)
+
+
+def test_the_creation_of_the_repository_is_the_oldest_entry() -> None:
+    """Also where a tag of the first snapshot says an earlier time than the branch."""
+    files = repository("M3")
+    make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
+    _dated(files, make.sequence("main", 0), "2024-10-01T23:00:00Z")
+    files[make.tag("first")] = make.ref("start")
+    frazil.upgrade(stored(files), target := MemoryStorage())
+    log = [*frazil.Repository.open(target).ops_log()][::-1]
+    assert [type(entry.kind).__name__ for entry in log][:2] == ["RepoInitialized", "TagCreated"]
+    assert log[0].updated_at < log[1].updated_at
+
+
+def test_properties_of_a_ref_are_a_map() -> None:
+    files = repository("M3")
+    make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
+    files[make.tag("bad")] = json.dumps({"snapshot": make.text("first"), "properties": [1]}).encode()
+    with pytest.raises(frazil.FormatError, match=r"tag\.bad.*expected a map"):
+        frazil.upgrade(stored(files), MemoryStorage())
+
+
+def test_fields_without_a_place_are_told() -> None:
+    """Of snapshots and of manifests, in a line for each kind."""
+    files = repository("M3")
+    make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
+    names = ("start", "first", "second")
+    for name in names:
+        key = f"snapshots/{make.text(name)}"
+        fields = msgpack.loads(payload(files[key], FileType.SNAPSHOT))
+        if name != "start":
+            fields[1] = {"flag": 1}
+            fields[3] = [["an attribute file"]]
+            fields[4] += 7
+            fields[5] += 1
+        fields[8] = time_of(1)
+        files[key] = make.file(fields, FileType.SNAPSHOT)
+    key = f"manifests/{make.text('m1')}"
+    body = payload(files[key], FileType.MANIFEST)
+    assert body[:3] == b"\x93\x00\x80"  # version 0, no flags
+    files[key] = body[:2] + packed({"flag": 1}) + body[3:]
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    first = f"snapshot {make.text('first')} and 1 more"
+    assert report.left_out == (
+        f"started_at of {first}: a snapshot of spec version 2 has one time, and written_at is imported",
+        f"total_parents of {first}: it is not the number of ancestors that are imported",
+        f"short_term_parents of {first}: it is not the length of short_term_history",
+        f"format_flags of {first}: their meaning was never defined",
+        f"attribute_files of {first}: they are of a kind that was never defined",
+        f"format_flags of manifest {make.text('m1')}: their meaning was never defined",
+    )
+    assert "left out: total_parents of" in str(report)
+    check(target, "M3")
 
 
 def test_an_initial_snapshot_under_another_name() -> None:

@@ -53,6 +53,7 @@ from frazil.importing.record import new_info
 from frazil.importing.report import ImportReport
 from frazil.importing.sizes import sizes_of
 from frazil.importing.source import Refs, Source
+from frazil.importing.unplaced import of_manifests, of_refs, of_snapshots
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
@@ -290,7 +291,15 @@ class _Job:
             groups=len(set().union(*(version.summary.groups for version in versions))),
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
-            left_out=(*self.history.left_out, *lost, *unused, *cut),
+            left_out=(
+                *of_refs(self.refs),
+                *self.history.left_out,
+                *of_snapshots(self.history.versions),
+                *lost,
+                *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
+                *unused,
+                *cut,
+            ),
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
 

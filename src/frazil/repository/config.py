@@ -175,7 +175,8 @@ def _timeout(name: str, value: Any) -> None:
         )
 
 
-def _lifetime(name: str, value: Any) -> None:
+def check_session_lifetime(name: str, value: Any) -> None:
+    """Raise ``TypeError``, or ``InvalidInputError`` for a time that is not above 0 and at most 7 days."""
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(
@@ -263,7 +264,7 @@ class RepositoryConfig(Settings):
         "packing": instance(PackingConfig),
         "chunks": instance(ChunksConfig),
         "fast_forward_timeout": _timeout,
-        "session_lifetime": _lifetime,
+        "session_lifetime": check_session_lifetime,
     }
 
     def __init__(

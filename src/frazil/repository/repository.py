@@ -32,7 +32,7 @@ from frazil.repository.backups import with_hint
 from frazil.repository.catalog import policy_of
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.config import RepositoryConfig
+from frazil.repository.config import RepositoryConfig, check_session_lifetime
 from frazil.repository.config_document import from_document
 from frazil.repository.config_secrets import document_to_save
 from frazil.repository.conflicts import ConflictSolver
@@ -462,19 +462,30 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         preload(workspace)
         return Session(State(workspace, None, SessionMode.readonly, 0))
 
-    def writable_session(self, branch: str, *, track_reads: bool = False) -> Session:
-        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written.
+    def writable_session(
+        self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False
+    ) -> Session:
+        """A session that changes the tip of a branch.
+
+        ``lifetime`` is how long this session may commit, at most 7 days. Without it the configuration's
+        ``session_lifetime`` counts, which is 24 hours by default. See ``Session.expires_at``.
 
         With ``track_reads`` the session notes which metadata, chunks and lists of members are read through it
         and its forks. A rebase, by ``rebase_with`` or ``fast_forward_timeout`` too, then fails with
         ``StaleReadError`` if others have changed any of them. See ``Session.rebase``.
 
+        Raises ``RefNotFoundError`` without such a branch, ``ReadOnlyError`` where nothing can be written,
+        and ``InvalidInputError`` (``invalid-commit-configuration``) for another lifetime.
+
         >>> import frazil, zarr
+        >>> from datetime import UTC, datetime, timedelta
         >>> repo = frazil.Repository.create(frazil.in_memory_storage())
         >>> with repo.transaction("main", message="two arrays") as store:
         ...     for name in ("foo", "bar"):
         ...         _ = zarr.create_array(store, name=name, shape=(4,), chunks=(2,), dtype="i4")
-        >>> session = repo.writable_session("main", track_reads=True)
+        >>> session = repo.writable_session("main", lifetime=timedelta(days=3), track_reads=True)
+        >>> session.expires_at - datetime.now(UTC) > timedelta(days=2)
+        True
         >>> root = zarr.open_group(session.store)
         >>> root["bar"][:] = root["foo"][:] + 1
         >>> with repo.transaction("main", message="a correction") as store:
@@ -485,7 +496,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         ...     print(*error.reads)
         `/foo`: others wrote the chunks [0], [1]
         """
-        return self._session(branch, SessionMode.writable, track_reads=track_reads)
+        check_session_lifetime("lifetime", lifetime)
+        return self._session(branch, SessionMode.writable, lifetime, track_reads=track_reads)
 
     def rearrange_session(self, branch: str) -> Session:
         """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
@@ -496,20 +508,28 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
 
-    def _session(self, branch: str, mode: SessionMode, *, track_reads: bool = False) -> Session:
+    def _session(
+        self,
+        branch: str,
+        mode: SessionMode,
+        lifetime: timedelta | None = None,
+        *,
+        track_reads: bool = False,
+    ) -> Session:
         require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
         if mode is SessionMode.rearrange:
             mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
-        expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
+        opened_at = now_us()
+        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
         reads = ReadTracker() if track_reads else None
         workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
-        return Session(
-            State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
-        )
+        state = State(workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at)
+        state.seen = newest_update(info)
+        return Session(state)
 
     @contextmanager
     def transaction(

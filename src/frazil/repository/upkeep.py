@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, Final, get_args
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
@@ -17,6 +20,28 @@ from frazil.repository.leases import LEASES, leases
 from frazil.repository.opening import require_writable
 from frazil.repository.staged import give_up, place_of_lease
 from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary, LeaseInfo
+
+_PACKAGE: Final = str(Path(__file__).parents[1])
+
+
+def _deprecated[**P, R](method: Callable[P, R], name: str, instead: str) -> Callable[P, R]:
+    """A method of that name that warns when it is called.
+
+    The warning names the caller's line, whatever wraps the method: Python hides what names a library's.
+    """
+
+    @functools.wraps(method)
+    def warning(*args: P.args, **kwargs: P.kwargs) -> R:
+        warnings.warn(
+            f"{name} is deprecated: use {instead}(...).native_bytes, which takes the same arguments",
+            DeprecationWarning,
+            skip_file_prefixes=(_PACKAGE,),
+        )
+        return method(*args, **kwargs)
+
+    warning.__name__ = name
+    warning.__qualname__ = f"Upkeep.{name}"
+    return inspect.markcoroutinefunction(warning) if inspect.iscoroutinefunction(method) else warning
 
 
 class Upkeep:
@@ -196,7 +221,9 @@ class Upkeep:
         """
         from frazil.maintenance.rewrite import rewrite
 
-        if not isinstance(commit_method, str) or commit_method not in get_args(CommitMethod):
+        if not isinstance(commit_method, str):
+            raise TypeError(f"commit_method: expected text, found {type(commit_method).__name__}")
+        if commit_method not in get_args(CommitMethod):
             raise ValueError(
                 f"commit_method: expected one of {get_args(CommitMethod)}, found {commit_method!r}"
             )
@@ -231,7 +258,7 @@ class Upkeep:
         )
         return storage_stats(self._context, Bounds(*bounds))
 
-    def total_chunks_storage(
+    def _native_bytes(
         self,
         *,
         max_snapshots_in_memory: int = 50,
@@ -239,12 +266,7 @@ class Upkeep:
         max_decoded_manifest_mem_bytes: int = 4 << 30,
         max_concurrent_manifest_fetches: int = 500,
     ) -> int:
-        """``native_bytes`` of ``chunk_storage_stats``, which tells more: use that."""
-        warnings.warn(
-            "total_chunks_storage is deprecated: use chunk_storage_stats, whose native_bytes this is",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        """``native_bytes`` of ``chunk_storage_stats``, which returns more: use that."""
         return self.chunk_storage_stats(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
@@ -279,7 +301,10 @@ class Upkeep:
     break_lease_async = awaitable(break_lease)
     rewrite_manifests_async = awaitable(rewrite_manifests)
     chunk_storage_stats_async = awaitable(chunk_storage_stats)
-    total_chunks_storage_async = awaitable(total_chunks_storage)
+    total_chunks_storage = _deprecated(_native_bytes, "total_chunks_storage", "chunk_storage_stats")
+    total_chunks_storage_async = _deprecated(
+        awaitable(_native_bytes), "total_chunks_storage_async", "chunk_storage_stats_async"
+    )
     verify_async = awaitable(verify)
 
 

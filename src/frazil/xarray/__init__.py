@@ -14,25 +14,23 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import xarray as xr
-from xarray.backends.common import ArrayWriter
-from xarray.backends.writers import dump_to_store
-from xarray.backends.zarr import ZarrStore
 
 from frazil.dask import store_dask
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.xarray.agreement import CHECKS, Check, Writing, require_agreement
+from frazil.xarray.private import ArrayWriter, ZarrStore, dump_to_store
 from frazil.xarray.stored import StoredGroup
 
-__all__ = ["CHECKS", "to_icechunk"]
+__all__ = ["CHECKS", "ZarrWriteModes", "to_icechunk"]
 
-Mode = Literal["w", "w-", "a", "a-", "r+", "r"]
+ZarrWriteModes = Literal["w", "w-", "a", "a-", "r+", "r"]
 Region = Mapping[str, slice | Literal["auto"]] | Literal["auto"] | None
 
 #: Modes that leave what is there in its place.
-_APPENDING: Final[tuple[Mode, ...]] = ("a", "a-")
-_IN_PLACE: Final[tuple[Mode, ...]] = ("a", "a-", "r+")
-_WRITING: Final[tuple[Mode, ...]] = ("w", "w-", *_IN_PLACE)
+_APPENDING: Final[tuple[ZarrWriteModes, ...]] = ("a", "a-")
+_IN_PLACE: Final[tuple[ZarrWriteModes, ...]] = ("a", "a-", "r+")
+_WRITING: Final[tuple[ZarrWriteModes, ...]] = ("w", "w-", *_IN_PLACE)
 
 
 def to_icechunk(
@@ -40,7 +38,7 @@ def to_icechunk(
     session: Session,
     *,
     group: str | None = None,
-    mode: Mode | None = None,
+    mode: ZarrWriteModes | None = None,
     safe_chunks: bool = True,
     align_chunks: bool = False,
     append_dim: Hashable | None = None,
@@ -110,7 +108,7 @@ def to_icechunk(
 class _Options:
     """How to write, the same for each group of a tree."""
 
-    mode: Mode
+    mode: ZarrWriteModes
     safe_chunks: bool
     align_chunks: bool
     append_dim: Hashable | None
@@ -224,7 +222,7 @@ def _accepted(accept: Collection[str]) -> frozenset[str]:
     return names
 
 
-def _mode(mode: Mode | None, append_dim: Hashable | None, region: Region) -> Mode:
+def _mode(mode: ZarrWriteModes | None, append_dim: Hashable | None, region: Region) -> ZarrWriteModes:
     """Checked before anything is opened: the mode ``w`` deletes what is there."""
     mode = mode or ("a" if append_dim is not None else "r+" if region is not None else "w-")
     may_write = _WRITING if region is None else _IN_PLACE

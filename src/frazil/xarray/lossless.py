@@ -20,11 +20,11 @@ from typing import Any, Final
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from xarray.backends.zarr import encode_zarr_variable
 from xarray.coders import CFDatetimeCoder
 from xarray.conventions import decode_cf_variable
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.xarray.private import encode_zarr_variable
 
 #: Encoding that changes values. The rest says how bytes are stored.
 _VALUES: Final = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from xarray.backends.zarr import ZarrStore
 from xarray.conventions import decode_cf_variables
 
 from frazil.xarray.lossless import ArrayForm
+from frazil.xarray.private import ZarrStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,9 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
             raise FormatError("expected a manifest of 2, 3 or 4 fields")
         *others, chunks = tokens.children(0).tolist()
         id_ = None if int(tokens.members[0]) == _FIELDS_WITHOUT_ID else _own_id(tokens, others[-1])
-        return OldManifest(id_, _tables(tokens, *_entries(tokens, chunks)), {})
+        flags = others[1:2]  # of three or four fields the second
+        has_flags = bool((tokens.members[flags] > 0).any())
+        return OldManifest(id_, _tables(tokens, *_entries(tokens, chunks)), {}, has_flags)
 
 
 # ------------------------------------------------------------------------------------- MessagePack
