@@ -97,7 +97,7 @@ def paths(error: pytest.ExceptionInfo[StaleReadError]) -> list[str]:
 # Declared
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
 def test_a_result_of_an_input_that_others_changed_is_refused(repo: frazil.Repository, solver: Any) -> None:
     session = repo.writable_session("main")
     opened(session, "bar")[:] = opened(session, "foo")[:] * 10
