@@ -134,6 +134,13 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     CONDITIONS_NOT_SUPPORTED = "conditions-not-supported"  # Frazil only
     FORKED_PROCESS = "forked-process"  # Frazil only
+    CREDENTIALS_MISSING = "credentials-missing"  # Frazil only
+    CREDENTIALS_REFUSED = "credentials-refused"  # Frazil only
+    STORAGE_PERMISSION = "storage-permission"  # Frazil only
+    BUCKET_NOT_FOUND = "bucket-not-found"  # Frazil only
+    STORAGE_UNREACHABLE = "storage-unreachable"  # Frazil only
+    STORAGE_TIMEOUT = "storage-timeout"  # Frazil only
+    STORAGE_FULL = "storage-full"  # Frazil only
 
     # format
     SERIALIZATION = "serialization"

@@ -113,7 +113,8 @@ class CatalogV1:
             refused = True
         if (refused and bytes(storage.get(V1_MAIN)) != main) or storage.head(REPO) is not None:
             raise InvalidInputError(
-                f"another writer created a repository in {storage!r} at the same time",
+                f"another writer created a repository in {storage.place()} at the same time: "
+                "open it with Repository.open",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         # Only the one whose `main` it is has a say in the configuration.
@@ -242,7 +243,7 @@ class CatalogV1:
 
 def _upgraded(storage: Storage, when: str = "since this handle was opened") -> FormatError:
     return FormatError(
-        f"the repository in {storage!r} was upgraded to spec version 2 {when}: open it again",
+        f"the repository in {storage.place()} was upgraded to spec version 2 {when}: open it again",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )
 

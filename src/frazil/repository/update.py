@@ -93,8 +93,12 @@ def read_repo_info(storage: Storage, last_seen: LastSeen | None = None) -> tuple
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
+        if error.kind == ErrorKind.BUCKET_NOT_FOUND:
+            raise RepositoryNotFoundError(error.message, error.kind) from error
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            raise RepositoryNotFoundError(f"no repository in {storage!r}") from error
+            raise RepositoryNotFoundError(
+                f"no repository in {storage.place()}: correct the place, or make one with Repository.create"
+            ) from error
         raise
     raw = bytes(data)
     return (last_seen or LastSeen()).decoded(raw), version, raw

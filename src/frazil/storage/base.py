@@ -111,6 +111,11 @@ class Storage(Named, ABC):
     #: A bucket without a prefix: everything in it would be the repository.
     is_whole_bucket: bool = False
 
+    def place(self) -> str:
+        """Which storage it is, on one line, for messages."""
+        kind, *rows = repr(self).splitlines()[1:]
+        return ", ".join([kind.removeprefix("type: "), *rows])
+
     def encodes_names(self) -> bool:
         """Whether the reference percent-encodes some characters in the names of objects here.
 

@@ -23,6 +23,7 @@ import obstore
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage import failures, file_failures
 from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import (
     AnyCredential,
@@ -37,7 +38,6 @@ from frazil.storage.locations import (
     HttpLocation,
     Location,
     S3Location,
-    first_line,
 )
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
 from frazil.storage.process_guard import enter_runtime
@@ -393,5 +393,20 @@ def _fetching(url: str) -> Iterator[None]:
         if isinstance(error, InvalidInputError):
             raise
         raise StorageError(
-            f"error fetching virtual reference {url}: {first_line(error)}", ErrorKind.VIRTUAL_CHUNK_FETCH
+            f"error fetching virtual reference {url}: {_reason(error, url)}", ErrorKind.VIRTUAL_CHUNK_FETCH
         ) from error
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Why the object could not be read, and what to do."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{file_failures.reason_of(error)[1]} ({error.strerror})"
+    place = failures.Place(
+        "/".join(url.split("/", 3)[:3]),
+        "virtual chunks",
+        "give those of this container in `authorize_virtual_chunk_access`",
+        "`allow_http=True` to the store of this container",
+    )
+    reason = failures.reason_of(error, place)[1]
+    failures.shorten(error)
+    return reason

@@ -53,6 +53,7 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.counted import COUNTS
+from frazil.storage.file_failures import reason_of
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.settings import (
     StorageConcurrencySettings,
@@ -115,6 +116,12 @@ class LocalStorage(Storage):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStorage, (self._root, self._settings))
+
+    def place(self) -> str:
+        if os.path.isdir(self._root):
+            return f"the directory {self._root}"
+        found = "is a file, not a directory" if os.path.exists(self._root) else "does not exist"
+        return f"{self._root}, which {found}"
 
     def _path(self, key: str) -> str:
         check_key(key)
@@ -618,6 +625,12 @@ def _errors(key: str, verb: str) -> Iterator[None]:
     except _NOT_THERE as error:
         if verb == "read":
             raise object_not_found(key) from error
-        raise StorageError(f"could not {verb} {key!r}: {error}", ErrorKind.IO) from error
+        raise _failed(key, verb, error) from error
     except OSError as error:
-        raise StorageError(f"could not {verb} {key!r}: {error}", ErrorKind.IO) from error
+        raise _failed(key, verb, error) from error
+
+
+def _failed(key: str, verb: str, error: OSError) -> StorageError:
+    kind, reason = reason_of(error)
+    where = "" if error.filename is None else f" [{error.filename}]"
+    return StorageError(f"could not {verb} {key!r}{where}: {reason} ({error.strerror})", kind)

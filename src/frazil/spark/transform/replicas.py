@@ -80,9 +80,9 @@ def copy_repository(
         unknown = [name for name, tip in earlier.branches.items() if info.snapshots.find(tip) < 0]
         if unknown:
             raise ConflictError(
-                f"expected an earlier copy of the repository in {target!r}, found commits on its branch "
-                f"{unknown[0]!r} that the source does not have",
-                ErrorKind.REPO_INFO_UPDATED,
+                message=f"expected an earlier copy of the repository in {target.place()}, found commits on "
+                f"its branch {unknown[0]!r} that the source does not have: copy to another place",
+                kind=ErrorKind.REPO_INFO_UPDATED,
             )
     found = [each for prefix in _KEPT for each in origin.list(prefix)]
     there = {each.key: each.size for prefix in _KEPT for each in target.list(prefix)}
@@ -102,8 +102,8 @@ def copy_repository(
             progress.advance(chunks=count, bytes=size)
     if isinstance(target.put(REPO, table, condition), Refused) and bytes(target.get(REPO)) != table:
         raise ConflictError(
-            f"the repository in {target!r} was changed by somebody else meanwhile",
-            ErrorKind.REPO_INFO_UPDATED,
+            message=f"another writer changed the repository in {target.place()} during the copy: copy again",
+            kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return Copied(objects, copied, len(found) - len(missing))
 
