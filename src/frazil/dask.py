@@ -22,6 +22,7 @@ from dask.base import compute
 from dask.delayed import Delayed, delayed
 from zarr.core.array_spec import ArrayConfigParams
 
+from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
@@ -75,7 +76,9 @@ def store_dask(
     """
     for name in _UNSUPPORTED:
         if name in store_kwargs:
-            raise TypeError(f"expected arguments of dask.compute, found {name}, which is not supported")
+            raise TypeError(
+                f"store_dask does not support the argument {name}: give arguments of dask.compute"
+            )
     if not all(isinstance(source, Array) for source in sources):
         found = ", ".join(type(source).__name__ for source in sources)
         raise InvalidInputError(f"sources: expected dask arrays, found {found}", ErrorKind.NOT_ALLOWED)
@@ -157,7 +160,9 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
     stores = [getattr(target, "store", target) for target in targets]
     if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
         raise InvalidInputError(
-            f"expected targets in one session, found {list(map(repr, stores))}", ErrorKind.NOT_ALLOWED
+            "expected zarr arrays or stores of one session as targets, found "
+            f"{some_of(map(repr, stores))}: open them with store=session.store",
+            ErrorKind.NOT_ALLOWED,
         )
     assert isinstance(stores[0], IcechunkStore)
     return stores[0].session

@@ -11,6 +11,7 @@
     ├── AlreadyExistsError
     ├── ReadOnlyError
     ├── InvalidInputError         (also ValueError): the caller's arguments
+    │   └── InvalidMetadataError  (also TypeError)
     ├── SessionStateError         right call, wrong moment
     ├── StorageError              the storage answered with an error, or not at all
     ├── ValidationFailedError     data are not what the rules of their owner say
@@ -228,16 +229,40 @@ class ConflictError(IcechunkError):
         return (type(self), (self.expected_parent, self.actual_parent, self.message, self.kind))
 
 
+#: Conflicts that the message of a failed rebase names, and chunks of each.
+_CONFLICTS_NAMED = 3
+
+
+def _conflict(conflict: Any) -> str:
+    """A conflict in a few words; of any class, for this module imports none."""
+    kind = getattr(conflict, "conflict_type", None)
+    chunks = getattr(conflict, "chunks", None)
+    text = f"{getattr(kind, 'name', conflict)} at {getattr(conflict, 'path', '?')}"
+    if chunks is None or not len(chunks):
+        return text
+    first = [str([int(i) for i in chunk]) for chunk in chunks[:_CONFLICTS_NAMED]]
+    more = ["..."] if len(chunks) > _CONFLICTS_NAMED else []
+    return f"{text}, chunks {', '.join(first + more)}"
+
+
 class RebaseFailedError(ConflictError):
     """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve."""
 
     default_kind = ErrorKind.REBASE_FAILED
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = ()) -> None:
-        super().__init__(message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found")
-        self.args = (snapshot, list(conflicts))
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
+        count = len(self.conflicts)
+        first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
+        more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
+        super().__init__(
+            message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
+            f"{': ' if first else ''}{first}{more}. Rebase with a solver that decides them, or make the "
+            "changes "
+            "again in a new session"
+        )
+        self.args = (snapshot, self.conflicts)
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
@@ -292,6 +317,12 @@ class InvalidInputError(IcechunkError, ValueError):
     """An argument is not what it has to be; the message says what was expected and found."""
 
     default_kind = ErrorKind.INVALID_KEY
+
+
+class InvalidMetadataError(InvalidInputError, TypeError):
+    """Metadata of a commit or of the repository that JSON cannot hold."""
+
+    default_kind = ErrorKind.BAD_METADATA
 
 
 class SessionStateError(IcechunkError):

@@ -17,6 +17,7 @@ from xarray.backends.common import ArrayWriter
 from xarray.backends.writers import dump_to_store
 from xarray.backends.zarr import ZarrStore
 
+from frazil.arguments import wrong_type
 from frazil.dask import store_dask
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
@@ -64,7 +65,7 @@ def to_icechunk(
     [0, 1, 2, 3, 0, 1]
     """
     if not isinstance(session, Session):
-        raise TypeError(f"session: expected a Session, found {type(session).__name__}")
+        raise wrong_type("session", session, "Session")
     session.require_writable()
     dataset = _dataset(obj)
     target = ZarrStore.open_group(

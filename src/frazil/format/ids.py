@@ -58,7 +58,9 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
         if id_to_text(id_).encode() == raw:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} digits and letters (Crockford base32, which "
+        "has no "
+        f"U), found {len(text)} characters",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 

@@ -343,7 +343,7 @@ class _Span:
         size = memoryview(self.get(self.low, self.high)).nbytes
         if size != self.high - self.low:
             raise StorageError(
-                f"{self.name}: bytes {self.low} to {self.high} were asked for, {size} came",
+                f"{self.name}: expected the bytes {self.low} to {self.high}, found {size} bytes",
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
 

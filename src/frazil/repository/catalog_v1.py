@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, UpdateKind, decode_repo_info
@@ -33,12 +33,13 @@ from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
+from frazil.repository.creating import not_empty, put_first
 from frazil.repository.effective import Effective
 from frazil.repository.refs_v1 import DeletedTags, RefKind, Refs, encode_ref, read_ref, ref_key, tombstone_key
 from frazil.repository.snapshots_v1 import SnapshotsV1
 from frazil.repository.update import Change, Changed
 from frazil.repository.whole_v1 import carry_out, whole_v1
-from frazil.storage.base import Condition, IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 
 _MARK_BYTES: Final = 4
 
@@ -107,16 +108,9 @@ class CatalogV1:
         snapshot = initial_snapshot(now_us(), spec_version=1)
         storage.put(snapshot_key(snapshot.id), encode_snapshot(snapshot, level=level))
         main = encode_ref(snapshot.id, _mark())
-        try:
-            refused = isinstance(storage.put(V1_MAIN, main, IfAbsent()), Refused)
-        except StorageError:
-            refused = True
-        if (refused and bytes(storage.get(V1_MAIN)) != main) or storage.head(REPO) is not None:
-            raise InvalidInputError(
-                f"another writer created a repository in {storage.place()} at the same time: "
-                "open it with Repository.open",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
+        put_first(storage, V1_MAIN, main)
+        if storage.head(REPO) is not None:
+            raise not_empty(storage, REPO, is_repository=True)
         # Only the one whose `main` it is has a say in the configuration.
         if config is not None:
             self._carry_out(_Put(CONFIG, dump_config(config), IfAbsent()))
@@ -178,7 +172,9 @@ class CatalogV1:
                     raise
             time.sleep(policy.pause(attempt))
         raise ConflictError(
-            message=f"other writers were always first, in {policy.tries} attempts to update the repository",
+            message=f"all {policy.tries} attempts to update the repository met the update of another "
+            "writer: try "
+            "again later, or with fewer writers",
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
@@ -294,8 +290,9 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
         found, version = b"", None
     if version != catalog.config_version:
         raise ConflictError(
-            message="the configuration was updated by another writer since this handle was opened: "
-            "open the repository again, and change what is there",
+            message="another writer updated the configuration since this repository was opened: open it "
+            "again, and "
+            "repeat the change",
             kind=ErrorKind.CONFIG_UPDATED,
         )
     if version is None:

@@ -273,7 +273,7 @@ def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> Tra
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
         raise SessionStateError(
-            f"the commit {id_to_text(before.id)} moved nodes: it can only be amended in a session of "
+            f"the commit {id_to_text(before.id)} moved nodes: amend it in a session of "
             "Repository.rearrange_session",
             ErrorKind.REARRANGE_SESSION_ONLY,
         )
@@ -434,7 +434,8 @@ def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> U
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
                 raise SessionStateError(
-                    f"`{key}`, written for this commit, is gone: garbage was collected, with a limit younger "
+                    f"`{key}`, written for this commit, is gone: garbage collection deleted it, with a "
+                    "limit younger "
                     "than the session. Write it again in a new session",
                     ErrorKind.GARBAGE_COLLECTED,
                 ) from error

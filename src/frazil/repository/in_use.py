@@ -225,16 +225,16 @@ def is_uncollected(
     if not harmful and not borrowed:
         return True
     if _running(harmful, known):
-        raise _under_way("is younger than this session: its chunks may be among it")
+        raise _under_way("is younger than this session, so it may delete chunks of this session")
     keys = [f"{CHUNKS}/{name}" for name in ids_to_text(files())]
     with ThreadPoolExecutor(_REQUESTS) as pool:
         found = list(pool.map(storage.head, keys))
     lost = [key for key, info_ in zip(keys, found, strict=True) if info_ is None]
     if lost:
         raise SessionStateError(
-            f"{len(lost)} chunk files that this session refers to, `{lost[0]}` among them, are gone: garbage "
-            "was collected, with a limit younger than the session or after a version of these chunks was "
-            "expired or dropped. Write them again in a new session",
+            f"{len(lost)} chunk files that this session refers to are gone, such as `{lost[0]}`: garbage "
+            "collection deleted them, with a limit younger than the session or after their version was "
+            "expired. Write them again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
     if borrowed and (running := _running(met, known)):
@@ -254,8 +254,9 @@ def _running(met: list[Record | None], known: list[Record]) -> list[Record]:
 
 def _under_way(limit: str) -> ConflictError:
     return ConflictError(
-        message=f"garbage is collected at this moment, with a limit that {limit}. The session keeps its "
-        "changes: commit again when that is done",
+        message=f"a garbage collection is running, with a limit that {limit}. The session keeps its "
+        "changes: commit "
+        "again when the collection has ended",
         kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
     )
 

@@ -30,7 +30,6 @@ from frazil.errors import (
     InternalError,
     InvalidInputError,
     RebaseFailedError,
-    RefNotFoundError,
     SessionStateError,
 )
 from frazil.format.columns import I64
@@ -42,6 +41,7 @@ from frazil.repository.clock import new_node_id, now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.in_use import newest_update
+from frazil.repository.missing import no_version
 from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
@@ -200,7 +200,7 @@ class Integration:
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
                     raise
-        raise InternalError("no try was made")
+        raise InternalError("merge ended without an attempt. This is a defect in Frazil: please report it")
 
     def _bring(self, info: RepoInfo, plan: _Plan, branch: str, tip: bytes, solver: ConflictSolver) -> Session:
         """A session on the branch with the changes of a plan."""
@@ -236,9 +236,7 @@ def _named(info: RepoInfo, name: str) -> bytes:
         try:
             found = id_from_text(name)
         except IcechunkError as error:
-            raise RefNotFoundError(
-                f"expected a branch, a tag or a snapshot id, found `{name}`", ErrorKind.REF_NOT_FOUND
-            ) from error
+            raise no_version(info, name) from error
         mutations.require_snapshot(info, found)
     return found
 
@@ -248,12 +246,14 @@ def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     entry = info.snapshots.entry(mutations.require_snapshot(info, _named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
-            f"the first snapshot, {id_to_text(entry.id)}, is no change of another one",
+            f"{id_to_text(entry.id)} is the first snapshot, which changes nothing: name a commit after it",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
     if entry.pruned_ancestor_tx_logs:
         raise SessionStateError(
-            f"versions before {id_to_text(entry.id)} were expired: what this commit alone did is not known",
+            f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
+            "are not "
+            "known: name a later commit",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return entry, entry.parent

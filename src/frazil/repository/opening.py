@@ -61,8 +61,8 @@ def context_of(
     authorized = {} if credentials is None else credentials
     if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
         raise TypeError(
-            "authorize_virtual_chunk_access: expected a dictionary of URL prefixes and credentials, "
-            f"found {credentials!r}"
+            "authorize_virtual_chunk_access: expected a dict of URL prefixes to credentials or None, "
+            f"found {type(credentials).__name__}"
         )
     attribution = attribution or Attribution()
     connect = partial(open_foreign, user_agent=attribution.user_agent())
@@ -95,7 +95,7 @@ def version_to_create(version: SpecVersion | int | None) -> int:
         return 2
     number = version.value if isinstance(version, SpecVersion) else version
     if number not in (1, 2):
-        raise ValueError(f"expected spec version 1 or 2, found {version!r}")
+        raise ValueError(f"spec_version: expected 1 or 2, found {version!r}")
     return number
 
 

@@ -17,7 +17,6 @@ from frazil.errors import (
     ErrorKind,
     InvalidInputError,
     RepositoryNotFoundError,
-    StorageError,
 )
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
 from frazil.format.keys import REPO, snapshot_key, transaction_key
@@ -34,6 +33,7 @@ from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document, to_document
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.creating import not_empty, put_first
 from frazil.repository.differences import difference
 from frazil.repository.feature_flags import MOVE_NODE
 from frazil.repository.generations import older_layout, refuse_older
@@ -65,7 +65,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.storage.base import Storage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -130,14 +130,11 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
-                "a repository needs a prefix of its own in the bucket, found an empty one",
+                "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
                 ErrorKind.EMPTY_PREFIX_CREATION,
             )
         if check_clean_root and (found := next(filterfalse(is_of_creation, storage.list("")), None)):
-            raise InvalidInputError(
-                f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
+            raise not_empty(storage, found.key, is_repository=cls.exists(storage))
         document = None if config is None or config == RepositoryConfig() else to_document(config)
         context = context_of(
             storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
@@ -156,16 +153,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
         )
         first = encode_repo_info(new_repo_info(now, document), level=level)
-        try:
-            refused = isinstance(storage.put(REPO, first, IfAbsent()), Refused)
-        except StorageError:
-            refused = True
-        # A lost answer: the bytes tell whose repository it is.
-        if refused and bytes(storage.get(REPO)) != first:
-            raise InvalidInputError(
-                f"another writer created a repository in {storage!r} at the same time",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
+        put_first(storage, REPO, first)
         return cls(context)
 
     @classmethod
@@ -403,7 +391,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         """
         info = self._info()
         if as_of is not None and branch is None:
-            raise ValueError("as_of needs a branch")
+            raise ValueError("as_of needs a branch, found none: give branch=... too")
         id_ = _one(info, branch, tag, snapshot_id)
         if as_of is not None:
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
@@ -492,7 +480,10 @@ def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str |
     """The snapshot that exactly one of the three names."""
     given = [name for name in (branch, tag, snapshot_id) if name is not None]
     if len(given) != 1:
-        raise ValueError(f"expected one of branch, tag and snapshot_id, found {len(given)}")
+        raise ValueError(
+            f"expected exactly one of branch, tag and snapshot_id, found {len(given)}: "
+            f"{', '.join(map(repr, given)) or 'give branch="main"'}"
+        )
     if branch is not None:
         return mutations.branch_tip(info, branch)
     if tag is not None:

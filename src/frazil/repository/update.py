@@ -181,7 +181,8 @@ def update_repo_info(
                 raise
         time.sleep(policy.pause(attempt))
     raise ConflictError(
-        message=f"other writers were always first, in {policy.tries} attempts to update the repository",
+        message=f"all {policy.tries} attempts to update the repository met the update of another writer: try "
+        "again later, or with fewer writers",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
 

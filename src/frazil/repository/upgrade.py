@@ -90,7 +90,7 @@ def upgrade_icechunk_repository(
     storage = repo.storage
     if repo._context.spec_version == 2 and not (delete_unused_v1_files and _left(storage)):
         raise SessionStateError(
-            "the repository has spec version 2: only one of version 1 can be upgraded",
+            "the repository has spec version 2 already: there is nothing to upgrade",
             ErrorKind.INVALID_REPOSITORY_MIGRATION,
         )
     level = repo._context.settings.compression_level

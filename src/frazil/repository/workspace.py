@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Buffer
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from threading import RLock
 from typing import Any
 
@@ -28,12 +29,13 @@ from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
 from frazil.changes.ready import Ready
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
 from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
+from frazil.repository.missing import no_node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +180,8 @@ class Workspace:
     def _require_uncommitted(self) -> None:
         if self._committed:
             raise ReadOnlyError(
-                "the session was committed meanwhile: open another one to change something",
+                "this session has committed its changes: open a new one with Repository.writable_session "
+                "to change more",
                 ErrorKind.READ_ONLY_STORE,
             )
 
@@ -212,14 +215,17 @@ class Workspace:
         """The node at ``path``; ``NodeNotFoundError`` if there is none."""
         node = self.node(path)
         if node is None:
-            raise NodeNotFoundError(f"node not found at `{path}`")
+            here, changed = self.here, self.changes.nodes
+            raise no_node(path, chain(changed, here.paths_list()), len(changed) + len(here))
         return node
 
     def require_array(self, path: str) -> Node:
         """``require``; ``InvalidInputError`` (``not-an-array``) for a group."""
         node = self.require(path)
         if node.array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+            raise InvalidInputError(
+                f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+            )
         return node
 
     def is_array(self, path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.history import mentioning
 from frazil.repository.mutations import branch_tip
@@ -12,6 +13,7 @@ from frazil.repository.repository import Repository
 from frazil.spark.job import JOB
 
 
+@checked
 def job_metrics(
     repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
 ) -> list[dict[str, Any]]:

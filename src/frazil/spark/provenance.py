@@ -8,6 +8,7 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+from frazil.arguments import checked
 from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
 from frazil.spark.job import JOB
@@ -53,6 +54,7 @@ class Step:
         return "\n".join(lines)
 
 
+@checked
 def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
     """The job record of a commit: of the tip of ``main`` unless told. ``print`` it to read it.
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from frazil.arguments import checked
 from frazil.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -70,6 +71,7 @@ class Published:
         return self.version.snapshot_id
 
 
+@checked
 def write_audit_publish(
     repo: Repository,
     work: Callable[[Target], Any],
@@ -147,6 +149,7 @@ def write_audit_publish(
     )
 
 
+@checked
 def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | None = None) -> str:
     """Fast-forward ``onto`` to ``branch``; the snapshot. Does nothing if it has all of it already.
 
@@ -176,6 +179,7 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
     return after
 
 
+@checked
 def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
     """Let a branch point to a version of its own past again: a snapshot, a tag, or the last one at a time.
 

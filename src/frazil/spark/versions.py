@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from frazil.arguments import check_fields, wrong_type
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
-from frazil.storage.base import Storage
+from frazil.storage.base import Storage, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Version:
         """The version that somebody means: the tip of ``main`` unless told otherwise."""
         if isinstance(source, Version):
             return source
+        if not isinstance(source, Repository):
+            raise wrong_type("source", source, "Repository", "Version")
         if branch is None and tag is None and snapshot_id is None:
             branch = "main"
         session = source.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
@@ -78,6 +81,9 @@ class Target:
     repo: Repository
     branch: str = "main"
     group: str = "/"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def path(self, name: str) -> str:
         """The path of something below the group.
@@ -132,5 +138,4 @@ def address(storage: Storage) -> str:
     >>> address(frazil.local_filesystem_storage("/tmp/climate"))
     'local filesystem, path /tmp/climate'
     """
-    lines = [line.partition(": ") for line in str(storage).splitlines() if ": " in line]
-    return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
+    return named(storage)

@@ -28,6 +28,7 @@ import zarr
 from numpy.typing import NDArray
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
 from frazil.spark.blocks import regular_grid
@@ -85,6 +86,7 @@ class Written:
     returned: int
 
 
+@checked
 def write_blocks(
     session: Session, read: Read, blocks: Sequence[Block], engine: Engine, *, progress: Progress | None = None
 ) -> Written:
@@ -148,6 +150,7 @@ def _array(session: Session, path: str) -> zarr.Array[Any]:
 # Planning
 
 
+@checked
 def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     """Check that the blocks can be written at the same time.
 

@@ -100,6 +100,12 @@ class ObjectInfo:
     etag: str | None = None
 
 
+def named(storage: Storage) -> str:
+    """Which storage it is, on one line without secrets: the kind, and what says where."""
+    lines = [line.partition(": ") for line in repr(storage).splitlines() if ": " in line]
+    return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
+
+
 class Storage(Named, ABC):
     """See the module's docstring: the contract."""
 
@@ -113,8 +119,7 @@ class Storage(Named, ABC):
 
     def place(self) -> str:
         """Which storage it is, on one line, for messages."""
-        kind, *rows = repr(self).splitlines()[1:]
-        return ", ".join([kind.removeprefix("type: "), *rows])
+        return named(self)
 
     def encodes_names(self) -> bool:
         """Whether the reference percent-encodes some characters in the names of objects here.

@@ -34,7 +34,10 @@ class _Credential(Numbered, Record):
         check_fields(self)
         expires = getattr(self, "expires_after", None)
         if expires is not None and expires.tzinfo is None:
-            raise TypeError("expires_after: expected a datetime with a time zone, found a naive one")
+            raise TypeError(
+                f"expires_after: expected a datetime with a time zone, found {expires.isoformat()} without "
+                "one"
+            )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
@@ -65,8 +68,9 @@ def _pickled(function: Callable[[], Any]) -> bytes:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidInputError(
-            "get_credentials has to be picklable, as it travels to other processes: expected a function of "
-            f"a module, found {function!r} ({error})",
+            "get_credentials must be a function that can be pickled, for it is sent to other processes: "
+            "define "
+            f"it at the top of a module. Found {function!r} ({error})",
             ErrorKind.INVALID_CREDENTIALS,
         ) from error
 
@@ -76,8 +80,7 @@ def _one_of(function: str, **given: bool) -> str | None:
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise InvalidInputError(
-            f"conflicting arguments to {function}: expected one of {', '.join(given)}, "
-            f"found {' and '.join(chosen)}",
+            f"{function}: expected one of {', '.join(given)}, found {' and '.join(chosen)}: give only one",
             ErrorKind.INVALID_CREDENTIALS,
         )
     return chosen[0] if chosen else None

@@ -16,6 +16,7 @@ import posixpath
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -46,7 +47,6 @@ from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
-    from datetime import datetime
 
     from obstore import GetResult
     from obstore.store import ObjectStore
@@ -110,7 +110,8 @@ def open_foreign(
             return ForeignFiles(url_prefix, path)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
-                "virtual chunks cannot be in memory: expected a store that other programs can write",
+                "virtual chunks cannot be in memory: expected a container in S3, GCS, Azure, on the web or "
+                "in local files",
                 ErrorKind.STORAGE_CONFIG,
             )
         case _:
@@ -264,7 +265,7 @@ class ForeignStore(ForeignObjects):
         # The client would tidy such keys up, and read another object.
         if any(segment in ("", ".", "..") for segment in key.split("/")):
             raise InvalidInputError(
-                f"cannot address {url!r}: its key has an empty, '.' or '..' segment",
+                f"cannot address {url!r}: expected a key without empty, '.' and '..' segments",
                 ErrorKind.INVALID_VIRTUAL_REF,
             )
         enter_runtime()
@@ -285,7 +286,7 @@ def _split_http(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     if parts.query:
         raise InvalidInputError(
-            f"cannot address {url!r}: URLs with a query are not supported", ErrorKind.INVALID_VIRTUAL_REF
+            f"cannot address {url!r}: expected a URL without a query ('?...')", ErrorKind.INVALID_VIRTUAL_REF
         )
     return f"{parts.scheme}://{parts.netloc}", unquote(parts.path.removeprefix("/"))
 
@@ -314,7 +315,7 @@ def _location(config: AnyObjectStoreConfig, credentials: AnyCredential | None, p
         case _:
             raise InvalidInputError(
                 f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-                f"{type(config).__qualname__}",
+                f"{type(config).__qualname__}: give credentials of the same cloud",
                 ErrorKind.INVALID_CREDENTIALS,
             )
 
@@ -334,7 +335,8 @@ def _tigris(options: S3Options) -> S3Options:
 def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocation:
     if "account" not in opts:
         raise InvalidInputError(
-            "the configuration of an Azure store must name its account", ErrorKind.STORAGE_CONFIG
+            "an Azure store needs the name of its account: use azure_store(account=...)",
+            ErrorKind.STORAGE_CONFIG,
         )
     return AzureLocation(opts.pop("account"), container, opts, credentials)
 
@@ -364,12 +366,18 @@ def _check(
         raise _modified(url, f"expected etag {etag}, found {found_etag}")
     # A reference holds whole seconds; of a file every fraction later is a change.
     if not_after is not None and modified > int(not_after.timestamp()):
-        raise _modified(url, f"expected no change after {not_after}, found one at {modified:.0f} (Unix time)")
+        changed = datetime.fromtimestamp(modified, UTC)
+        raise _modified(
+            url, f"expected no change after {not_after.isoformat()}, found one at {changed.isoformat()}"
+        )
 
 
 def _modified(url: str, what: str) -> StorageError:
     return StorageError(
-        f"the object of a virtual chunk has changed ({url}): {what}", ErrorKind.VIRTUAL_CHUNK_MODIFIED
+        f"the object of a virtual chunk has changed ({url}): {what}. Restore the object, or write the "
+        "virtual "
+        "references again",
+        ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 
 
@@ -381,7 +389,10 @@ def _too_short(url: str, start: int, stop: int, end: int) -> StorageError:
 
 
 def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
-    return InvalidInputError(f"{url!r} is not below the container {prefix!r}", ErrorKind.INVALID_VIRTUAL_REF)
+    return InvalidInputError(
+        f"{url!r} is not in the virtual chunk container {prefix!r}: expected a location that begins with it",
+        ErrorKind.INVALID_VIRTUAL_REF,
+    )
 
 
 @contextmanager

@@ -58,7 +58,10 @@ class HttpStorage(ObjectStorage):
             return _cut(key, await super().get_async(key), start, stop)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        raise StorageError("a storage over HTTP cannot list its objects", ErrorKind.OBJECT_STORE)
+        raise StorageError(
+            "a storage over HTTP cannot list its objects: use the storage that the web server reads from",
+            ErrorKind.OBJECT_STORE,
+        )
 
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
         other = HttpStorage(*self._given, settings=settings)
@@ -82,6 +85,7 @@ def checked_url(url: str) -> str:
         parsed = False
     if not parsed:
         raise StorageError(
-            f"cannot parse URL {url!r}: expected a scheme and a host", ErrorKind.CANNOT_PARSE_URL
+            f"cannot parse URL {url!r}: expected a scheme and a host, such as https://host/path",
+            ErrorKind.CANNOT_PARSE_URL,
         )
     return url

@@ -127,7 +127,8 @@ class LocalStorage(Storage):
         check_key(key)
         if "#" in key and any(map(_is_hidden, key.split("/"))):
             raise InvalidInputError(
-                f"{key!r} is not a key of a local storage: names that end in '#' and digits are reserved",
+                f"{key!r} is not a key of a local storage: names that end in '#' and digits are reserved for "
+                "unfinished files",
                 ErrorKind.BAD_KEY_PREFIX,
             )
         return self._base + key
@@ -612,7 +613,9 @@ def _lock_file(descriptor: int, path: str, deadline: float) -> None:
 
 def _lock_timeout(path: str) -> StorageError:
     return StorageError(
-        f"could not lock {path!r} within {_LOCK_SECONDS:.0f} s: is a process that holds it stopped?",
+        f"could not lock {path!r} within {_LOCK_SECONDS:.0f} s: another process holds it, and may be "
+        "stopped. "
+        "Continue or end that process",
         ErrorKind.SEMAPHORE_ACQUIRE,
     )
 

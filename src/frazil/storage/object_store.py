@@ -126,7 +126,7 @@ class ObjectStorage(Storage):
 
     def _write_client(self) -> ObjectStore:
         if self.is_read_only:
-            raise ReadOnlyError("this storage is read only", ErrorKind.READ_ONLY_STORAGE)
+            raise ReadOnlyError(f"{self.place()} is read only", ErrorKind.READ_ONLY_STORAGE)
         if self._write_headers == self._read_headers:
             return self._read_client()
         enter_runtime()
@@ -364,6 +364,6 @@ def _mode(version: Version, *, quoted: bool) -> dict[str, str]:
     present = {name: value for name, value in mode.items() if value is not None}
     if not present:
         raise InvalidInputError(
-            "a write can be conditional only on a version that was read, found an empty one"
+            "expected the version of an object that was read, found an empty version: read the object first"
         )
     return present

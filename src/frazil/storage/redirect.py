@@ -126,7 +126,9 @@ class RedirectStorage(Storage):
 
 
 def _read_only() -> ReadOnlyError:
-    return ReadOnlyError("a redirected storage is read only", ErrorKind.READ_ONLY_STORAGE)
+    return ReadOnlyError(
+        "a redirected storage is read only: use the storage that it leads to", ErrorKind.READ_ONLY_STORAGE
+    )
 
 
 def follow(url: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, get_args
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -85,6 +86,7 @@ def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     return (*looked.problems, *combined.problems, *gaps)
 
 
+@checked
 def ingest(
     source: Files,
     to: Target | Repository,

@@ -26,7 +26,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_edges
-from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
 from frazil.format.keys import chunk_key
@@ -36,6 +36,7 @@ from frazil.format.ops_log import OpsEntry
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.differences import difference
 from frazil.repository.history import ancestry, ops_log
+from frazil.repository.missing import no_version
 from frazil.repository.mutations import require_snapshot
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -550,9 +551,7 @@ def _snapshot(repo: Repository, name: str) -> bytes:
     try:
         id_ = id_from_text(name)
     except InvalidInputError as error:
-        raise RefNotFoundError(
-            f"expected a branch, a tag or the id of a snapshot, found {name!r}", ErrorKind.REF_NOT_FOUND
-        ) from error
+        raise no_version(info, name) from error
     require_snapshot(info, id_)
     return id_
 

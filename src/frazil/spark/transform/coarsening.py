@@ -20,6 +20,7 @@ from typing import Final, Literal
 import numpy as np
 import xarray as xr
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -67,6 +68,7 @@ _EDGES: Final = ("trim", "pad", "exact")
 _NUMBERS: Final = "iufcb"
 
 
+@checked
 def coarsen(
     source: Source,
     paths: Sequence[str],

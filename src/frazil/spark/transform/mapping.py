@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.cloudpickle import dumps
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -52,6 +53,7 @@ type Halo = int | Mapping[str | int, int | tuple[int, int]]
 _BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
+@checked
 def map_blocks(
     function: Callable[..., Any],
     source: Source,

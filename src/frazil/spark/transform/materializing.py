@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from frazil.arguments import checked
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Tasks, run_job
@@ -25,6 +26,7 @@ from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
 from frazil.spark.versions import Source, Target, Version
 
 
+@checked
 def materialize(
     source: Source,
     paths: Sequence[str] = ("/",),

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
@@ -59,6 +60,7 @@ _OME_UNITS: Final = {
 }
 
 
+@checked
 def pyramid(
     source: Source,
     paths: Sequence[str],

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from zarr.abc.codec import Codec
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, cells, groups, parse_bytes, sizes
@@ -57,6 +58,7 @@ _MOST_TASK: Final = 256_000_000
 _TASKS: Final = 32
 
 
+@checked
 def rechunk(
     source: Source,
     paths: Sequence[str],
@@ -120,6 +122,7 @@ def rechunk(
     )
 
 
+@checked
 def recompress(
     source: Source,
     paths: Sequence[str],

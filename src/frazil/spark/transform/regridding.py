@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import xarray as xr
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -68,6 +69,7 @@ _NAMES: Final = ("latitude", "longitude")
 _ALIASES: Final = {"lat": "latitude", "lon": "longitude"}
 
 
+@checked
 def regrid(
     source: Source,
     paths: Sequence[str],

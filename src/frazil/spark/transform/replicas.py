@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from pyspark.cloudpickle import dumps
 
+from frazil.arguments import checked
 from frazil.errors import ConflictError, ErrorKind, FormatError
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.repository.repository import Repository
@@ -46,6 +47,7 @@ class Copied:
     there: int
 
 
+@checked
 def copy_repository(
     source: Repository, target: Storage, *, engine: Engine | None = None, progress: Progress | None = None
 ) -> Copied:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -39,6 +40,7 @@ from frazil.spark.versions import Source, Target, Version
 type Positions = int | range | tuple[int, ...]
 
 
+@checked
 def select(
     source: Source,
     paths: Sequence[str],
@@ -115,6 +117,7 @@ def select(
     )
 
 
+@checked
 def crop(
     source: Source,
     paths: Sequence[str],
