@@ -19,7 +19,7 @@ import numbers
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -102,8 +102,10 @@ def wrong_type(name: str, value: object, *expected: str) -> TypeError:
 type _Expected = tuple[tuple[type, ...], str, bool] | None
 
 
-def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
     """A function that looks at its arguments first; ``TypeError`` if one is of the wrong type.
+
+    ``only``: the names of the parameters to look at, all of them unless given.
 
     >>> @checked
     ... def double(number: int) -> int:
@@ -123,7 +125,9 @@ def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             module = inspect.unwrap(function).__globals__
             parameters = made.parameters.items()
             expected = {
-                name: None if parameter.kind in _VARIOUS else _expected(parameter.annotation, module)
+                name: None
+                if parameter.kind in _VARIOUS or (only is not None and name not in only)
+                else _expected(parameter.annotation, module)
                 for name, parameter in parameters
             }
             signature = made

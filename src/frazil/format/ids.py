@@ -58,9 +58,9 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
         if id_to_text(id_).encode() == raw:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} digits and letters (Crockford base32, which "
-        "has no "
-        f"U), found {len(text)} characters",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 (0 to 9 and A "
+        "to Z "
+        f"without I, L, O and U), found {len(text)}",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 

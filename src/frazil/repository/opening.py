@@ -95,7 +95,7 @@ def version_to_create(version: SpecVersion | int | None) -> int:
         return 2
     number = version.value if isinstance(version, SpecVersion) else version
     if number not in (1, 2):
-        raise ValueError(f"spec_version: expected 1 or 2, found {version!r}")
+        raise ValueError(f"spec_version: expected spec version 1 or 2, found {version!r}")
     return number
 
 

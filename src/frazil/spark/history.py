@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.history import mentioning
 from frazil.repository.mutations import branch_tip
 from frazil.repository.present import snapshot_infos
 from frazil.repository.repository import Repository
 from frazil.spark.job import JOB
+from frazil.spark.versions import takes_versions
 
 
-@checked
+@takes_versions
 def job_metrics(
     repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
 ) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from frazil.arguments import checked
 from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
 from frazil.spark.job import JOB
 from frazil.spark.publishing import AUDIT
-from frazil.spark.versions import Source, Version
+from frazil.spark.versions import Source, Version, takes_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class Step:
         return "\n".join(lines)
 
 
-@checked
+@takes_versions
 def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
     """The job record of a commit: of the tip of ``main`` unless told. ``print`` it to read it.
 

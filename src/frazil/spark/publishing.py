@@ -25,7 +25,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.arguments import checked
 from frazil.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -47,7 +46,7 @@ from frazil.spark.reductions.plan import Limits
 from frazil.spark.validation.checking import validate
 from frazil.spark.validation.report import Report
 from frazil.spark.validation.rules import Rule, as_json, require_sound, rules_from
-from frazil.spark.versions import Target, Version
+from frazil.spark.versions import Target, Version, takes_versions
 
 #: Under this key of a commit's metadata is the report of an audit.
 AUDIT: Final = "frazil_audit"
@@ -71,7 +70,7 @@ class Published:
         return self.version.snapshot_id
 
 
-@checked
+@takes_versions
 def write_audit_publish(
     repo: Repository,
     work: Callable[[Target], Any],
@@ -149,7 +148,7 @@ def write_audit_publish(
     )
 
 
-@checked
+@takes_versions
 def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | None = None) -> str:
     """Fast-forward ``onto`` to ``branch``; the snapshot. Does nothing if it has all of it already.
 
@@ -179,7 +178,7 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
     return after
 
 
-@checked
+@takes_versions
 def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
     """Let a branch point to a version of its own past again: a snapshot, a tag, or the last one at a time.
 

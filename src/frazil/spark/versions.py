@@ -11,13 +11,13 @@ the same as long as nobody changes these arrays, whatever else is committed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from frazil.arguments import check_fields, wrong_type
+from frazil.arguments import check_fields, checked, wrong_type
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.storage.base import Storage, named
@@ -72,6 +72,13 @@ class Version:
 
 
 type Source = Repository | Version
+
+_PLACES: Final = frozenset({"source", "to", "repo", "target", "session"})
+
+
+def takes_versions[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """An operation that first checks what it reads and where it writes; ``TypeError``."""
+    return checked(function, _PLACES)
 
 
 @dataclass(frozen=True, slots=True)

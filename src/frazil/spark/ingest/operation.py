@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, get_args
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -25,7 +24,7 @@ from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_inpu
 from frazil.spark.ingest.working import work
 from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
-from frazil.spark.versions import Target
+from frazil.spark.versions import Target, takes_versions
 
 #: How often an ingest is planned when others commit to its arrays meanwhile.
 _TRIES: Final = 4
@@ -86,7 +85,7 @@ def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     return (*looked.problems, *combined.problems, *gaps)
 
 
-@checked
+@takes_versions
 def ingest(
     source: Files,
     to: Target | Repository,

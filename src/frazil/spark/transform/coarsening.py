@@ -20,7 +20,6 @@ from typing import Final, Literal
 import numpy as np
 import xarray as xr
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -47,7 +46,7 @@ from frazil.spark.transform.cf import (
     values_of,
 )
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
 type Edge = Literal["trim", "pad", "exact"]
@@ -68,7 +67,7 @@ _EDGES: Final = ("trim", "pad", "exact")
 _NUMBERS: Final = "iufcb"
 
 
-@checked
+@takes_versions
 def coarsen(
     source: Source,
     paths: Sequence[str],

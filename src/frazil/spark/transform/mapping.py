@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.cloudpickle import dumps
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -44,7 +43,7 @@ from frazil.spark.transform.arrays import (
     require_dimensions,
 )
 from frazil.spark.transform.building import Build, Building, Values, as_it_is, block_of, run_building
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 from frazil.spark.write import Block
 
 type Boundary = Literal["reflect", "nearest", "periodic"] | float
@@ -53,7 +52,7 @@ type Halo = int | Mapping[str | int, int | tuple[int, int]]
 _BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
-@checked
+@takes_versions
 def map_blocks(
     function: Callable[..., Any],
     source: Source,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frazil.arguments import checked
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Tasks, run_job
@@ -23,10 +22,10 @@ from frazil.spark.transform.arrays import (
 )
 from frazil.spark.transform.labels import Labels, is_label, refuse_relabelling
 from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 
-@checked
+@takes_versions
 def materialize(
     source: Source,
     paths: Sequence[str] = ("/",),

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
@@ -35,7 +34,7 @@ from frazil.spark.transform.coarsening import (
     windows_of,
 )
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 type Convention = Literal["multiscales", "ome"]
 
@@ -60,7 +59,7 @@ _OME_UNITS: Final = {
 }
 
 
-@checked
+@takes_versions
 def pyramid(
     source: Source,
     paths: Sequence[str],

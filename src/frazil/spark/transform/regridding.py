@@ -21,7 +21,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import xarray as xr
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -59,7 +58,7 @@ from frazil.spark.transform.cf import (
     values_of,
 )
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 type Method = Literal["nearest", "bilinear", "conservative"]
 
@@ -69,7 +68,7 @@ _NAMES: Final = ("latitude", "longitude")
 _ALIASES: Final = {"lat": "latitude", "lon": "longitude"}
 
 
-@checked
+@takes_versions
 def regrid(
     source: Source,
     paths: Sequence[str],

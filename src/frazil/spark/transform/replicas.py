@@ -19,7 +19,6 @@ from typing import Final
 import numpy as np
 from pyspark.cloudpickle import dumps
 
-from frazil.arguments import checked
 from frazil.errors import ConflictError, ErrorKind, FormatError
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.repository.repository import Repository
@@ -28,6 +27,7 @@ from frazil.spark.blocks import groups
 from frazil.spark.engine import Engine
 from frazil.spark.job import default_engine
 from frazil.spark.progress import Progress
+from frazil.spark.versions import takes_versions
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage
 
 _KEPT: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS, OVERWRITTEN)
@@ -47,7 +47,7 @@ class Copied:
     there: int
 
 
-@checked
+@takes_versions
 def copy_repository(
     source: Repository, target: Storage, *, engine: Engine | None = None, progress: Progress | None = None
 ) -> Copied:

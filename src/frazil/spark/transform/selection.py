@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from frazil.arguments import checked
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
@@ -34,13 +33,13 @@ from frazil.spark.transform.arrays import (
 from frazil.spark.transform.building import Build, Building, Small, Values, block_of, run_building
 from frazil.spark.transform.cf import coordinate_of, kind_of, values_of
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 #: Along one axis: a position, a range of them, or any positions.
 type Positions = int | range | tuple[int, ...]
 
 
-@checked
+@takes_versions
 def select(
     source: Source,
     paths: Sequence[str],
@@ -117,7 +116,7 @@ def select(
     )
 
 
-@checked
+@takes_versions
 def crop(
     source: Source,
     paths: Sequence[str],
