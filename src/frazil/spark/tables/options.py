@@ -152,5 +152,5 @@ def _advice(name: str, use: Use) -> str:
     if advice is not None:
         return f"unknown option `{name}`: {advice}"
     near = suggest(name, sorted(use.options)) or suggest(name, sorted(_KNOWN))
-    return "unknown option "
-    f"`{name}`{near or f'; the options for {use.verb} are {", ".join(sorted(use.options))}'}"
+    listing = f"; the options for {use.verb} are {', '.join(sorted(use.options))}"
+    return f"unknown option `{name}`{near or listing}"
