@@ -86,8 +86,8 @@ def store_dask(
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
         raise InvalidInputError(
-            "expected as many sources as targets and regions, found "
-            f"{len(sources)}, {len(targets)} and {len(where_to)}",
+            f"expected as many sources as targets and regions, found {len(sources)}, {len(targets)} and "
+            f"{len(where_to)}",
             ErrorKind.NOT_ALLOWED,
         )
     # Shared by all tasks, and so sent to each process once.

@@ -214,8 +214,8 @@ class ConflictError(IcechunkError):
         kind: str | None = None,
     ) -> None:
         text = message or (
-            "the branch was updated by another writer: "
-            f"expected parent {expected_parent}, found {actual_parent}"
+            f"the branch was updated by another writer: expected parent {expected_parent}, found "
+            f"{actual_parent}"
         )
         super().__init__(text, kind)
         self.args = (expected_parent, actual_parent)
@@ -257,10 +257,9 @@ class RebaseFailedError(ConflictError):
         first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
         more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
         super().__init__(
-            message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
-            f"{': ' if first else ''}{first}{more}. Rebase with a solver that decides them, or make the "
-            "changes "
-            "again in a new session"
+            message=f"rebase failed on snapshot {snapshot}: {count} "
+            f"conflict{'' if count == 1 else 's'}{': ' if first else ''}{first}{more}. Rebase with a solver "
+            "that decides them, or make the changes again in a new session"
         )
         self.args = (snapshot, self.conflicts)
 

@@ -180,8 +180,7 @@ class Tree:
         if self.find(target) >= 0:
             raise AlreadyExistsError(
                 f"cannot move `{source}` to `{target}`: there is a node at the target: delete it first, or "
-                "move "
-                "to another path",
+                "move to another path",
                 ErrorKind.MOVE_WONT_OVERWRITE,
             )
         parent = parent_of(target)

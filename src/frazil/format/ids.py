@@ -59,8 +59,7 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
             return id_
     raise InvalidInputError(
         f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 (0 to 9 and A "
-        "to Z "
-        f"without I, L, O and U), found {len(text)}",
+        f"to Z without I, L, O and U), found {len(text)}",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 

@@ -135,8 +135,7 @@ class Sweeper:
         if self._in_a_row >= max(1, self._patience.failures_in_a_row):
             raise ConflictError(
                 message=f"{self._in_a_row} requests to delete failed in a row, the last one with: "
-                f"{self._last}. The "
-                "repository is complete: collect garbage again when the storage works",
+                f"{self._last}. The repository is complete: collect garbage again when the storage works",
                 kind=ErrorKind.GC_DELETES_FAILING,
             ) from self._last
 

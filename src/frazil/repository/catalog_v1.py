@@ -173,8 +173,7 @@ class CatalogV1:
             time.sleep(policy.pause(attempt))
         raise ConflictError(
             message=f"all {policy.tries} attempts to update the repository met the update of another "
-            "writer: try "
-            "again later, or with fewer writers",
+            "writer: try again later, or with fewer writers",
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
@@ -291,8 +290,7 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
     if version != catalog.config_version:
         raise ConflictError(
             message="another writer updated the configuration since this repository was opened: open it "
-            "again, and "
-            "repeat the change",
+            "again, and repeat the change",
             kind=ErrorKind.CONFIG_UPDATED,
         )
     if version is None:

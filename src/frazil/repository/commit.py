@@ -435,8 +435,7 @@ def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> U
                     raise
                 raise SessionStateError(
                     f"`{key}`, written for this commit, is gone: garbage collection deleted it, with a "
-                    "limit younger "
-                    "than the session. Write it again in a new session",
+                    "limit younger than the session. Write it again in a new session",
                     ErrorKind.GARBAGE_COLLECTED,
                 ) from error
     ids = np.concatenate(parts)

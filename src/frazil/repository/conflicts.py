@@ -171,8 +171,7 @@ class Conflict(Record):
         if self._sides is None:
             raise ValueError(
                 "the sides of this conflict cannot be read: it was unpickled or made by hand. Read them in "
-                "the process of "
-                "the rebase"
+                "the process of the rebase"
             )
         return self._sides()
 

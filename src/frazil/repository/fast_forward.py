@@ -55,8 +55,7 @@ class Patience:
                 error.actual_parent,
                 f"{error.message}. {self.attempts + 1} attempts failed within fast_forward_timeout, "
                 f"{span(self.timeout)}: commit again, raise fast_forward_timeout, or let the writers be "
-                "forks "
-                "of one session",
+                "forks of one session",
                 error.kind,
             ) from error
         self.attempts += 1

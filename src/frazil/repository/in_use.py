@@ -255,8 +255,7 @@ def _running(met: list[Record | None], known: list[Record]) -> list[Record]:
 def _under_way(limit: str) -> ConflictError:
     return ConflictError(
         message=f"a garbage collection is running, with a limit that {limit}. The session keeps its "
-        "changes: commit "
-        "again when the collection has ended",
+        "changes: commit again when the collection has ended",
         kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
     )
 

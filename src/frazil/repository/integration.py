@@ -252,8 +252,7 @@ def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     if entry.pruned_ancestor_tx_logs:
         raise SessionStateError(
             f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
-            "are not "
-            "known: name a later commit",
+            "are not known: name a later commit",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return entry, entry.parent

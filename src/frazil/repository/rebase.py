@@ -192,8 +192,7 @@ def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Works
         return None
     raise SessionStateError(
         "the changes of both sides cannot be combined: a node would have no group, or two nodes one path. "
-        "Make "
-        "the changes again in a new session",
+        "Make the changes again in a new session",
         ErrorKind.MERGE_FAILED,
     )
 

@@ -46,8 +46,7 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
     if "/" in name:
         raise InvalidInputError(
             f"invalid ref name `{name}`: in a repository of spec version 1, the name of a branch or tag "
-            "cannot "
-            "contain `/`. Use another name, or upgrade the repository",
+            "cannot contain `/`. Use another name, or upgrade the repository",
             ErrorKind.INVALID_REF_NAME,
         )
     try:

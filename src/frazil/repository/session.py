@@ -261,8 +261,7 @@ class Session(Rearranging):
         if self._state.branch is None or self.read_only:
             raise SessionStateError(
                 "this session cannot commit: it only reads, is a fork (merge it into its session), or has "
-                "committed "
-                "before. Open one with Repository.writable_session",
+                "committed before. Open one with Repository.writable_session",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
         return self._state.branch

@@ -89,9 +89,8 @@ class Permissions:
         if now_us() >= ends:
             raise SessionStateError(
                 f"this session ended at {to_datetime(ends).isoformat()}, at the end of its "
-                "session_lifetime, and "
-                "cannot write or commit: garbage collection may have deleted its chunks. Write them in a new "
-                "session, or configure a longer session_lifetime",
+                "session_lifetime, and cannot write or commit: garbage collection may have deleted its "
+                "chunks. Write them in a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
 

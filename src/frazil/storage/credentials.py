@@ -69,8 +69,7 @@ def _pickled(function: Callable[[], Any]) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidInputError(
             "get_credentials must be a function that can be pickled, for it is sent to other processes: "
-            "define "
-            f"it at the top of a module. Found {function!r} ({error})",
+            f"define it at the top of a module. Found {function!r} ({error})",
             ErrorKind.INVALID_CREDENTIALS,
         ) from error
 

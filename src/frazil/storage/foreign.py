@@ -375,8 +375,7 @@ def _check(
 def _modified(url: str, what: str) -> StorageError:
     return StorageError(
         f"the object of a virtual chunk has changed ({url}): {what}. Restore the object, or write the "
-        "virtual "
-        "references again",
+        "virtual references again",
         ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 

@@ -614,8 +614,7 @@ def _lock_file(descriptor: int, path: str, deadline: float) -> None:
 def _lock_timeout(path: str) -> StorageError:
     return StorageError(
         f"could not lock {path!r} within {_LOCK_SECONDS:.0f} s: another process holds it, and may be "
-        "stopped. "
-        "Continue or end that process",
+        "stopped. Continue or end that process",
         ErrorKind.SEMAPHORE_ACQUIRE,
     )
 
