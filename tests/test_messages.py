@@ -1,467 +1,468 @@
-"""What users read when something fails: the cause first, then what to do, and never a wrong cause.
+"""What users read when something is wrong: situations, the class and kind of the error, and words of it.
 
-Each row is a situation with the class and the kind of its error, and words of its text.
+Storages have their own table in ``tests/storage/test_failures.py``.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import pickle
 import re
-import socket
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pytest
+import zarr
+from tests.messages import FORBIDDEN, check
 
 import frazil
+import frazil.dask
+import frazil.xarray
+from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError
-from frazil.storage.base import IfAbsent, Storage
-from frazil.testing import servers
-from frazil.testing.loopback_http import LoopbackHttp
 
-#: In no message: words of the client and of Python that say nothing to a user.
-FORBIDDEN: Final = (
-    "Generic",
-    "169.254",
-    "Some(",
-    "Debug",
-    "RetryError",
-    "builder error",
-    "<frazil.",
-    "<Error>",
-    "datetime.",
-    "0:00:00",
-    "\n",
-)
-_FAST: Final = frazil.StorageSettings(
-    retries=frazil.StorageRetriesSettings(max_tries=1, initial_backoff_ms=1, max_backoff_ms=1),
-    timeouts=frazil.StorageTimeoutSettings(operation_timeout_ms=2000, operation_attempt_timeout_ms=500),
-)
+ROOT: Final = Path(__file__).parents[1]
+EARLY: Final = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def check(
-    call: Callable[[], object],
-    of: type[BaseException],
-    kind: ErrorKind | None,
-    *words: str,
-    without: str = "",
-) -> BaseException:
-    """``call`` raises exactly this, and says these words and none of the forbidden ones."""
-    with pytest.raises(IcechunkError if kind is not None else of) as caught:
-        call()
-    error, text = caught.value, str(caught.value)
-    assert isinstance(error, of), repr(error)
-    if kind is not None:
-        assert error.kind == kind, repr(error)
-        assert str(pickle.loads(pickle.dumps(error))) == text
-    for word in words:
-        assert word in text, text
-    for word in (*FORBIDDEN, *([without] if without else [])):
-        assert word not in text, text
-    assert not re.search(r"\d us\b", text), text
-    return error
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    """With a branch ``dev``, a tag ``v1`` and an array ``/air/t2m``."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="air/t2m", shape=(4,), chunks=(1,), dtype="i4")
+    tip = repo.lookup_branch("main")
+    repo.create_branch("dev", tip)
+    repo.create_tag("v1", tip)
+    repo.create_tag("gone", tip)
+    repo.delete_tag("gone")
+    return repo
 
 
-@pytest.fixture(autouse=True)
-def _no_credentials_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [*os.environ]:
-        if name.startswith(("AWS_", "GOOGLE_", "AZURE_")) or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    for name, value in servers.QUIET_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-
-
-# Object stores
-
-
-def answering(status: int, body: str) -> type[BaseHTTPRequestHandler]:
-    """A server that gives this answer to every request."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body.encode())
-
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815  # names of http.server
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
-
-
-def s3(endpoint: str, **options: Any) -> Storage:
-    arguments = {"access_key_id": "key", "secret_access_key": "secret", "force_path_style": True}
-    arguments |= {"bucket": "ice", "prefix": "p", "region": "us-east-1", "allow_http": True}
-    return frazil.s3_storage(**{**arguments, "endpoint_url": endpoint, **options}).with_settings(_FAST)
-
-
-def gcs(endpoint: str) -> Storage:
-    config = {"base_url": endpoint, "allow_http": "true"}
-    return frazil.gcs_storage(bucket="ice", prefix="p", bearer_token="t", config=config).with_settings(_FAST)
-
-
-def azure(endpoint: str) -> Storage:
-    config = {"endpoint": endpoint, "allow_http": "true"}
-    storage = frazil.azure_storage(
-        account="me", container="ice", prefix="p", access_key="YWJj", config=config
-    )
-    return storage.with_settings(_FAST)
-
-
-def xml(code: str, message: str = "as the server says") -> str:
-    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A server gives ``body`` with ``status``; the words are those of every read, write and listing."""
-
-    make: Callable[[str], Storage]
-    status: int
-    body: str
-    kind: ErrorKind
+class Row(NamedTuple):
+    call: Callable[[frazil.Repository], object]
+    of: type[BaseException]
+    kind: ErrorKind | None
     words: tuple[str, ...]
 
 
-_DENIED: Final = (
-    "no permission for this request in bucket 'ice'",
-    "AccessDenied",
-    "give credentials that have it",
-)
-_REGION: Final = (
-    "The authorization header is malformed; the region 'us-east-1' is wrong; expecting 'eu-west-1'"
-)
-ANSWERED: Final = [
-    Answered(
-        s3, 404, xml("NoSuchBucket"), ErrorKind.BUCKET_NOT_FOUND, ("no such bucket 'ice' at http://127.",)
+def _config(**fields: Any) -> Callable[[frazil.Repository], object]:
+    return lambda _: frazil.RepositoryConfig(**fields)
+
+
+_REF: Final = (frazil.RefNotFoundError, ErrorKind.REF_NOT_FOUND)
+_METADATA: Final = (frazil.InvalidMetadataError, ErrorKind.BAD_METADATA)
+ROWS: Final = {
+    # Branches, tags and snapshots
+    "tag as branch": Row(
+        lambda repo: repo.readonly_session("v1"),
+        *_REF,
+        ("no branch `v1`; there is a tag `v1`", 'use tag="v1"'),
     ),
-    Answered(s3, 403, xml("AccessDenied"), ErrorKind.STORAGE_PERMISSION, _DENIED),
-    Answered(
-        s3,
-        403,
-        xml("SignatureDoesNotMatch"),
-        ErrorKind.CREDENTIALS_REFUSED,
-        ("refuses the credentials (SignatureDoesNotMatch)", "check the key", "as the server says"),
+    "branch as tag": Row(
+        lambda repo: repo.readonly_session(tag="dev"),
+        *_REF,
+        ("no tag `dev`; there is a branch `dev`", 'use branch="dev"'),
     ),
-    Answered(s3, 403, xml("InvalidAccessKeyId"), ErrorKind.CREDENTIALS_REFUSED, ("refuses the credentials",)),
-    Answered(s3, 400, xml("ExpiredToken"), ErrorKind.CREDENTIALS_REFUSED, ("expired", "`get_credentials`")),
-    Answered(
-        s3, 403, xml("RequestTimeTooSkewed"), ErrorKind.CREDENTIALS_REFUSED, ("clocks", "set the clock")
+    "misspelled branch": Row(
+        lambda repo: repo.writable_session("mian"), *_REF, ("no branch `mian`", "Did you mean `main`?")
     ),
-    Answered(
-        s3,
-        400,
-        xml("AuthorizationHeaderMalformed", _REGION),
-        ErrorKind.STORAGE_CONFIG,
-        ("`region`", "eu-west-1"),
+    "other case": Row(lambda repo: repo.lookup_branch("MAIN"), *_REF, ("Did you mean `main`?",)),
+    "unknown branch": Row(
+        lambda repo: repo.delete_branch("quite-another"), *_REF, ("branches: `dev`, `main`",)
     ),
-    Answered(s3, 301, "", ErrorKind.STORAGE_CONFIG, ("bucket 'ice' is in another region", "`region`")),
-    Answered(
-        s3, 503, xml("SlowDown"), ErrorKind.THROTTLED, ("too many requests (SlowDown)", "try again later")
+    "unknown tag": Row(lambda repo: repo.lookup_tag("quite-another"), *_REF, ("tags: `v1`",)),
+    "deleted tag": Row(lambda repo: repo.lookup_tag("gone"), *_REF, ("no tag `gone`: it was deleted",)),
+    "merge of nothing": Row(
+        lambda repo: repo.merge("dve", into="main"),
+        *_REF,
+        ("expected a branch, a tag or the id of a snapshot", "`dve`", "Did you mean `dev`?"),
     ),
-    Answered(s3, 429, "", ErrorKind.THROTTLED, ("too many requests (HTTP 429)",)),
-    Answered(
-        s3, 500, xml("InternalError"), ErrorKind.OBJECT_STORE, ("failed (InternalError)", "try again later")
+    "short id": Row(
+        lambda repo: repo.readonly_session(snapshot_id="not an id!"),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_SNAPSHOT_ID,
+        ("expected 20 characters of Crockford base32",),
     ),
-    Answered(s3, 507, "", ErrorKind.STORAGE_FULL, ("no space left",)),
-    Answered(s3, 401, "", ErrorKind.CREDENTIALS_REFUSED, ("needs credentials, or does not accept",)),
-    Answered(s3, 403, "", ErrorKind.STORAGE_PERMISSION, ("refuses this request (HTTP 403)",)),
-    Answered(
-        s3,
-        418,
-        xml("Teapot", "short and stout"),
-        ErrorKind.OBJECT_STORE,
-        ("HTTP 418, Teapot", "short and stout"),
+    "unknown snapshot": Row(
+        lambda repo: repo.readonly_session(snapshot_id="ZZZZZZZZZZZZZZZZZZZ0"),
+        frazil.SnapshotNotFoundError,
+        ErrorKind.SNAPSHOT_NOT_FOUND,
+        ("no snapshot `ZZZZZZZZZZZZZZZZZZZ0` in this repository",),
     ),
-    Answered(
-        gcs,
-        404,
-        '{"error":{"code":404,"message":"The specified bucket does not exist."}}',
-        ErrorKind.BUCKET_NOT_FOUND,
-        ("no such bucket 'ice'",),
+    "too early": Row(
+        lambda repo: repo.readonly_session("main", as_of=EARLY),
+        frazil.SnapshotNotFoundError,
+        ErrorKind.NO_SNAPSHOT_AT_TIME,
+        ("at or before 2020-01-01T00:00:00", "the first snapshot of this history is of 20", "Z. Ask"),
     ),
-    Answered(
-        gcs,
-        403,
-        '{"error":{"code":403,"message":"me does not have storage.objects.get access"}}',
-        ErrorKind.STORAGE_PERMISSION,
-        ("refuses this request (HTTP 403)", "me does not have storage.objects.get access"),
+    "time without zone": Row(
+        lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
+        TypeError,
+        None,
+        ("as_of: expected a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
     ),
-    Answered(
-        gcs, 401, '{"error":{"message":"Invalid"}}', ErrorKind.CREDENTIALS_REFUSED, ("does not accept",)
+    "two versions": Row(
+        lambda repo: repo.readonly_session("main", tag="v1"),
+        ValueError,
+        None,
+        ("expected exactly one of branch, tag and snapshot_id, found 2: 'main', 'v1'",),
     ),
-    Answered(
-        azure,
-        404,
-        xml("ContainerNotFound"),
-        ErrorKind.BUCKET_NOT_FOUND,
-        ("no such container 'ice' of account 'me'",),
+    "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("Did you mean `main`?",)),
+    "branch exists": Row(
+        lambda repo: repo.create_branch("dev", repo.lookup_branch("main")),
+        frazil.AlreadyExistsError,
+        ErrorKind.BRANCH_ALREADY_EXISTS,
+        ("branch `dev` already exists", "reset_branch"),
     ),
-    Answered(
-        azure, 403, xml("AuthenticationFailed"), ErrorKind.CREDENTIALS_REFUSED, ("AuthenticationFailed",)
+    # Nodes
+    "misspelled path": Row(
+        lambda repo: repo.readonly_session("main").get_node_id("/air/t2n"),
+        frazil.NodeNotFoundError,
+        ErrorKind.NODE_NOT_FOUND,
+        ("no group or array at `/air/t2n`", "Did you mean `/air/t2m`?"),
     ),
-    Answered(azure, 403, xml("AuthorizationFailure"), ErrorKind.STORAGE_PERMISSION, ("no permission",)),
-    Answered(azure, 503, xml("ServerBusy"), ErrorKind.THROTTLED, ("too many requests",)),
-]
-
-
-@pytest.mark.parametrize("case", ANSWERED, ids=lambda case: f"{case.make.__name__}-{case.status}-{case.kind}")
-def test_what_a_server_answers_is_a_cause(case: Answered) -> None:
-    with LoopbackHttp(answering(case.status, case.body)) as server:
-        storage = case.make(f"http://127.0.0.1:{server.port}")
-        calls: list[Callable[[], object]] = [
-            lambda: storage.get("repo"),
-            lambda: storage.put("chunks/1", b"1"),
-            lambda: storage.put("repo", b"1", IfAbsent()),
-            lambda: list(storage.list("")),
-        ]
-        for call in calls:
-            error = check(call, frazil.StorageError, case.kind, *case.words)
-            # The traceback shows the client's error too: without its dump.
-            assert "RetryErrorImpl" not in str(error.__cause__)
-
-
-def test_a_word_in_a_name_is_not_a_cause() -> None:
-    with LoopbackHttp(
-        answering(418, xml("Teapot", "no NoSuchBucket, no SlowDown, no ExpiredToken"))
-    ) as server:
-        storage = s3(f"http://127.0.0.1:{server.port}", prefix="NoSuchBucket/latest/api-token")
-        check(
-            lambda: storage.get("AccessDenied/SlowDown"), frazil.StorageError, ErrorKind.OBJECT_STORE, "418"
-        )
-
-
-def test_a_write_that_a_server_does_not_find_a_place_for() -> None:
-    with LoopbackHttp(answering(404, "<html>no such page</html>")) as server:
-        storage = s3(f"http://127.0.0.1:{server.port}")
-        check(
-            lambda: storage.put("repo", b"1"),
-            frazil.StorageError,
-            ErrorKind.OBJECT_STORE,
-            "answers a write with 404",
-            "check that bucket 'ice' exists",
-        )
-        check(
-            lambda: storage.get("repo"), frazil.StorageError, ErrorKind.OBJECT_NOT_FOUND, "'repo' not found"
-        )
-
-
-def test_a_repository_in_a_bucket_that_does_not_exist() -> None:
-    with LoopbackHttp(answering(404, xml("NoSuchBucket"))) as server:
-        storage = s3(f"http://127.0.0.1:{server.port}")
-        words = ("no such bucket 'ice' at http://127.0.0.1", "create it, or correct its name")
-        bucket = ErrorKind.BUCKET_NOT_FOUND
-        check(lambda: frazil.Repository.open(storage), frazil.RepositoryNotFoundError, bucket, *words)
-        check(lambda: frazil.Repository.create(storage), frazil.StorageError, bucket, *words)
-        assert not frazil.Repository.exists(storage)
-
-
-def test_anonymous_requests_that_are_refused_need_credentials() -> None:
-    with LoopbackHttp(answering(403, xml("AccessDenied"))) as server:
-        storage = s3(
-            f"http://127.0.0.1:{server.port}", anonymous=True, access_key_id=None, secret_access_key=None
-        )
-        check(
-            lambda: storage.get("repo"),
-            frazil.StorageError,
-            ErrorKind.CREDENTIALS_MISSING,
-            "only to requests with credentials",
-            "access_key_id",
-        )
-
-
-def _metadata_of_a_cloud() -> type[BaseHTTPRequestHandler]:
-    return answering(403, "denied")
-
-
-@pytest.mark.parametrize("answer", ["refused", "denied"])
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda: frazil.s3_storage(bucket="ice", prefix="p", region="us-east-1"),
-            (
-                "no credentials for S3",
-                "access_key_id and secret_access_key",
-                "`from_env=True`",
-                "`anonymous=True`",
-            ),
+    "group as array": Row(
+        lambda repo: repo.readonly_session("main").chunk_type("/air", [0]),
+        frazil.InvalidInputError,
+        ErrorKind.NOT_AN_ARRAY,
+        ("expected an array at `/air`, found a group",),
+    ),
+    # Creating
+    "create twice": Row(
+        lambda repo: frazil.Repository.create(repo.storage),
+        frazil.InvalidInputError,
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        ("there is a repository in in-memory", "open it with Repository.open"),
+    ),
+    "create twice, unclean": Row(
+        lambda repo: frazil.Repository.create(repo.storage, check_clean_root=False),
+        frazil.InvalidInputError,
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        ("there is a repository in in-memory", "open it with Repository.open"),
+    ),
+    # Configuration
+    "lifetime": Row(
+        _config(session_lifetime=timedelta(days=9)),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        ("session_lifetime must be more than 0 and at most 7 days, got 9 days",),
+    ),
+    "timeout": Row(
+        _config(fast_forward_timeout=timedelta(minutes=-90)),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        ("must be between 0 and 7 days, got minus 1 hour 30 minutes",),
+    ),
+    "field": Row(
+        lambda _: setattr(frazil.RepositoryConfig(), "inline_chunk_treshold_bytes", 3),
+        AttributeError,
+        None,
+        ("no field `inline_chunk_treshold_bytes`", "Did you mean `inline_chunk_threshold_bytes`?"),
+    ),
+    "option of a storage": Row(
+        lambda _: frazil.s3_storage(buckte="b", prefix="p"),  # type: ignore[call-arg]
+        TypeError,
+        None,
+        ("'buckte'", "Did you mean"),
+    ),
+    "feature flag": Row(
+        lambda repo: repo.set_feature_flag("create_tga", setting=True),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_FEATURE_FLAG,
+        ("unknown feature flag `create_tga`", "Did you mean `create_tag`?"),
+    ),
+    # Metadata
+    "set": Row(
+        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "found set")
+    ),
+    "name": Row(lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of str, found 1",)),  # type: ignore[dict-item]
+    "nan": Row(
+        lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("metadata `b`", "a finite number")
+    ),
+    "of a commit": Row(
+        lambda repo: repo.writable_session("main").commit("m", {"c": {"d": EARLY}}, allow_empty=True),
+        *_METADATA,
+        ("metadata `c`", "found datetime"),
+    ),
+    # One thing in place of another
+    "path as storage": Row(
+        lambda _: frazil.Repository.open("/data"),  # type: ignore[arg-type]
+        TypeError,
+        None,
+        ("open: storage: expected Storage, found str", "local_filesystem_storage(path)"),
+    ),
+    "repository as session": Row(
+        lambda repo: frazil.xarray.to_icechunk(None, repo),  # type: ignore[arg-type]
+        TypeError,
+        None,
+        ("session: expected Session, found Repository", "repo.writable_session(branch)"),
+    ),
+    "store as session": Row(
+        lambda repo: frazil.xarray.to_icechunk(None, repo.readonly_session("main").store),  # type: ignore[arg-type]
+        TypeError,
+        None,
+        ("found IcechunkStore", "pass store.session"),
+    ),
+    "session as target of dask": Row(
+        lambda repo: frazil.dask.store_dask(sources=[], targets=[repo.writable_session("main")]),  # type: ignore[list-item]
+        frazil.InvalidInputError,
+        ErrorKind.NOT_ALLOWED,
+        ("sources",),
+    ),
+    # Sessions
+    "nothing to commit": Row(
+        lambda repo: repo.writable_session("main").commit("m"),
+        frazil.SessionStateError,
+        ErrorKind.NO_CHANGES_TO_COMMIT,
+        ("no changes to commit", "allow_empty=True"),
+    ),
+    "commit of a reader": Row(
+        lambda repo: repo.readonly_session("main").commit("m"),
+        frazil.IcechunkError,
+        None,
+        ("Repository.writable_session",),
+    ),
+    "other version of zarr": Row(
+        lambda repo: zarr.create_array(
+            repo.writable_session("main").store, name="b", shape=(1,), dtype="i4", zarr_format=2
         ),
-        (
-            lambda: frazil.gcs_storage(bucket="ice", prefix="p"),
-            ("no credentials for Google Cloud Storage", "service_account_file", "`anonymous=True`"),
-        ),
-        (
-            lambda: frazil.azure_storage(account="me", container="ice", prefix="p"),
-            ("no credentials for Azure", "access_key, sas_token", "`anonymous=True`"),
-        ),
-    ],
-)
-def test_without_credentials_the_message_says_how_to_give_them(
-    make: Callable[[], Storage], words: tuple[str, ...], answer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with LoopbackHttp(_metadata_of_a_cloud()) as server:
-        port = server.port if answer == "denied" else servers.free_port()
-        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{port}")
-        monkeypatch.setenv("METADATA_IP", f"127.0.0.1:{port}")
-        monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{port}")
-        storage = make().with_settings(_FAST)
-        for call in (lambda: storage.get("repo"), lambda: storage.put("repo", b"1", IfAbsent())):
-            check(call, frazil.StorageError, ErrorKind.CREDENTIALS_MISSING, *words)
+        frazil.NodeNotFoundError,
+        ErrorKind.KEY_NOT_FOUND,
+        ("is a key of zarr version 2", "use zarr_format=3"),
+    ),
+}
 
 
-def test_servers_that_cannot_be_reached() -> None:
-    unreachable = ErrorKind.STORAGE_UNREACHABLE
-    nobody = f"http://127.0.0.1:{servers.free_port()}"
+@pytest.mark.parametrize("name", ROWS)
+def test_a_message_says_what_to_do(name: str, repo: frazil.Repository) -> None:
+    row = ROWS[name]
+    check(lambda: row.call(repo), row.of, row.kind, *row.words)
 
-    def read(endpoint: str, **options: Any) -> Callable[[], object]:
-        return lambda: s3(endpoint, **options).get("repo")
 
-    check(read(nobody), frazil.StorageError, unreachable, "connection refused", nobody, "check the endpoint")
+def test_a_place_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").touch()
     check(
-        read("https://no-such-host.invalid"),
-        frazil.StorageError,
-        unreachable,
-        "the host of https://no-such-host.invalid is not known (DNS)",
-    )
-    check(
-        read(nobody, allow_http=False),
-        frazil.StorageError,
-        ErrorKind.STORAGE_CONFIG,
-        f"{nobody} is not encrypted",
-        "give `allow_http=True`",
-    )
-    with LoopbackHttp(answering(200, "")) as server:
-        https = f"https://127.0.0.1:{server.port}"
-        check(
-            read(https),
-            frazil.StorageError,
-            unreachable,
-            f"{https} does not answer with TLS",
-            "`allow_http=True`",
-        )
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        timeout = ErrorKind.STORAGE_TIMEOUT
-        check(read(endpoint), frazil.StorageError, timeout, f"{endpoint} did not answer in time", "timeouts")
-
-
-@pytest.mark.parametrize("url", ["localhost:9000", "", "http://", "s3://x", "http://h:99999", "http://[::1"])
-def test_an_endpoint_that_is_no_address(url: str) -> None:
-    storages = [s3(url), gcs(url), azure(url)]
-    for storage in storages:
-        check(
-            lambda storage=storage: storage.get("repo"),  # type: ignore[misc]  # bound in the loop
-            frazil.StorageError,
-            ErrorKind.STORAGE_CONFIG,
-            "expected an address such as https://host",
-            f"found {url!r}",
-        )
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a/b", "a?b", ".."])
-def test_a_bucket_whose_name_is_none(name: str) -> None:
-    check(
-        lambda: s3("http://127.0.0.1:9", bucket=name).get("repo"),
-        frazil.StorageError,
-        ErrorKind.STORAGE_CONFIG,
-        "expected the name of a bucket",
-        f"found {name!r}",
-        "`prefix`",
+        lambda: frazil.Repository.create(frazil.local_filesystem_storage(tmp_path)),
+        frazil.InvalidInputError,
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        f"found `data.csv` in the directory {tmp_path}",
+        "use an empty directory",
+        "check_clean_root=False",
     )
 
 
-def test_a_function_for_credentials_that_fails() -> None:
-    storage = s3("http://127.0.0.1:9", access_key_id=None, secret_access_key=None, get_credentials=_fail)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_creation_that_fails_is_no_race(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = frazil.in_memory_storage()
+    put = type(storage).put
+
+    def refuse(self: Any, key: str, *args: Any) -> Any:
+        if key in ("repo", "refs/branch.main/ref.json"):
+            raise frazil.StorageError("no space left", ErrorKind.STORAGE_FULL)
+        return put(self, key, *args)
+
+    monkeypatch.setattr(type(storage), "put", refuse)
     check(
-        lambda: storage.get("repo"),
+        lambda: frazil.Repository.create(storage, spec_version=version),
         frazil.StorageError,
-        ErrorKind.INVALID_CREDENTIALS,
-        "the function that gets the credentials of S3 failed",
-        "RuntimeError: the vault is closed",
+        ErrorKind.STORAGE_FULL,
+        "no space left",
     )
 
 
-def _fail() -> frazil.S3StaticCredentials:
-    raise RuntimeError("the vault is closed")
+def test_refs_of_spec_version_1() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    check(lambda: repo.readonly_session("v1"), *_REF, "there is a tag `v1`")
+    check(lambda: repo.readonly_session(tag="main"), *_REF, "there is a branch `main`")
+    check(lambda: repo.readonly_session("mian"), *_REF, "Did you mean `main`?")
 
 
-def test_secrets_of_a_client_are_in_no_message() -> None:
-    storage = frazil.azure_storage(
-        account="me",
-        container="ice",
-        prefix="p",
-        sas_token="sv=1&sig=verysecret",
-        config={"endpoint": f"http://127.0.0.1:{servers.free_port()}", "allow_http": "true"},
-    ).with_settings(_FAST)
-    error = check(lambda: storage.get("repo"), frazil.StorageError, ErrorKind.STORAGE_UNREACHABLE)
-    assert "verysecret" not in f"{error} {error.__cause__}"
+def test_a_failed_rebase_names_its_conflicts(repo: frazil.Repository) -> None:
+    mine, theirs = repo.writable_session("dev"), repo.writable_session("dev")
+    for session in (theirs, mine):
+        root = zarr.open_group(session.store)
+        for name in "abcde":
+            root.create_array(name, shape=(1,), dtype="i4")
+    theirs.commit("theirs")
+    with pytest.raises(frazil.RebaseFailedError) as caught:
+        mine.commit("mine", rebase_with=frazil.ConflictDetector())
+    error = caught.value
+    text = str(error)
+    assert len(error.conflicts) == 5
+    assert "5 conflicts: " in text
+    assert "and 2 more" in text
+    assert all(f"NewNodeConflictsWithExistingNode at /{name}" in text for name in "abc")
+    assert "/d" not in text
+    assert str(pickle.loads(pickle.dumps(error))) == text
+    assert error.args == (error.snapshot, error.conflicts)
 
 
-# Local files
+def test_chunks_of_a_conflict_are_named() -> None:
+    conflict = frazil.Conflict(
+        frazil.ConflictType.ChunkDoubleUpdate, "/t", [[number, 1] for number in range(9)]
+    )
+    text = str(frazil.RebaseFailedError("ZZZZZZZZZZZZZZZZZZZ0", [conflict]))
+    assert "1 conflict: ChunkDoubleUpdate at /t, chunks [0, 1], [1, 1], [2, 1], ..." in text
+
+
+def test_metadata_that_json_cannot_hold_is_a_type_error(repo: frazil.Repository) -> None:
+    with pytest.raises(TypeError):
+        repo.update_metadata({"a": {1, 2}})
+    with pytest.raises(ValueError, match="found set"):
+        repo.update_metadata({"a": {1, 2}})
+    assert repo.update_metadata({"a": np.float32(1.5)})["a"] == 1.5
+
+
+# Near names
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "words"),
+    ("name", "names", "meant"),
     [
-        (errno.EACCES, ErrorKind.STORAGE_PERMISSION, "permission denied: check the owner and the mode"),
-        (errno.EROFS, ErrorKind.STORAGE_PERMISSION, "the file system is read only"),
-        (errno.ENOSPC, ErrorKind.STORAGE_FULL, "no space left"),
-        (errno.EDQUOT, ErrorKind.STORAGE_FULL, "the quota is used up"),
-        (errno.EMFILE, ErrorKind.IO, "too many open files"),
-        (errno.EPIPE, ErrorKind.IO, os.strerror(errno.EPIPE)),
+        ("brunch", ["branch", "tag"], "branch"),
+        ("dve", ["dev", "main"], "dev"),
+        ("Main", ["dev", "main"], "main"),
+        ("v1", ["v2", "v3"], None),
+        ("x", [], None),
+        ("", ["main"], None),
     ],
 )
-def test_what_a_file_system_refuses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: ErrorKind, words: str
-) -> None:
-    storage = frazil.local_filesystem_storage(tmp_path)
+def test_near_names(name: str, names: list[str], meant: str | None) -> None:
+    assert suggest(name, names) == ("" if meant is None else f". Did you mean `{meant}`?")
 
-    def refuse(path: Any, *_: Any, **__: Any) -> int:
-        raise OSError(code, os.strerror(code), path)
 
-    monkeypatch.setattr(os, "open", refuse)
+def test_a_near_name_among_many_is_found_soon() -> None:
+    names = [f"experiment/{number:06}" for number in range(100_000)]
+    start = time.process_time()
+    assert "`experiment/031415`" in suggest("experiment/o31415", names)
+    assert suggest("nothing-like-that", names) == ""
+    assert time.process_time() - start < 5
+
+
+# Operations on Spark, without Spark
+
+
+def test_a_session_in_place_of_a_repository(repo: frazil.Repository) -> None:
+    spark = pytest.importorskip("frazil.spark")
+    session = repo.readonly_session("main")
+    calls: list[Callable[[], object]] = [
+        lambda: spark.mean(session, "air/t2m"),
+        lambda: spark.quantile(session, "air/t2m", q=0.5),
+        lambda: spark.rechunk(session, ["air/t2m"], {}),
+        lambda: spark.validate(session, []),
+        lambda: spark.lineage(session),
+        lambda: spark.publish(session, "dev"),
+        lambda: spark.job_metrics(session),
+        lambda: spark.Target(session),
+        lambda: spark.ingest([], session),
+    ]
+    for call in calls:
+        check(call, TypeError, None, "expected", "Repository", "found Session", "pass the repository")
+    check(lambda: spark.mean("/data", "t"), TypeError, None, "found str", "Repository.open")
     check(
-        lambda: storage.put("repo", b"1"),
-        frazil.StorageError,
-        kind,
-        "could not write 'repo'",
-        words,
-        str(tmp_path),
+        lambda: spark.rechunk(repo, ["air/t2m"], {}, to=repo),
+        TypeError,
+        None,
+        "to: expected Target or None, found Repository",
+        "Target(repo, branch, group)",
     )
-    check(lambda: storage.get("repo"), frazil.StorageError, kind, "could not read 'repo'", words)
 
 
-def test_a_repository_where_nothing_is(tmp_path: Path) -> None:
-    def opened(path: Path) -> Callable[[], object]:
-        return lambda: frazil.Repository.open(frazil.local_filesystem_storage(path))
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("brunch", "Did you mean `branch`?"),
+        ("versionAsOf", "use `tag` or `snapshot-id`"),
+        ("timestampAsOf", "use `as-of-timestamp`"),
+        ("as-of", "use `as-of-timestamp`"),
+        ("snapshot_id", "use `snapshot-id`"),
+        ("endpointUrl", "use `endpoint-url`"),
+        ("paths", "a relation has one path"),
+        ("mergeSchema", "frazil.spark.write_table"),
+        ("quiteAnother", "the options for reading are access-key-id"),
+    ],
+)
+def test_an_unknown_option_of_the_data_source(option: str, advice: str) -> None:
+    source = pytest.importorskip("frazil.spark.tables.source")
+    data_source = source.FrazilDataSource({"path": "/data", option: "x"})
+    error = check(
+        data_source.schema,
+        frazil.InvalidInputError,
+        ErrorKind.NOT_ALLOWED,
+        f"unknown option `{option.lower()}`",
+        advice,
+    )
+    # Spark prints the traceback and the causes before the message.
+    frames = 0
+    trace = error.__traceback__
+    while trace is not None:
+        frames, trace = frames + 1, trace.tb_next
+    assert frames <= 3  # of this test, and one of the entry point
+    assert error.__cause__ is None
 
-    missing = ErrorKind.REPOSITORY_NOT_FOUND
-    of = frazil.RepositoryNotFoundError
-    check(opened(tmp_path), of, missing, f"no repository in the directory {tmp_path}", "Repository.create")
-    check(opened(tmp_path / "typo"), of, missing, "typo, which does not exist")
-    (tmp_path / "file").touch()
-    check(opened(tmp_path / "file"), of, missing, "file, which is a file, not a directory")
-    check(
-        lambda: frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "file")),
-        frazil.StorageError,
-        ErrorKind.IO,
-        "a part of the path is a file, not a directory",
-    )
-    check(
-        lambda: frazil.Repository.open(frazil.in_memory_storage()), of, missing, "no repository in in-memory"
-    )
+
+def test_options_for_writing_only_are_listed_for_writing() -> None:
+    options = pytest.importorskip("frazil.spark.tables.options")
+    with pytest.raises(frazil.InvalidInputError) as caught:
+        options.options_of({"quiteanother": "x"}, options.WRITE)
+    text = str(caught.value)
+    assert "for writing" in text
+    assert "append-dim" in text
+    assert "pushdown" not in text
+    assert "snapshot-id" not in text
+
+
+def test_an_error_while_a_reader_is_pickled_is_no_error_of_pickle(tmp_path: Path) -> None:
+    source = pytest.importorskip("frazil.spark.tables.source")
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path))
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(
+            store, name="t", data=np.arange(200), chunks=(100,), dimension_names=["x"], compressors=None
+        )
+    for manifest in (tmp_path / "manifests").iterdir():
+        manifest.unlink()
+    data_source = source.FrazilDataSource({"path": str(tmp_path)})
+    reader = data_source.reader(data_source.schema())
+    pickle.dumps(reader)
+    check(reader.partitions, frazil.StorageError, ErrorKind.OBJECT_NOT_FOUND, "manifests/", "not found")
+
+
+# The page
+
+
+def test_the_page_has_every_kind() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    raised, _, never = page.partition("## All kinds")[2].partition("### Never raised by Frazil")
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", raised, re.MULTILINE)
+    others = re.findall(r"`([a-z0-9-]+)`", never)
+    assert sorted(listed + others) == sorted(ErrorKind)
+    sources = "".join(path.read_text() for path in (ROOT / "src" / "frazil").rglob("*.py"))
+    used = {kind for kind in ErrorKind if re.search(rf"ErrorKind\.{kind.name}\b", sources)}
+    assert used == set(listed)
+
+
+def test_the_page_has_every_class() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    known = {each.__name__ for each in vars(frazil).values() if _is_error(each)}
+    assert {name for name in known if f"`{name}`" not in page} <= {"NotFoundError"}
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, IcechunkError)
+
+
+def test_no_forbidden_word_is_in_a_message_of_the_sources() -> None:
+    """Literals that a message would carry: units and representations that readers should not see."""
+    assert all(FORBIDDEN)
+    offences = [
+        f"{path.name}: {line.strip()}"
+        for path in (ROOT / "src" / "frazil").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r'f".*\{[a-z_.]*_us\}', line)
+    ]
+    assert not offences

@@ -233,7 +233,7 @@ class CatalogV1:
         info = decode_repo_info(self.storage.get(REPO), REPO)
         if new is not None and info.snapshots.find(new) >= 0:
             return info
-        raise _upgraded(self.storage, "while this was written, and may not have seen it")
+        raise _upgraded(self.storage, "while this change was written, so the change may be lost")
 
 
 def _upgraded(storage: Storage, when: str = "since this handle was opened") -> FormatError:

@@ -222,7 +222,9 @@ def s3_credentials(
     )
     if way == "access_key_id":
         if access_key_id is None or secret_access_key is None:
-            raise _incomplete("s3_credentials", "both access_key_id and secret_access_key")
+            raise _incomplete(
+                "s3_credentials", "both access_key_id and secret_access_key, found only a part of them"
+            )
         return s3_static_credentials(
             access_key_id=access_key_id,
             secret_access_key=secret_access_key,
@@ -234,7 +236,10 @@ def s3_credentials(
     if get_credentials is not None:
         return s3_refreshable_credentials(get_credentials, scatter_initial_credentials)
     if way is None and (from_env is False or anonymous is False):
-        raise _incomplete("s3_credentials", "one way to get credentials, found only ways excluded")
+        raise _incomplete(
+            "s3_credentials",
+            "one way to get credentials, found only ways set to False: set one of them to True",
+        )
     return S3Credentials.FromEnv()
 
 
@@ -354,7 +359,7 @@ def _static[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str
     way = _one_of(function, **{name: value is not None for name, (value, _) in ways.items()})
     value, build = ways[way] if way is not None else (None, None)
     if value is None or build is None:
-        raise _incomplete(function, f"one of {', '.join(ways)}")
+        raise _incomplete(function, f"one of {', '.join(ways)}, found none")
     return build(value)
 
 
