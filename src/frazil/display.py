@@ -270,7 +270,7 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
             raise TypeError(f"{name}: expected an integer or None, found {type(value).__name__}")
         if not low <= int(value) < 1 << bits:
             raise InvalidInputError(
-                f"{name}: expected an integer from {low} to {(1 << bits) - 1}, found {value}",
+                f"{name}: expected {low} to {(1 << bits) - 1}, found {value}",
                 ErrorKind.STORAGE_CONFIG,
             )
 

@@ -115,7 +115,7 @@ def upgrade(
     in_place = target_storage is None
     target = source_storage if target_storage is None else target_storage
     if chunks not in ("auto", "copy", "reference"):
-        raise ValueError(f"chunks: expected 'auto', 'copy' or 'reference', found {chunks!r}")
+        raise ValueError(f"chunks: expected auto, copy or reference, found {chunks!r}")
     _require_writable(target)
     ids = NewIds(in_place)
     refs = source.refs()
