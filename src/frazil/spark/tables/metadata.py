@@ -26,6 +26,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_edges
+from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
@@ -134,7 +135,8 @@ def schema_of(name: str) -> pa.Schema:
     """The columns of a table; ``InvalidInputError`` if there is none of that name."""
     if name not in SCHEMAS:
         raise InvalidInputError(
-            f"option `table`: expected one of {', '.join(SCHEMAS)}, found {name!r}", ErrorKind.NOT_ALLOWED
+            f"option `table`: expected one of {', '.join(SCHEMAS)}, found {name!r}{suggest(name, SCHEMAS)}",
+            ErrorKind.NOT_ALLOWED,
         )
     return SCHEMAS[name]
 

@@ -133,24 +133,22 @@ def options_of(given: Options, use: Use, schema: StructType | None = None) -> di
             options = {**json.loads(stored), **options}
     unknown = sorted(options.keys() - _KNOWN)
     if unknown:
-        raise InvalidInputError("; ".join(_advice(name, use) for name in unknown), ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.NOT_ALLOWED)
     return options
 
 
-def _advice(name: str, use: Use) -> str:
+def advice(name: str, use: Use) -> str:
     """What to say about an unknown option.
 
-    >>> _advice("versionasof", READ), _advice("brunch", WRITE), _advice("snapshot_id", READ)
+    >>> advice("versionasof", READ), advice("brunch", WRITE), advice("snapshot_id", READ)
     ('unknown option `versionasof`: use `tag` or `snapshot-id`', \
 'unknown option `brunch`. Did you mean `branch`?', 'unknown option `snapshot_id`: use `snapshot-id`')
     """
     letters = "".join(filter(str.isalnum, name))
-    advice = _ELSEWHERE.get(letters)
     same = next((each for each in _KNOWN if each.replace("-", "") == letters), None)
-    if same is not None:
-        advice = f"use `{same}`"
-    if advice is not None:
-        return f"unknown option `{name}`: {advice}"
+    instead = _ELSEWHERE.get(letters) if same is None else f"use `{same}`"
+    if instead is not None:
+        return f"unknown option `{name}`: {instead}"
     near = suggest(name, sorted(use.options)) or suggest(name, sorted(_KNOWN))
     listing = f"; the options for {use.verb} are {', '.join(sorted(use.options))}"
     return f"unknown option `{name}`{near or listing}"
