@@ -135,9 +135,8 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
             given = signature.bind(*args, **kwargs)
         except TypeError:
             try:
-                inspect.unwrap(function)(
-                    *args, **kwargs
-                )  # Python says it better: which function and argument
+                # Python says it better: which function, which argument.
+                inspect.unwrap(function)(*args, **kwargs)
             except TypeError as error:
                 unknown = _UNEXPECTED.search(str(error))
                 if unknown is None:

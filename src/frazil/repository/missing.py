@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from frazil.display import some_of, suggest
 from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, RefNotFoundError
+from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo
 
 #: In a larger repository the paths of all nodes are too many to look at for a message.
-_MOST_NODES = 50_000
+_MOST_NODES: Final = 10_000
 
 
 def no_branch(info: RepoInfo, name: str, kind: ErrorKind = ErrorKind.REF_NOT_FOUND) -> RefNotFoundError:
@@ -37,9 +39,10 @@ def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
     return RefNotFoundError(text, ErrorKind.REF_NOT_FOUND)
 
 
-def no_node(path: str, paths: Iterable[str], count: int) -> NodeNotFoundError:
-    """The error for a path where nothing is; ``count`` is the number of ``paths``."""
-    near = suggest(path, paths) if count <= _MOST_NODES else ""
+def no_node(path: str, nodes: NodeTable, changed: Collection[str]) -> NodeNotFoundError:
+    """The error for a path where nothing is, neither in ``nodes`` nor among the paths that were changed."""
+    few = len(nodes) + len(changed) <= _MOST_NODES
+    near = suggest(path, [*changed, *nodes.paths_list()]) if few else ""
     return NodeNotFoundError(f"no group or array at `{path}`{near}")
 
 

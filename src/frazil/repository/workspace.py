@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Buffer
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from threading import RLock
 from typing import Any
 
@@ -215,8 +214,7 @@ class Workspace:
         """The node at ``path``; ``NodeNotFoundError`` if there is none."""
         node = self.node(path)
         if node is None:
-            here, changed = self.here, self.changes.nodes
-            raise no_node(path, chain(changed, here.paths_list()), len(changed) + len(here))
+            raise no_node(path, self.here, self.changes.nodes)
         return node
 
     def require_array(self, path: str) -> Node:

@@ -43,7 +43,7 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.counted import COUNTS
-from frazil.storage.failures import explained, first_line, is_missing_bucket
+from frazil.storage.failures import explained, first_line, is_missing_bucket, shorten
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
@@ -314,6 +314,7 @@ class ObjectStorage(Storage):
             # What a write misses is never the object.
             if is_write or is_missing_bucket(error):
                 raise explained(error, self._location.place, key) from error
+            shorten(error)
             raise object_not_found(key) from error
         except BaseError as error:
             raise explained(error, self._location.place, key) from error
