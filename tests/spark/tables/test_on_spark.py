@@ -124,7 +124,7 @@ def test_scans(spark: SparkSession, place: str) -> None:
 
 
 def test_unknown_options_and_columns(spark: SparkSession, place: str) -> None:
-    with pytest.raises(Exception, match="found brnch"):
+    with pytest.raises(PySparkException, match="unknown option `brnch`"):
         spark.read.format("frazil").option("path", place).option("brnch", "main").load()
     repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
     with pytest.raises(frazil.errors.InvalidInputError, match="found nothing"):
