@@ -233,11 +233,11 @@ def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
             return None
         found += known
     sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
-    meant = [
+    members = [
         each.__name__ for name in names if _is_alias(module.get(name)) for each in _class(module[name]) or ()
     ]
     names = [name for name in names if not _is_alias(module.get(name))]
-    return tuple(found), " or ".join([*meant, *names]), sequence
+    return tuple(found), " or ".join([*members, *names]), sequence
 
 
 def _is_alias(value: object) -> bool:

@@ -32,8 +32,8 @@ def put_first(storage: Storage, key: str, data: bytes) -> None:
         return
     # A lost answer: the bytes tell whose repository it is.
     try:
-        there = bytes(storage.get(key))
+        current = bytes(storage.get(key))
     except StorageError as error:
         raise failure or error from None
-    if there != data:
+    if current != data:
         raise not_empty(storage, key, is_repository=True)

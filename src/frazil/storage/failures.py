@@ -50,8 +50,8 @@ class Answer:
 
     @classmethod
     def of(cls, text: str) -> Answer:
-        said, _, debug = text.partition(_DEBUG)
-        request, status, network = _REQUEST.search(said), _STATUS.search(said), _NETWORK.search(debug)
+        head, _, debug = text.partition(_DEBUG)
+        request, status, network = _REQUEST.search(head), _STATUS.search(head), _NETWORK.search(debug)
         body = status[2] if status else ""
         return cls(
             request[1] if request else "",
@@ -315,8 +315,8 @@ def is_missing_bucket(error: BaseException) -> bool:
 
 
 def _is_missing_bucket(answer: Answer) -> bool:
-    said = "specified bucket does not exist" in answer.message
-    return _BY_CODE.get(answer.code) is _NO_BUCKET or (said and answer.status == "404")
+    is_named = "specified bucket does not exist" in answer.message
+    return _BY_CODE.get(answer.code) is _NO_BUCKET or (is_named and answer.status == "404")
 
 
 def _cause(text: str, answer: Answer, place: Place) -> Cause | None:
@@ -328,22 +328,22 @@ def _cause(text: str, answer: Answer, place: Place) -> Cause | None:
         return _NO_BUCKET
     if _REDIRECT in text or (answer.code == "AuthorizationHeaderMalformed" and "region" in answer.message):
         return _REGION
-    found = _BY_CODE.get(answer.code) or _BY_STATUS.get(answer.status)
-    if found in (_DENIED, _FORBIDDEN, _UNAUTHORIZED) and place.is_anonymous:
+    cause = _BY_CODE.get(answer.code) or _BY_STATUS.get(answer.status)
+    if cause in (_DENIED, _FORBIDDEN, _UNAUTHORIZED) and place.is_anonymous:
         return _NEEDED
-    if found is None and answer.network:
-        return next((cause for words, cause in _BY_NETWORK if words.search(answer.network)), None)
-    return found
+    if cause is None and answer.network:
+        return next((row for words, row in _BY_NETWORK if words.search(answer.network)), None)
+    return cause
 
 
 def first_line(error: BaseException) -> str:
     """The message of a client's error without its dump of internals, and without secrets of its URL."""
-    said = _SECRETS.sub(r"\1=****", str(error).partition(_DEBUG)[0].strip())
-    return _GENERIC.sub("", said)
+    text = _SECRETS.sub(r"\1=****", str(error).partition(_DEBUG)[0].strip())
+    return _GENERIC.sub("", text)
 
 
-def _group(found: re.Match[str] | None) -> str:
-    return "" if found is None else next(filter(None, found.groups()), "")
+def _group(match: re.Match[str] | None) -> str:
+    return "" if match is None else next(filter(None, match.groups()), "")
 
 
 def _short(text: str) -> str:

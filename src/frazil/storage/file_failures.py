@@ -37,5 +37,4 @@ _REASONS: Final = {
 
 def reason_of(error: OSError) -> tuple[ErrorKind, str]:
     """The kind of an error of a file, and its cause with a remedy."""
-    known = _REASONS.get(error.errno or 0)
-    return known or (ErrorKind.IO, "the operating system refuses it")
+    return _REASONS.get(error.errno or 0) or (ErrorKind.IO, "the operating system refuses it")
