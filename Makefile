@@ -1,6 +1,6 @@
 # The verbs of the house. Each makes itself ready first (scripts/setup); a second run is quick.
 
-.PHONY: demo pipeline test lint types check bench fuzz golden clean
+.PHONY: demo pipeline test test-lowest lint types check bench fuzz golden clean
 .NOTPARALLEL:
 
 demo:    ## real data through Spark into one repository, and what came out
@@ -18,6 +18,10 @@ test:    ## all tests, with nothing but loopback for a network; ARGS="-k name" f
 	@scripts/setup test
 	@scripts/test $(ARGS)
 
+test-lowest: ## the lowest supported Python, with the pinned and with the lowest versions of packages
+	@scripts/test-python 3.12 $(ARGS)
+	@scripts/test-python 3.12 --lowest $(ARGS)
+
 lint:    ## style and format
 	@scripts/setup lint
 	@scripts/run ruff check .
@@ -27,7 +31,7 @@ types:   ## strict type check
 	@scripts/setup test lint
 	@scripts/run mypy
 
-check: lint types test   ## what CI runs
+check: lint types test-lowest test   ## what CI runs
 
 fuzz:    ## the property tests, deep and at random
 	@scripts/setup test

@@ -67,6 +67,8 @@ SHOWS["conflicts"] = [
     "conflict: ChunkDoubleUpdate /a [[0]]",
     "theirs: [10, 2, 10, 20]",
     "sum: [16, 2, 10, 20]",
+    "stale: `/a`: others wrote the chunks [1]",
+    "read again: [16, 7, 10, 8]",
 ]
 SHOWS["transactions"] = ["committed: 8", "values: [2 2 2 2 2 2 2 2]", "rebase-failed /a [[0]]", "now: 4"]
 SHOWS["upgrading"] = [

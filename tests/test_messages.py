@@ -79,13 +79,17 @@ ROWS: Final = {
     "merge of nothing": Row(
         lambda repo: repo.merge("dve", into="main"),
         *_REF,
-        ("expected a branch, a tag or the id of a snapshot", "`dve`", "Did you mean `dev`?"),
+        (
+            "expected a branch, a tag, or the id of a snapshot or its first 4 or more",
+            "`dve`",
+            "Did you mean `dev`?",
+        ),
     ),
     "short id": Row(
         lambda repo: repo.readonly_session(snapshot_id="not an id!"),
         frazil.InvalidInputError,
         ErrorKind.INVALID_SNAPSHOT_ID,
-        ("expected 20 characters of Crockford base32",),
+        ("expected 20 characters of Crockford base32, or the first 4 or more of them",),
     ),
     "unknown snapshot": Row(
         lambda repo: repo.readonly_session(snapshot_id="ZZZZZZZZZZZZZZZZZZZ0"),
@@ -255,9 +259,13 @@ def test_a_place_with_other_files(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("is_local", [True, False])
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_creation_that_fails_is_no_race(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_that_fails_is_no_race(
+    version: int, is_local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = frazil.in_memory_storage()
+    monkeypatch.setattr(type(storage), "is_local", is_local)
     put = type(storage).put
 
     def refuse(self: Any, key: str, *args: Any) -> Any:
@@ -300,6 +308,15 @@ def test_a_failed_rebase_names_its_conflicts(repo: frazil.Repository) -> None:
     assert "/d" not in text
     assert str(pickle.loads(pickle.dumps(error))) == text
     assert error.args == (error.snapshot, error.conflicts)
+
+
+def test_the_advice_of_a_failed_rebase_stands_at_the_end_alone() -> None:
+    conflict = frazil.Conflict(frazil.ConflictType.ChunkDoubleUpdate, "/t", [[0, 1]])
+    general = frazil.RebaseFailedError("ZZZZZZZZZZZZZZZZZZZ0", [conflict])
+    assert str(general).endswith("or make the changes again in a new session")
+    error = frazil.RebaseFailedError("ZZZZZZZZZZZZZZZZZZZ0", [conflict], "Ask Ann")
+    assert str(error).endswith("1 conflict: ChunkDoubleUpdate at /t, chunks [0, 1]. Ask Ann")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_chunks_of_a_conflict_are_named() -> None:

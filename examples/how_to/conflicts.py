@@ -83,6 +83,20 @@ def main() -> None:
     two.commit("five more", rebase_with=Sum())
     print("sum:", values(repo))
 
+    # What was read counts as well, if the session tracks it: read again, and write again.
+    one, two = (repo.writable_session("main", track_reads=True) for _ in range(2))
+    write(one, {1: 7})
+    write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
+    one.commit("seven")
+    try:
+        two.commit("one more than the neighbour", rebase_with=ConflictDetector())
+    except frazil.StaleReadError as error:
+        print("stale:", *error.reads)
+    two = repo.writable_session("main", track_reads=True)
+    write(two, {3: zarr.open_array(two.store, path="a")[1] + 1})
+    two.commit("one more than the neighbour")
+    print("read again:", values(repo))
+
 
 if __name__ == "__main__":
     main()

@@ -79,19 +79,25 @@ from frazil.errors import (
     InvalidMetadataError,
     NodeNotFoundError,
     NotFoundError,
+    OutcomeUnknownError,
     ReadOnlyError,
     RebaseFailedError,
     RefNotFoundError,
     RepositoryNotFoundError,
+    SessionSnapshotNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
+    StaleReadError,
     StorageError,
     ValidationFailedError,
 )
 from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
-from frazil.ops import GCSummary, Update, UpdateType
+from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository import Repository
+from frazil.repository.backups import Backup
+from frazil.repository.findings import Finding, VerificationReport
+from frazil.repository.recovery import RestoreReport
 from frazil.repository.upgrade import upgrade_icechunk_repository
 from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
 from frazil.session import ForkSession, Session, SessionMode
@@ -131,6 +137,15 @@ def spec_version() -> SpecVersion:
     return SpecVersion.current()
 
 
+def supported_spec_versions() -> list[SpecVersion]:
+    """The versions of the format that this library reads and writes, the newest one first.
+
+    >>> supported_spec_versions()
+    [SpecVersion.v2 (current), SpecVersion.v1]
+    """
+    return sorted(SpecVersion, key=int, reverse=True)
+
+
 __all__ = [
     "AlreadyExistsError",
     "AncestryGraph",
@@ -145,6 +160,7 @@ __all__ = [
     "AzureCredentials",
     "AzureRefreshableCredential",
     "AzureStaticCredentials",
+    "Backup",
     "BasicConflictSolver",
     "CachingConfig",
     "ChecksumAlgorithm",
@@ -162,6 +178,7 @@ __all__ = [
     "Diff",
     "ErrorKind",
     "FeatureFlag",
+    "Finding",
     "ForkSession",
     "FormatError",
     "GCSummary",
@@ -174,6 +191,7 @@ __all__ = [
     "InternalError",
     "InvalidInputError",
     "InvalidMetadataError",
+    "LeaseInfo",
     "ManifestConfig",
     "ManifestFileInfo",
     "ManifestPreloadCondition",
@@ -185,6 +203,7 @@ __all__ = [
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
+    "OutcomeUnknownError",
     "PackingConfig",
     "ReadOnlyError",
     "RebaseFailedError",
@@ -194,15 +213,18 @@ __all__ = [
     "Repository",
     "RepositoryConfig",
     "RepositoryNotFoundError",
+    "RestoreReport",
     "S3Credentials",
     "S3Options",
     "S3StaticCredentials",
     "Session",
     "SessionMode",
+    "SessionSnapshotNotFoundError",
     "SessionStateError",
     "SnapshotInfo",
     "SnapshotNotFoundError",
     "SpecVersion",
+    "StaleReadError",
     "Storage",
     "StorageConcurrencySettings",
     "StorageError",
@@ -212,6 +234,7 @@ __all__ = [
     "Update",
     "UpdateType",
     "ValidationFailedError",
+    "VerificationReport",
     "VersionSelection",
     "VirtualChunkContainer",
     "VirtualChunkSpec",
@@ -249,6 +272,7 @@ __all__ = [
     "set_logs_filter",
     "shutdown_telemetry",
     "spec_version",
+    "supported_spec_versions",
     "tigris_storage",
     "upgrade",
     "upgrade_icechunk_repository",

@@ -20,7 +20,11 @@ from frazil.repository.manifest_config import (
     ManifestConfig,
     ManifestPreloadConfig,
     ManifestSplittingConfig,
+    ManifestSplitValues,
     ManifestVirtualChunkLocationCompressionConfig,
+    SplitSizesDict,
+    from_dict,
+    to_dict,
 )
 from frazil.repository.values import FeatureFlag
 from frazil.storage.object_store_config import ObjectStoreConfig
@@ -37,13 +41,17 @@ __all__ = [
     "ManifestPreloadConfig",
     "ManifestSplitCondition",
     "ManifestSplitDimCondition",
+    "ManifestSplitValues",
     "ManifestSplittingConfig",
     "ManifestVirtualChunkLocationCompressionConfig",
     "ObjectStoreConfig",
     "PackingConfig",
     "RepoUpdateRetryConfig",
     "RepositoryConfig",
+    "SplitSizesDict",
+    "from_dict",
     "initialize_logs",
     "set_logs_filter",
     "shutdown_telemetry",
+    "to_dict",
 ]

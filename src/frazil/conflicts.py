@@ -2,6 +2,7 @@
 
 from frazil.changes.conflicts import ConflictType
 from frazil.changes.meeting import Did
+from frazil.changes.reads import StaleRead
 from frazil.repository.conflicts import (
     BasicConflictSolver,
     Conflict,
@@ -19,5 +20,6 @@ __all__ = [
     "ConflictType",
     "Did",
     "Side",
+    "StaleRead",
     "VersionSelection",
 ]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import zarr
 from dask.array.core import Array, slices_from_chunks
-from dask.base import compute
+from dask.base import compute, get_scheduler
 from dask.delayed import Delayed, delayed
 from zarr.core.array_spec import ArrayConfigParams
 
@@ -26,6 +26,7 @@ from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
+from frazil.storage.memory import MemoryStorage
 from frazil.zarr_store import IcechunkStore
 
 __all__ = [
@@ -62,8 +63,9 @@ def store_dask(
     merged at a time (8 if not given); ``store_kwargs`` go to ``dask.compute``, such as ``scheduler``.
 
     Raises ``SessionStateError`` (``merge-failed``) if dask chunks share zarr chunks, ``InvalidInputError``
-    for targets of several sessions and regions that do not fit their sources, ``TypeError`` for the
-    arguments ``compute``, ``lock``, ``return_stored`` and ``load_stored`` of ``dask.array.store``.
+    for targets of several sessions, for regions that do not fit their sources, and for an in-memory
+    repository with workers of dask.distributed in other processes; ``TypeError`` for the arguments
+    ``compute``, ``lock``, ``return_stored`` and ``load_stored`` of ``dask.array.store``.
 
     >>> import dask.array, frazil, zarr
     >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
@@ -83,6 +85,7 @@ def store_dask(
         found = ", ".join(type(source).__name__ for source in sources)
         raise InvalidInputError(f"sources: expected dask arrays, found {found}", ErrorKind.NOT_ALLOWED)
     session = _session(targets)
+    _require_reachable(session, store_kwargs.get("scheduler"))
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
         raise InvalidInputError(
@@ -112,9 +115,12 @@ def session_merge_reduction(
     merged at a time (8 if None); ``store_kwargs`` go to ``dask.compute``.
 
     Raises ``SessionStateError`` (``merge-failed``) if two of the forks changed the same chunk, ``TypeError``
-    for chunks that are no zarr arrays of forks, ``ValueError`` without arrays.
+    for what is not a dask array and for chunks that are no zarr arrays of forks, ``ValueError`` without
+    arrays.
     """
     several = [arrays] if isinstance(arrays, Array) else arrays
+    if not isinstance(several, list | tuple) or not all(isinstance(each, Array) for each in several):
+        raise TypeError(f"arrays: expected a dask array, or a list of them, found {arrays!r:.80}")
     # dask has no types
     chunks = [chunk for array in several for chunk in array.to_delayed().ravel()]  # type: ignore[no-untyped-call]
     sessions = _tree(
@@ -166,6 +172,25 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
         )
     assert isinstance(stores[0], IcechunkStore)
     return stores[0].session
+
+
+def _require_reachable(session: Session, scheduler: Any) -> None:
+    """Workers in other processes cannot read an in-memory repository. A scheduler of dask.distributed would
+    give its tasks to one worker after the other, for ever.
+    """
+    if not isinstance(session.workspace.context.storage, MemoryStorage):
+        return
+    client = getattr(get_scheduler(scheduler=scheduler), "__self__", None)  # type: ignore[no-untyped-call]
+    if client is None or not hasattr(client, "scheduler_info"):
+        return
+    remote = [name for name in client.scheduler_info()["workers"] if not name.startswith("inproc://")]
+    if remote:
+        raise InvalidInputError(
+            "expected a repository that the workers of dask can read, found one in memory, and "
+            f"{remote[0]} in another process: use local_filesystem_storage or an object store, or "
+            "scheduler='threads'",
+            ErrorKind.NOT_ALLOWED,
+        )
 
 
 def _chunks(source: Array, target: zarr.Array[Any], region: Region | None) -> Iterator[tuple[Region, Any]]:

@@ -115,6 +115,15 @@ def some_of(names: Iterable[str], most: int = 5) -> str:
     return ", ".join([*first[:most], *(["..."] if len(first) > most else [])]) or "none"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "chunk"), counted(1200, "row")
+    ('1 chunk', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def utc(moment: datetime) -> str:
     """A moment as an expression in UTC, microseconds always shown."""
     t = moment.astimezone(UTC)
@@ -330,10 +339,13 @@ class Settings(Record):
             value = int(value)  # one of numpy's
         object.__setattr__(self, name, value)
 
+    def _displayed(self, name: str) -> Any:
+        """The value of a field as it may be printed."""
+        return getattr(self, name)
+
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, default in self._fields.items():
-            value = getattr(self, name)
-            yield name, self._shown(value, default)
+            yield name, self._shown(self._displayed(name), default)
 
     @staticmethod
     def _shown(value: Any, default: Default | None) -> Shown:
@@ -348,7 +360,7 @@ class Settings(Record):
         return value if isinstance(value, Record) else literal(value)
 
     def __repr__(self) -> str:
-        return call(self._title(), ((name, getattr(self, name)) for name in self._fields))
+        return call(self._title(), ((name, self._displayed(name)) for name in self._fields))
 
 
 class Family(type):

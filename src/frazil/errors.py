@@ -3,6 +3,7 @@
     IcechunkError                 message, kind
     ├── ConflictError             somebody else was first: look again, then retry or rebase
     │   └── RebaseFailedError     the conflicts that no solver took
+    │       └── StaleReadError    others changed what was read: read and write again
     ├── NotFoundError             (also KeyError)
     │   ├── NodeNotFoundError
     │   ├── SnapshotNotFoundError
@@ -13,7 +14,9 @@
     ├── InvalidInputError         (also ValueError): the caller's arguments
     │   └── InvalidMetadataError  (also TypeError)
     ├── SessionStateError         right call, wrong moment
+    │   └── SessionSnapshotNotFoundError
     ├── StorageError              the storage answered with an error, or not at all
+    │   └── OutcomeUnknownError   nobody knows whether the change took effect: look before repeating it
     ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
     └── InternalError             a defect in Frazil
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, cast
 
 
 class ErrorKind(StrEnum):
@@ -142,6 +145,7 @@ class ErrorKind(StrEnum):
     STORAGE_UNREACHABLE = "storage-unreachable"  # Frazil only
     STORAGE_TIMEOUT = "storage-timeout"  # Frazil only
     STORAGE_FULL = "storage-full"  # Frazil only
+    OUTCOME_UNKNOWN = "outcome-unknown"  # Frazil only
 
     # format
     SERIALIZATION = "serialization"
@@ -165,10 +169,28 @@ class ErrorKind(StrEnum):
 
     # data
     VALIDATION_FAILED = "validation-failed"  # Frazil only
+    DATA_MISMATCH = "data-mismatch"  # Frazil only
+
+    # trust
+    UNTRUSTED_VIRTUAL_CHUNK_CONTAINER = "untrusted-virtual-chunk-container"  # Frazil only
+    SECRET_IN_CONFIG = "secret-in-config"  # Frazil only
+    LINK_OUTSIDE = "link-outside"  # Frazil only
+    REDIRECT_REFUSED = "redirect-refused"  # Frazil only
+
+    # reads
+    STALE_READ = "stale-read"  # Frazil only
+
+
+def _member(kind: str) -> ErrorKind:
+    """The kind with this text. Frazil has no others; what other code makes up stays the text that it is."""
+    return ErrorKind(kind) if kind in _TEXTS else cast("ErrorKind", kind)
+
+
+_TEXTS: Final = frozenset(ErrorKind)
 
 
 class IcechunkError(Exception):
-    """Base of all errors.
+    """Base of all errors. ``kind`` is an ``ErrorKind``, which is text.
 
     >>> try:
     ...     raise NotFoundError("branch `dev` not found", ErrorKind.BRANCH_NOT_FOUND)
@@ -181,7 +203,7 @@ class IcechunkError(Exception):
 
     def __init__(self, message: str, kind: str | None = None) -> None:
         self.message = message
-        self.kind: str | None = kind if kind is not None else self.default_kind
+        self.kind: ErrorKind = self.default_kind if kind is None else _member(kind)
         super().__init__(message, self.kind)
 
     def __str__(self) -> str:
@@ -230,7 +252,8 @@ class ConflictError(IcechunkError):
 
 
 #: Conflicts that the message of a failed rebase names, and chunks of each.
-_CONFLICTS_NAMED = 3
+_CONFLICTS_NAMED: Final = 3
+_ADVICE: Final = "Rebase with a solver that decides them, or make the changes again in a new session"
 
 
 def _conflict(conflict: Any) -> str:
@@ -246,20 +269,23 @@ def _conflict(conflict: Any) -> str:
 
 
 class RebaseFailedError(ConflictError):
-    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve."""
+    """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve.
+
+    ``advice`` is a sentence for the end of the message.
+    """
 
     default_kind = ErrorKind.REBASE_FAILED
 
-    def __init__(self, snapshot: str, conflicts: Sequence[Any] = ()) -> None:
+    def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
+        self.advice = advice
         count = len(self.conflicts)
         first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
         more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
         super().__init__(
-            message=f"rebase failed on snapshot {snapshot}: {count} "
-            f"conflict{'' if count == 1 else 's'}{': ' if first else ''}{first}{more}. Rebase with a solver "
-            "that decides them, or make the changes again in a new session"
+            message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
+            f"{': ' if first else ''}{first}{more}. {advice or _ADVICE}"
         )
         self.args = (snapshot, self.conflicts)
 
@@ -267,7 +293,30 @@ class RebaseFailedError(ConflictError):
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.snapshot, self.conflicts))
+        return (type(self), (self.snapshot, self.conflicts, self.advice))
+
+
+class StaleReadError(RebaseFailedError):
+    """Others changed what a session or a job has read, so what it wrote may be wrong.
+
+    ``snapshot`` is the first one that changed it, ``reads`` say what was read and how it changed (see
+    ``frazil.conflicts.StaleRead``). ``conflicts`` is empty: there is nothing that a solver could decide, and
+    another attempt to commit fails in the same way. Read and write again in a new session.
+    """
+
+    default_kind = ErrorKind.STALE_READ
+
+    def __init__(self, snapshot: str, reads: Sequence[Any] = (), message: str | None = None) -> None:
+        super().__init__(snapshot)
+        self.message = message or f"snapshot {snapshot} changed what was read: {'; '.join(map(str, reads))}"
+        self.args = (snapshot, list(reads))
+        self.reads = list(reads)
+
+    def _shown(self) -> str:
+        return f'snapshot="{self.snapshot}", reads={self.reads}'
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.snapshot, self.reads, self.message))
 
 
 class NotFoundError(IcechunkError, KeyError):
@@ -330,10 +379,35 @@ class SessionStateError(IcechunkError):
     default_kind = ErrorKind.NOT_ALLOWED
 
 
+class SessionSnapshotNotFoundError(SessionStateError):
+    """The snapshot that a session reads is not in the repository any more.
+
+    No ``KeyError``: zarr would take that for an array that does not exist.
+    """
+
+    default_kind = ErrorKind.SNAPSHOT_NOT_FOUND
+
+
 class StorageError(IcechunkError):
     """The storage failed; whether the call took effect may be unknown."""
 
     default_kind = ErrorKind.OBJECT_STORE
+
+
+class OutcomeUnknownError(StorageError):
+    """The answer to a change was lost, and what would tell whether it took effect cannot be read.
+
+    The message says where to look. ``snapshot`` is the id of the new snapshot, None if the change has none.
+    """
+
+    default_kind = ErrorKind.OUTCOME_UNKNOWN
+
+    def __init__(self, message: str, snapshot: str | None = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.snapshot = snapshot
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.snapshot, self.kind))
 
 
 class ValidationFailedError(IcechunkError):

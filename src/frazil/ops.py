@@ -1,6 +1,6 @@
-"""The operations log."""
+"""The operations log, and the results of upkeep."""
 
 from frazil.repository.updates import Update, UpdateType
-from frazil.repository.values import GCSummary
+from frazil.repository.values import ChunkStorageStats, GCSummary, LeaseInfo
 
-__all__ = ["GCSummary", "Update", "UpdateType"]
+__all__ = ["ChunkStorageStats", "GCSummary", "LeaseInfo", "Update", "UpdateType"]

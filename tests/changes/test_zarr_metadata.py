@@ -80,3 +80,9 @@ def test_other_documents_are_refused(bad):
     with pytest.raises(InvalidInputError) as error:
         parse_node(bad)
     assert error.value.kind == ErrorKind.BAD_METADATA
+
+
+def test_documents_that_are_too_deep_are_refused():
+    deep = b'{"zarr_format": 3, "node_type": "group", "attributes": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(InvalidInputError, match="not JSON"):
+        parse_node(deep)

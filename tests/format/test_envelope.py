@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tracemalloc
 
 import numpy as np
@@ -162,3 +163,31 @@ def test_reading_names_the_file_and_keeps_the_kind() -> None:
     for error in (ValueError("v"), IndexError("i"), OverflowError("o"), TypeError("t"), MemoryError()):
         with pytest.raises(FormatError, match=r"X: damaged"), reading("X"):
             raise error
+
+
+def test_a_file_of_few_bytes_does_not_grow_to_gibibytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.format.envelope.FREE_PAYLOAD_BYTES", 1 << 20)
+    assert len(open_envelope(_file(_stream(bytes(1 << 20))), FileType.MANIFEST)[1]) == 1 << 20
+    bomb = _file(_stream(bytes(1 << 26)))
+    assert len(bomb) * 2048 < 1 << 26
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="expected a payload of a plausible size"):
+        open_envelope(bomb, FileType.MANIFEST)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 24
+
+
+def test_what_is_written_is_always_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal rows compress so well that the file would look like a bomb: it is compressed less."""
+    monkeypatch.setattr("frazil.format.envelope.FREE_PAYLOAD_BYTES", 1 << 20)
+    for payload in (bytes(1 << 24), b"equal rows" * (1 << 20)):
+        for level in (1, 3, 19):
+            file = seal([payload], FileType.MANIFEST, level=level)
+            assert bytes(open_envelope(file, FileType.MANIFEST)[1]) == payload
+            assert len(file) < len(payload) // 50
+
+
+def test_a_decoder_that_recurses_is_a_damaged_file() -> None:
+    with pytest.raises(FormatError, match="x: damaged"), reading("x"):
+        json.loads("[" * 200_000)

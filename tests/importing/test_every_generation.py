@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from tests.importing.writer import CHUNK, LOCATION, NAMES, NEW_META, T_META, Maker, repository
+from tests.importing.writer import (
+    CHUNK,
+    LOCATION,
+    NAMES,
+    NEW_META,
+    T_META,
+    Maker,
+    packed,
+    repository,
+    time_of,
+)
 
 import frazil
 from frazil.cli import main
 from frazil.cli.places import storage_at
+from frazil.errors import FormatError
+from frazil.format import msgpack
+from frazil.format.envelope import FileType
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import VirtualRef
+from frazil.format.older.files import payload
 from frazil.format.older.generations import GENERATIONS
+from frazil.importing import upgrade
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
@@ -211,11 +229,9 @@ def test_lost_answers(fault: Fault) -> None:
     source, target = stored(repository("M8")), MemoryStorage()
     lost = iter([fault])
     faulty = FaultyStorage(target, lambda key, condition: next(lost, None) if key == "repo" else None)
-    if fault in (Fault.LOST, Fault.REFUSED):
-        with pytest.raises(frazil.StorageError):
-            frazil.upgrade(source, faulty)
-        assert target.head("repo") is None
-    assert frazil.upgrade(source, faulty).snapshots == 4
+    report = frazil.upgrade(source, faulty)
+    assert (report.snapshots, report.was_there) == (4, False)
+    assert frazil.upgrade(source, faulty).was_there
     check(target, "M8")
 
 
@@ -268,6 +284,98 @@ def test_what_is_not_there_is_told(name: str) -> None:
     assert texts[1].endswith("no branch or tag ever reached it")
     assert len(texts) == 2
     assert frazil.Repository.open(target).list_branches() == {"main", "dev"}
+
+
+def _dated(files: dict[str, bytes], key: str, at: str, **properties: Any) -> None:
+    files[key] = json.dumps(json.loads(files[key]) | {"timestamp": at, "properties": properties}).encode()
+
+
+@pytest.mark.parametrize("name", ["D", "M1"])
+def test_refs_have_their_times_in_the_operations_log(name: str) -> None:
+    """Times that rise, are later than the snapshots, and are not in the future; else the next microsecond."""
+    files = repository(name)
+    make = Maker(next(each for each in GENERATIONS if each.name == name))
+    _dated(files, make.sequence("main", 0), "2024-10-01T13:00:00Z")
+    _dated(files, make.sequence("main", 1), "2024-10-05T00:00:00Z", author="ada")
+    _dated(files, make.sequence("main", 2), "2024-10-04T00:00:00Z")  # a clock was wrong
+    _dated(files, make.sequence("dev", 0), "2024-10-06T00:00:00Z")
+    _dated(files, make.sequence("dev", 1), "9999-01-01T00:00:00Z")
+    _dated(files, make.tag("v 1!"), "2025-01-01T00:00:00Z", who="ada", n=[1, None])
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    none = "branches of spec version 2 have none"
+    assert report.left_out == (
+        f"properties in 1 of 3 ref files of branch main, the last are {{'author': 'ada'}}: {none}",
+        "properties of tag v 1!, {'who': 'ada', 'n': [1, None]}: tags of spec version 2 have none",
+    )
+    log = [*frazil.Repository.open(target).ops_log()][::-1]
+    kinds = [type(entry.kind).__name__ for entry in log]
+    times = [entry.updated_at.isoformat() for entry in log]
+    known = {
+        "RepoInitialized": "2024-10-01T13:00:00+00:00",
+        "NewCommit": "2024-10-05T00:00:00+00:00",
+        "BranchCreated": "2024-10-06T00:00:00+00:00",
+        "TagCreated": "2025-01-01T00:00:00+00:00",
+    }
+    for kind, time in known.items():
+        assert times[kinds.index(kind)] == time
+    assert times[2] == "2024-10-05T00:00:00.000001+00:00"
+    assert (kinds[0], kinds[-1]) == ("RepoInitialized", "RepoMigrated")
+    moments = [entry.updated_at for entry in log]
+    assert moments == sorted(set(moments))
+    assert moments[-1] <= datetime.now(UTC) + timedelta(seconds=5)
+
+
+def test_the_creation_of_the_repository_is_the_oldest_entry() -> None:
+    """Also where a tag of the first snapshot says an earlier time than the branch."""
+    files = repository("M3")
+    make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
+    _dated(files, make.sequence("main", 0), "2024-10-01T23:00:00Z")
+    files[make.tag("first")] = make.ref("start")
+    frazil.upgrade(stored(files), target := MemoryStorage())
+    log = [*frazil.Repository.open(target).ops_log()][::-1]
+    assert [type(entry.kind).__name__ for entry in log][:2] == ["RepoInitialized", "TagCreated"]
+    assert log[0].updated_at < log[1].updated_at
+
+
+def test_properties_of_a_ref_are_a_map() -> None:
+    files = repository("M3")
+    make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
+    files[make.tag("bad")] = json.dumps({"snapshot": make.text("first"), "properties": [1]}).encode()
+    with pytest.raises(frazil.FormatError, match=r"tag\.bad.*expected a map"):
+        frazil.upgrade(stored(files), MemoryStorage())
+
+
+def test_fields_without_a_place_are_told() -> None:
+    """Of snapshots and of manifests, in a line for each kind."""
+    files = repository("M3")
+    make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
+    names = ("start", "first", "second")
+    for name in names:
+        key = f"snapshots/{make.text(name)}"
+        fields = msgpack.loads(payload(files[key], FileType.SNAPSHOT))
+        if name != "start":
+            fields[1] = {"flag": 1}
+            fields[3] = [["an attribute file"]]
+            fields[4] += 7
+            fields[5] += 1
+        fields[8] = time_of(1)
+        files[key] = make.file(fields, FileType.SNAPSHOT)
+    key = f"manifests/{make.text('m1')}"
+    body = payload(files[key], FileType.MANIFEST)
+    assert body[:3] == b"\x93\x00\x80"  # version 0, no flags
+    files[key] = body[:2] + packed({"flag": 1}) + body[3:]
+    report = frazil.upgrade(stored(files), target := MemoryStorage())
+    first = f"snapshot {make.text('first')} and 1 more"
+    assert report.left_out == (
+        f"started_at of {first}: a snapshot of spec version 2 has one time, and written_at is imported",
+        f"total_parents of {first}: it is not the number of ancestors that are imported",
+        f"short_term_parents of {first}: it is not the length of short_term_history",
+        f"format_flags of {first}: their meaning was never defined",
+        f"attribute_files of {first}: they are of a kind that was never defined",
+        f"format_flags of manifest {make.text('m1')}: their meaning was never defined",
+    )
+    assert "left out: total_parents of" in str(report)
+    check(target, "M3")
 
 
 def test_an_initial_snapshot_under_another_name() -> None:
@@ -460,7 +568,12 @@ def test_on_an_object_store(name: str) -> None:
         assert folder in report.virtual_prefixes
         keys = frazil.s3_credentials(access_key_id="a", secret_access_key="b")
         access = frazil.containers_credentials({folder: keys})
-        check(reference, name, authorize_virtual_chunk_access=access)
+        config = frazil.Repository.fetch_config(reference)
+        assert config is not None
+        saved = config.get_virtual_chunk_container(folder)
+        assert saved is not None
+        config.set_virtual_chunk_container(saved.as_own())  # it names the server
+        check(reference, name, config=config, authorize_virtual_chunk_access=access)
         frazil.upgrade(old)
         check(old, name)
 
@@ -516,3 +629,14 @@ def test_chunk_keys_with_dots_are_read() -> None:
     assert spelt != files
     frazil.upgrade(stored(spelt), target := MemoryStorage())
     check(target, "D")
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "manifests"])
+@pytest.mark.parametrize("name", ["M7", "M8"])
+def test_files_that_changed_places_are_refused(name: str, folder: str) -> None:
+    files = repository(name)
+    keys = sorted(key for key in files if key.startswith(f"{folder}/"))
+    for one, other in pairwise(keys):
+        changed = files | {one: files[other], other: files[one]}
+        with pytest.raises(FormatError, match=f"{folder}/.*one file lies under the name of another"):
+            upgrade(stored(changed), MemoryStorage())

@@ -128,7 +128,7 @@ CASES: dict[str, Callable[[Names], Any]] = {
     "S3 options with checksum": lambda n: n.S3Options(checksum_algorithm=n.ChecksumAlgorithm.Sha1),
     "memory": lambda n: n.ObjectStoreConfig.InMemory(),
     "local": lambda n: n.local_filesystem_store("/p"),
-    "gcs": lambda n: n.gcs_store({"a": "b"}),
+    "gcs": lambda n: n.gcs_store({"timeout": "3s"}),
     "http": lambda n: n.http_store(),
     **{prefix: (lambda n, prefix=prefix: containers(n)[prefix]) for prefix in containers(OURS)},
     "compression": lambda n: n.CompressionConfig(level=1),

@@ -120,7 +120,73 @@ def test_amended_commits_are_the_same(both: tuple[Side, Side], steps: list[Any])
             assert (session.read_only, session.branch, session.snapshot_id) == (True, None, id_)
         assert history(side)[1:] == [second, first, root]
         seen.append(look(side, id_, second, first, root))
+    if undo in steps:  # the reference tells of what the first step made and the second deleted, twice
+        mine, theirs = (each.pop("log") for each in seen)
+        created = {"groups": 1, "arrays": 1}
+        for kind, count in created.items():
+            assert [mine[0][f"{did}_{kind}"] for did in ("new", "deleted")] == [0, 1]
+            assert [theirs[0][f"{did}_{kind}"] for did in ("new", "deleted")] == [count, 1 + count]
+        assert len(mine[1]) == len(theirs[1]) - 1
     assert seen[0] == seen[1]
+    check_readable(both)
+
+
+def change(root: Any) -> None:
+    """What an amended commit first did, with nodes that it then changes and deletes."""
+    for path in ("made", "gone"):
+        root.create_group(path)
+    for path in ("arr", "lost"):
+        root.create_array(path, shape=(4,), chunks=(1,), dtype="i4", compressors=None)[:2] = 1
+
+
+def change_again(root: Any) -> None:
+    root["made"].attrs["x"] = 1
+    root["arr"].attrs["x"] = 1
+    root["arr"][2:] = 3
+    del root["gone"], root["lost"]
+
+
+#: What somebody does who has not seen that commit, and whether it goes on top.
+MEANWHILE = {
+    "chunks of another array": (lambda root: root["b"].__setitem__(slice(4), 8), True),
+    "a group where one was made and deleted": (lambda root: root.create_group("gone"), True),
+    "a group where one was made": (lambda root: root.create_group("made"), False),
+    "an array where one was made": (
+        lambda root: root.create_array("arr", shape=(1,), chunks=(1,), dtype="i4"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MEANWHILE)
+def test_rebases_over_an_amended_commit(both: tuple[Side, Side], case: str) -> None:
+    """Frazil amends, twice; both rebase over its log."""
+    act, passes = MEANWHILE[case]
+    for side in both:
+        ours = sides(side.path, side.virtual)[0].open()
+        late = side.repo.writable_session("main")
+        act(zarr.open_group(late.store))
+        session = ours.repo.writable_session("main")
+        change(zarr.open_group(session.store))
+        session.commit("first")
+        for again in (change_again, lambda root: root["b"].__setitem__(slice(4, 8), 9)):
+            session = ours.repo.writable_session("main")
+            again(zarr.open_group(session.store))
+            session.amend("amended")
+        log = ours.repo.inspect_transaction_log(session.snapshot_id)
+        assert (len(log["new_groups"]), len(log["new_arrays"]), len(log["updated_chunks"])) == (1, 1, 2)
+        assert not any(
+            log[f"{did}_{kind}"] for did in ("deleted", "updated") for kind in ("groups", "arrays")
+        )
+        solver = side.package.ConflictDetector()
+        if passes:
+            late.rebase(solver)
+            late.commit("late")
+            store = ours.repo.readonly_session("main").store
+            assert zarr.open_array(store, path="arr", mode="r")[:].tolist() == [1, 1, 3, 3]
+        else:
+            with pytest.raises(side.package.RebaseFailedError):
+                late.rebase(solver)
     check_readable(both)
 
 

@@ -629,20 +629,10 @@ CASES: dict[str, tuple[str, str | None, Act]] = {
         lambda s: s.repo.garbage_collect(datetime(2024, 1, 1)),
     ),
     "collect with a lost snapshot": ("StorageError", "object-not-found", lambda s: s.lost_snapshot()),
-    "inspect no snapshot": (
-        "StorageError",
-        "object-not-found",
-        lambda s: s.repo.inspect_snapshot(UNKNOWN),
-    ),
     "inspect no manifest": (
         "StorageError",
         "object-not-found",
         lambda s: s.repo.inspect_manifest(UNKNOWN),
-    ),
-    "inspect no log": (
-        "StorageError",
-        "object-not-found",
-        lambda s: s.repo.inspect_transaction_log(UNKNOWN),
     ),
     # chunks of a session
     "type of a chunk of nothing": (

@@ -19,7 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.interop.both import Side, check_same, sides
 
+import frazil
 from frazil.format.repo_info import decode_repo_info
+from frazil.repository.history import ops_log
 
 pytestmark = pytest.mark.interop
 
@@ -94,7 +96,8 @@ def files(path: Path) -> list[str]:
 def left(path: Path) -> Any:
     info = decode_repo_info((path / "repo").read_bytes(), "repo")
     entries = list(map(info.snapshots.entry, range(len(info.snapshots))))
-    return files(path), entries, info.branches, info.tags, info.ops.kinds.tolist()
+    log = [entry.kind for entry in ops_log(frazil.local_filesystem_storage(str(path)), info)]
+    return files(path), entries, info.branches, info.tags, log
 
 
 @settings(max_examples=25)

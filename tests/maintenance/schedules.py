@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Refused, Storage, Stored, Version
+from frazil.storage.memory import MemoryStorage
 from frazil.storage.settings import StorageSettings
 
 
@@ -109,3 +114,54 @@ class Seen(Storage):
 
     def with_settings(self, settings: StorageSettings) -> Storage:
         return self
+
+
+_clocked: weakref.WeakValueDictionary[str, Clocked] = weakref.WeakValueDictionary()
+
+
+class Clocked(MemoryStorage):
+    """A storage whose clock is ``ahead`` of this host's by so many seconds when something is stored."""
+
+    ahead: float = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        _clocked[self._contents.name] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_clocked_of, (self._contents.name,))
+
+    def with_settings(self, settings: StorageSettings) -> Storage:
+        return self
+
+    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
+        answer = super().put(key, data, condition)
+        if isinstance(answer, Stored):
+            self._store_time(key)
+        return answer
+
+    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
+        super().backup(key, version, data, to)
+        self._store_time(to)
+
+    def _store_time(self, key: str) -> None:
+        stored = self._contents.objects[key]
+        modified = stored.modified + timedelta(seconds=self.ahead)
+        self._contents.objects[key] = replace(stored, modified=modified)
+
+
+def _clocked_of(name: str) -> Clocked:
+    return _clocked[name]
+
+
+class HostTime:
+    """Stands for the module ``time`` where Frazil reads the host's clock, which is set ``ahead`` seconds."""
+
+    def __init__(self) -> None:
+        self.ahead: float = 0
+
+    def time_ns(self) -> int:
+        return time.time_ns() + int(self.ahead * 1e9)
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()

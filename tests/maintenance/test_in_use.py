@@ -5,6 +5,8 @@ refers to is missing; and what was refused says so.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,15 +20,14 @@ from tests.maintenance.schedules import Schedule, Seen
 import frazil
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
 from frazil.repository import in_use
-from frazil.repository.clock import now_us
 from frazil.storage.memory import MemoryStorage
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
 TOMORROW = datetime.now(UTC) + timedelta(days=1)
 
 
-def repository(storage: Any) -> frazil.Repository:
-    repo = frazil.Repository.create(storage, CONFIG)
+def repository(storage: Any, version: int = 2) -> frazil.Repository:
+    repo = frazil.Repository.create(storage, CONFIG, spec_version=version)
     for number in range(2):
         with repo.transaction("main", message=str(number)) as store:
             array = zarr.create_array(
@@ -83,12 +84,12 @@ def leave_a_chunk(storage: MemoryStorage, hours: int) -> None:
         objects[found.key] = replace(objects[found.key], modified=then)
 
 
-def play(schedule: Schedule, what: str) -> Any:
+def play(schedule: Schedule, what: str, version: int = 2) -> Any:
     """One who commits and one who collects, in that order of requests; checks what is left, and gives what
     became of the commit.
     """
     storage = MemoryStorage()
-    repository(storage)
+    repository(storage, version)
     hours = HOURS[what]
     if hours is not None:
         leave_a_chunk(storage, hours)
@@ -129,14 +130,20 @@ def test_any_order_of_requests(order: list[int], what: str) -> None:
     play(Schedule(order), what)
 
 
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 1), max_size=80), st.sampled_from(list(HOURS)))
+def test_any_order_of_requests_in_version_1(order: list[int], what: str) -> None:
+    play(Schedule(order), what, version=1)
+
+
 @pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("what", list(HOURS))
-def test_one_between_any_two_requests_of_the_other(first: int, what: str) -> None:
+@pytest.mark.parametrize(("what", "version"), [*((what, 2) for what in HOURS), ("own", 1), ("young", 1)])
+def test_one_between_any_two_requests_of_the_other(first: int, what: str, version: int) -> None:
     """All of one actor between two requests of the other; each of these orders."""
     ends = set()
     for cut in range(200):
         schedule = Schedule([first] * cut + [1 - first] * 200)
-        ends.add(getattr(play(schedule, what), "kind", "committed"))
+        ends.add(getattr(play(schedule, what, version), "kind", "committed"))
         if [actor for actor, _ in schedule.made].count(first) <= cut:
             break
     assert "committed" in ends
@@ -158,19 +165,6 @@ def test_a_dirty_fork_is_spared() -> None:
     assert list(repo.storage.list("leases")) == []
     assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
     assert values(repo) == [1, 1, 7, 7, 7, 7, 1, 1]
-
-
-def test_leases_end() -> None:
-    repo = repository(MemoryStorage())
-    session = repo.writable_session("main")
-    write(session, 4)
-    session.fork()
-    now = now_us()
-    since = in_use.oldest_in_use(repo.storage, now)
-    assert since is not None
-    assert since < now
-    assert in_use.oldest_in_use(repo.storage, now + 25 * 3600 * 1_000_000) is None
-    assert list(repo.storage.list("leases")) == []
 
 
 def test_old_files_go_beside_a_fork() -> None:
@@ -211,32 +205,157 @@ def test_a_session_whose_chunks_are_there_commits() -> None:
     assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
 
 
-def test_an_old_limit_costs_a_commit_nothing_but_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    repo = repository(MemoryStorage())
+def requests_of(repo: frazil.Repository, act: Callable[[frazil.Repository], object]) -> list[str]:
+    made: list[str] = []
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        made.append(what)
+        yield
+
+    act(opened_by(repo.storage, Seen(repo.storage, meet)))
+    return made
+
+
+def committing(repo: frazil.Repository, meanwhile: Callable[[], object] = bool) -> None:
     session = repo.writable_session("main")
     write(session, 4)
-    repo.garbage_collect(datetime.now(UTC) - timedelta(days=2))
-    monkeypatch.setattr(in_use, "ids_to_text", lambda ids: pytest.fail("looked for chunks"))
+    meanwhile()
     session.commit("good")
 
 
+def test_a_commit_that_meets_no_collection_asks_for_nothing() -> None:
+    repo = repository(MemoryStorage())
+    repo.garbage_collect(TOMORROW)
+    made = requests_of(repo, committing)
+    assert not [what for what in made if what.startswith(("list", "head", "get collections"))]
+
+
+def test_a_commit_that_met_a_collection_asks_for_its_chunks() -> None:
+    repo = repository(MemoryStorage())
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    made = requests_of(repo, lambda seen: committing(seen, lambda: repo.garbage_collect(yesterday)))
+    asked = [what for what in made if what.startswith(("list", "head"))]
+    assert asked[0] == "list collections"
+    assert len(asked) == 2
+    assert asked[1].startswith("head chunks/")
+
+
+class Killed(BaseException):
+    """The process of a collection ends."""
+
+
+def kill_collection(storage: Any, at: str, limit: datetime = TOMORROW) -> None:
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        if killed or what.startswith(at):
+            killed.append(what)
+            raise Killed
+        yield
+
+    killed: list[str] = []
+    with pytest.raises(Killed):
+        opened_by(storage, Seen(storage, meet)).garbage_collect(limit)
+
+
 def test_a_commit_waits_for_a_collection_under_way() -> None:
+    """It goes on when another collection has ended what the killed one had begun, or is refused for good."""
     repo = repository(MemoryStorage())
     session = repo.writable_session("main")
     write(session, 4)
-    record, _ = in_use.announce(repo.storage, now_us() + 10**9)
-    repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
-    ran_at = in_use.newest_update(repo._context.repo_info())
-    repo.storage.delete([other.key for other in in_use.records(repo.storage) if other.done])
+    session.workspace.writer.flush()
+    kill_collection(repo.storage, "delete chunks")
     assert in_use.is_collecting(repo.storage)
-    for known in (None, ran_at):  # before and after the record has the time of the entry
-        record = record.put(repo.storage, ran_at=known)
-        with pytest.raises(ConflictError) as error:
-            session.commit("too early")
-        assert error.value.kind == ErrorKind.GARBAGE_COLLECTION_RUNNING
-    record.put(repo.storage, done=True)
-    session.commit("now")
+    with pytest.raises(ConflictError) as running:
+        session.commit("too early")
+    assert running.value.kind == ErrorKind.GARBAGE_COLLECTION_RUNNING
+    assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
+    with pytest.raises(SessionStateError) as gone:
+        session.commit("too late")
+    assert gone.value.kind == ErrorKind.GARBAGE_COLLECTED
+    assert values(repo) == [1] * 8
+
+
+@pytest.mark.parametrize("at", ["list snapshots", "put repo", "delete chunks"])
+def test_a_killed_collection_blocks_only_commits_whose_files_it_was_about_to_delete(at: str) -> None:
+    repo = repository(MemoryStorage())
+    session = repo.writable_session("main")
+    repo.writable_session("main").workspace.writer.flush()
+    lost = repo.writable_session("main")
+    write(lost, 3)
+    lost.workspace.writer.flush()
+    kill_collection(repo.storage, at)
+    write(session, 4)
+    session.commit("of files that came later")
     assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
+
+
+def test_what_killed_collections_have_left_goes_after_some_days() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    write(lost := repo.writable_session("main"), 3)
+    lost.workspace.writer.flush()
+    kill_collection(storage, "delete chunks")
+    repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
+    assert len(list(storage.list("collections"))) == 2  # a record and its list
+    objects = storage._contents.objects
+    for key in [info.key for info in storage.list("collections")]:
+        objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=9))
+    repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
+    assert list(storage.list("collections")) == []
+
+
+def test_a_collection_whose_record_is_gone_deletes_nothing_more() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    write(session := repo.writable_session("main"), 4)
+    session.workspace.writer.flush()
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        if what == "put repo":
+            yield
+            storage.delete([info.key for info in storage.list("collections")])
+        else:
+            yield
+
+    summary = opened_by(storage, Seen(storage, meet)).garbage_collect(TOMORROW)
+    assert "chunks" in summary.skipped_phases
+    assert summary.chunks_deleted == 0
+    session.commit("still there")
+    assert values(repo) == [1, 1, 4, 4, 4, 4, 1, 1]
+
+
+def test_a_log_that_went_back_is_no_proof() -> None:
+    """The repository was restored from a backup. What the session has seen is in no log any more, so nobody
+    knows whether an entry of a collection came before or after it.
+    """
+    storage = MemoryStorage()
+    repo = repository(storage)
+    older = bytes(storage.get("repo"))
+    repo.create_tag("seen", repo.lookup_branch("main"))
+    session = repo.writable_session("main")
+    before = {info.key for info in storage.list("chunks")}
+    write(session, 4)
+    session.workspace.writer.flush()
+    storage.put("repo", older)
+    info = repo._context.repo_info()
+    assert in_use.has_collected(info, in_use.newest_update(info)) is False
+    assert in_use.has_collected(info, session._state.seen) is None
+    storage.delete({info.key for info in storage.list("chunks")} - before)
+    with pytest.raises(SessionStateError) as error:
+        session.commit("of chunks that are gone")
+    assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_collection_leaves_nothing_behind_but_a_mark_in_version_1(version: int) -> None:
+    storage = MemoryStorage()
+    repo = repository(storage, version)
+    for _ in range(2):
+        repo.garbage_collect(TOMORROW)
+    assert len(list(storage.list("collections"))) == 2 - version
+    assert not in_use.is_collecting(storage)
 
 
 def make_old(storage: MemoryStorage) -> None:
@@ -295,14 +414,13 @@ def test_chunks_of_a_branch_that_goes_while_it_is_merged() -> None:
 def test_a_rebased_session_with_chunks_of_its_own_minds_no_collection_under_way() -> None:
     storage = MemoryStorage()
     repo = repository(storage)
+    repo.reset_branch("main", list(repo.ancestry(branch="main"))[1].id)
     make_old(storage)
     session = repo.writable_session("main")
     write(session, 4)
     with repo.transaction("main", message="theirs") as store:
         zarr.open_array(store, path="x")[:2] = 9
     session.rebase(frazil.ConflictDetector())
-    repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
-    (record,) = in_use.records(storage)
-    record.put(storage, done=False)
+    kill_collection(storage, "delete chunks", datetime.now(UTC) - timedelta(days=1))
     session.commit("ours")
-    assert values(repo) == [9, 9, 4, 4, 4, 4, 1, 1]
+    assert values(repo) == [9, 9, 4, 4, 4, 4, 0, 0]

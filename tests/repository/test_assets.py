@@ -1,10 +1,15 @@
-"""Decoded files are kept, made once however many ask, and dropped when there are too many."""
+"""Decoded files are kept, made once however many ask, and dropped when they take too much memory."""
 
 import threading
 
+import numpy as np
 import pytest
+import zarr
 
+import frazil
+from frazil.format.columns import Ragged
 from frazil.repository.assets import Kept
+from frazil.repository.weights import held_bytes
 
 
 def test_what_many_ask_for_at_once_is_made_once():
@@ -70,3 +75,49 @@ def test_a_hit_makes_nothing(asked):
     kept = Kept(5)
     kept.keep(b"k", "kept", 1)
     assert {kept.get(b"k", lambda: pytest.fail("made again")) for _ in range(asked)} == {"kept"}
+
+
+def test_views_of_one_buffer_weigh_as_much_as_the_buffer():
+    payload = bytes(10_000)
+    views = [np.frombuffer(payload, np.uint8, 10, at) for at in (0, 100, 5_000)]
+    assert held_bytes({"rows": Ragged(views[0], *(np.zeros(2, np.int64) for _ in range(2)))}) == 10_000 + 32
+    assert held_bytes(dict(enumerate(views))) == 10_000
+    assert held_bytes(dict(enumerate(map(memoryview, views)))) < 1_000
+    assert held_bytes({"note": "x" * 5_000}) > 5_000
+
+
+def commit(repo, count, *, attributes=None):
+    for value in range(count):
+        with repo.transaction("main", message=f"{value}") as store:
+            zarr.create_group(store, path="g", overwrite=True, attributes=attributes or {})
+
+
+def held(kept):
+    return [len(kept._values), kept._total]
+
+
+def test_commits_alone_do_not_fill_the_memory():
+    caching = frazil.CachingConfig(num_snapshot_nodes=20_000, num_chunk_refs=20_000)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), frazil.RepositoryConfig(caching=caching))
+    with repo.transaction("main", message="array") as store:
+        array = zarr.create_array(store, name="x", shape=(50,), chunks=(1,), dtype="i1")
+    for value in range(50):
+        with repo.transaction("main", message=f"{value}") as store:
+            zarr.open_array(store, path="x")[value] = 1
+    assets = repo._context.assets
+    assert held(assets._snapshots)[0] <= 20
+    assert held(assets._manifests)[0] <= 10
+    assert array.shape == (50,)
+
+
+def test_large_attributes_weigh_what_they_take():
+    caching = frazil.CachingConfig(num_snapshot_nodes=3_000)
+    repo = frazil.Repository.create(frazil.in_memory_storage(), frazil.RepositoryConfig(caching=caching))
+    commit(repo, 6, attributes={"note": "x" * 2_000_000})
+    assert held(repo._context.assets._snapshots)[0] == 1
+
+
+def test_by_default_a_handle_keeps_hundreds_of_small_files():
+    limits = frazil.Repository.create(frazil.in_memory_storage())._context.assets
+    assert limits._snapshots._limit == 512_000_000
+    assert limits._manifests._limit == 960_000_000

@@ -227,6 +227,32 @@ def test_a_branch_that_was_rewritten(repo, how):
     assert values(repo.readonly_session("main")) == left
 
 
+@pytest.mark.parametrize("path", ["made", "gone", "kept"])
+def test_from_a_commit_that_was_amended_twice(repo, path):
+    """What the amended commit made and the amending one deleted is no conflict; what is there is one."""
+    first = repo.writable_session("main")
+    for name in ("made", "gone"):
+        zarr.create_group(first.store, path=name)
+    first.commit("first")
+    late = repo.writable_session("main")
+    write(late, 0, 1)
+    zarr.create_group(late.store, path=f"{path}/below")
+    for delete in ("gone", None):
+        session = repo.writable_session("main")
+        if delete is not None:
+            session.workspace.delete_node(f"/{delete}")
+        write(session, 2 if delete else 3, 5)
+        session.amend("amended")
+    log = repo.inspect_transaction_log(repo.lookup_branch("main"))
+    assert (len(log["new_groups"]), log["deleted_groups"]) == (1, [])
+    if path == "gone":  # below a group that is not there any more
+        with pytest.raises(frazil.RebaseFailedError):
+            late.rebase(ConflictDetector())
+        return
+    late.commit("late", rebase_with=ConflictDetector())
+    assert values(repo.readonly_session("main")) == expected(c0=1, c2=5, c3=5)
+
+
 def test_a_log_that_is_gone():
     storage = MemoryStorage()
     repo = repository(storage)

@@ -178,6 +178,37 @@ def test_a_session_ends(storage, monkeypatch):
     assert dt.timedelta(hours=23) < left <= dt.timedelta(hours=24)
 
 
+def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
+    repo = frazil.Repository.create(storage, frazil.RepositoryConfig(session_lifetime=dt.timedelta(hours=24)))
+    now = dt.datetime.now(dt.UTC)
+    for days in (1 / 24, 3, 7):
+        session = repo.writable_session("main", lifetime=dt.timedelta(days=days))
+        fill(session.store)
+        assert abs(session.expires_at - now - dt.timedelta(days=days)) < dt.timedelta(minutes=1)
+        assert session.fork().expires_at == session.expires_at
+        # a commit looks for what collections have taken since the session was opened, or longer
+        assert session._state.relied().since / 1e6 < now.timestamp() + 60
+    end = round(session.expires_at.timestamp() * 1e6)
+    monkeypatch.setattr("frazil.repository.session_state.now_us", lambda: end - 1)
+    fill(session.store, value=5)
+    monkeypatch.setattr("frazil.repository.session_state.now_us", lambda: end)
+    with pytest.raises(SessionStateError, match="this session ended"):
+        session.commit("late")
+    usual = repo.writable_session("main")
+    assert usual.expires_at - now < dt.timedelta(hours=25)
+
+
+@pytest.mark.parametrize(
+    "lifetime", [dt.timedelta(0), dt.timedelta(days=-1), dt.timedelta(days=7, seconds=1)]
+)
+def test_the_lifetime_of_a_session_has_bounds(repo, lifetime):
+    with pytest.raises(frazil.InvalidInputError, match=r"lifetime: .* at most 7 days") as error:
+        repo.writable_session("main", lifetime=lifetime)
+    assert error.value.kind == ErrorKind.INVALID_COMMIT_CONFIGURATION
+    with pytest.raises(TypeError):
+        repo.writable_session("main", lifetime=3600)
+
+
 def test_time_travel(repo):
     times, ids = [dt.datetime.now(dt.UTC)], []
     for n in range(3):

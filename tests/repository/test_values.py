@@ -167,6 +167,6 @@ def test_a_large_diff_prints_and_compares_at_once() -> None:
     start = time.perf_counter()
     one, two = Diff(chunk_coordinates={"/x": rows}), Diff(chunk_coordinates={"/x": rows.copy()})
     assert "... 1999990 more" in str(one)
-    assert "2000000 chunks" in one._repr_html_()
+    assert "2,000,000 chunks" in one._repr_html_()
     assert one == two
     assert time.perf_counter() - start < 1

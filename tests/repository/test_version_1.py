@@ -394,3 +394,19 @@ def test_names_are_encoded_where_the_reference_does(tmp_path: Path) -> None:
     ]
     assert {ref_key(storage, RefKind.TAG, "a%é") for storage in native} == {"refs/tag.a%é/ref.json"}
     assert {ref_key(storage, RefKind.TAG, "a%é") for storage in others} == {"refs/tag.a%25%C3%A9/ref.json"}
+
+
+@pytest.mark.parametrize("act", ["revert", "cherry_pick"])
+def test_what_a_commit_did_is_not_known_after_an_expiration(act: str) -> None:
+    """Its parent is then the first version, and a revert would delete everything."""
+    repo = with_history(MemoryStorage())
+    repo.create_branch("other", repo.lookup_branch("main"))
+    if act == "revert":
+        repo.revert("main", "other")  # before that it is known
+    tip = repo.lookup_branch("main")
+    repo.expire_snapshots(datetime.now(UTC))
+    repo = frazil.Repository.open(repo.storage)
+    with pytest.raises(frazil.SessionStateError) as error:
+        getattr(repo, act)("main", "main" if act == "revert" else "other")
+    assert error.value.kind == ErrorKind.REBASE_TX_LOG_PRUNED
+    assert repo.lookup_branch("main") == tip

@@ -16,7 +16,7 @@ import numpy as np
 import zarr
 
 import frazil
-from frazil.repository.in_use import Lease
+from frazil.repository.leases import Lease
 from frazil.spark import Job, Local, Outcome, Target, Tasks, run_job
 from frazil.spark.staging import Round, Staging
 

@@ -144,3 +144,11 @@ def leaves_its_process(shared: bytes, task: bytes) -> bytes:
     Path(task.decode(), str(os.getpid())).touch()
     time.sleep(0.1)
     return b""
+
+
+def tenfold(fork: frazil.ForkSession, shared: tuple[str, str], start: int) -> Outcome:
+    """Two rows of one array to another, times ten."""
+    source, target = shared
+    values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 2]
+    zarr.open_array(fork.store, path=target, mode="r+")[start : start + 2] = values * 10
+    return Outcome(chunks=1)

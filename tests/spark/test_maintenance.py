@@ -14,6 +14,7 @@ import zarr
 from pyspark.sql import SparkSession
 
 import frazil
+from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
 from frazil.spark import Inline, OnSpark, maintenance
@@ -62,7 +63,7 @@ def open_(place: Path, *, create: bool = False) -> frazil.Repository:
     config.set_virtual_chunk_container(container)
     storage = frazil.local_filesystem_storage(str(place / "repo"))
     make = frazil.Repository.create if create else frazil.Repository.open
-    return make(storage, config, authorize_virtual_chunk_access={prefix: None})
+    return make(storage, config, authorize_virtual_chunk_access={prefix: LocalFileSystemAccess})
 
 
 @pytest.fixture

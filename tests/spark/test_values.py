@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 from collections import defaultdict
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -106,3 +108,27 @@ def named(module: str, name: str) -> bytes:
 def test_nothing_else_comes_from_a_storage(data: bytes) -> None:
     with pytest.raises((pickle.UnpicklingError, ValueError)):
         _Unpickler(data, killed.__name__).load()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"cbuiltins\nbytearray\n(I60000000000\ntR.",
+        b"cbuiltins\nbytes\n(I60000000000\ntR.",
+        b"cbuiltins\nlist\n(cbuiltins\nrange\n(I10000000000\ntRtR.",
+        b"cbuiltins\nint\n(cdecimal\nDecimal\n(V1E999999999\ntRtR.",
+        b"cfractions\nFraction\n(V1E999999999\ntR.",
+    ],
+)
+def test_a_few_bytes_from_a_storage_do_not_take_gibibytes(data: bytes) -> None:
+    with pytest.raises(pickle.UnpicklingError):
+        loaded(data, killed.__name__)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [bytearray(b"abc"), bytearray(), range(5, 50, 3), Decimal("1.50"), Decimal("NaN"), Fraction(1, 3)],
+)
+def test_what_is_small_comes_back_from_a_storage(value: Any) -> None:
+    for back in (loaded(dumped(value), killed.__name__), loaded(pickle.dumps(value, 3), killed.__name__)):
+        assert (type(back), repr(back)) == (type(value), repr(value))

@@ -17,6 +17,8 @@ from tests.messages import check
 import frazil
 from frazil.errors import ErrorKind
 from frazil.storage.base import IfAbsent, Storage
+from frazil.storage.credentials import Credentials
+from frazil.storage.foreign import open_foreign
 from frazil.testing import servers
 from frazil.testing.loopback_http import LoopbackHttp
 
@@ -360,6 +362,54 @@ def test_secrets_of_a_client_are_in_no_message() -> None:
     ).with_settings(_FAST)
     error = check(lambda: storage.get("repo"), frazil.StorageError, ErrorKind.STORAGE_UNREACHABLE)
     assert "verysecret" not in f"{error} {error.__cause__}"
+
+
+# The web
+
+
+def web(url: str, user: str = "") -> Storage:
+    """A storage at ``url``, with a user's name and password in its address."""
+    return frazil.http_storage(url.replace("://", f"://{user}")).with_settings(_FAST)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "words"),
+    [
+        (401, ErrorKind.CREDENTIALS_REFUSED, "needs credentials, or does not accept"),
+        (403, ErrorKind.STORAGE_PERMISSION, "refuses this request (HTTP 403)"),
+        (418, ErrorKind.OBJECT_STORE, "status 418"),
+        (429, ErrorKind.THROTTLED, "too many requests (HTTP 429)"),
+        (500, ErrorKind.OBJECT_STORE, "failed (HTTP 500): try again later"),
+        (503, ErrorKind.THROTTLED, "too many requests (HTTP 503)"),
+    ],
+)
+def test_what_a_web_server_answers_is_a_cause(status: int, kind: ErrorKind, words: str) -> None:
+    with LoopbackHttp(answering(status, "")) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        storage = web(url, "me:verysecret@")
+        for call in (lambda: storage.get("repo"), lambda: storage.head("repo")):
+            check(call, frazil.StorageError, kind, "'repo'", words, without="verysecret")
+        chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{url}/", _FAST)
+        fetch = ErrorKind.VIRTUAL_CHUNK_FETCH
+        check(lambda: chunks.get(f"{url}/a.nc", 0, 1), frazil.StorageError, fetch, f"{url}/a.nc", words)
+
+
+def test_a_web_server_that_cannot_be_reached() -> None:
+    nobody = f"http://127.0.0.1:{servers.free_port()}"
+    words = ("connection refused", nobody, "check the endpoint")
+    unreachable = ErrorKind.STORAGE_UNREACHABLE
+    check(lambda: web(nobody).get("repo"), frazil.StorageError, unreachable, *words)
+    chunks = open_foreign(frazil.http_store(), Credentials.HttpAccess(), f"{nobody}/", _FAST)
+    fetch = ErrorKind.VIRTUAL_CHUNK_FETCH
+    check(lambda: chunks.get(f"{nobody}/a.nc", 0, 1), frazil.StorageError, fetch, *words)
+    missing = web("https://no-such-host.invalid")
+    check(lambda: missing.get("repo"), frazil.StorageError, unreachable, "is not known (DNS)")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        timeout = ErrorKind.STORAGE_TIMEOUT
+        check(lambda: web(endpoint).get("repo"), frazil.StorageError, timeout, "did not answer in time")
 
 
 # Local files

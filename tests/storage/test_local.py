@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import local
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
+from frazil.storage.constructors import local_filesystem_storage
 from frazil.storage.local import LocalStorage
 from frazil.testing.storage_suite import StorageSuite, add_line
 
@@ -206,6 +208,21 @@ def test_relative_paths_are_fixed_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir("/")
     storage.put("repo", b"x")
     assert (tmp_path / "here" / "repo").read_bytes() == b"x"
+
+
+def test_a_path_may_begin_with_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for path, expected in [
+        ("~", "home"),
+        ("~/weather", "home/weather"),
+        (PurePath("~/weather"), "home/weather"),
+        ("a/~/b", "a/~/b"),  # not at the start: a name like others
+    ]:
+        storage = local_filesystem_storage(path)
+        assert isinstance(storage, LocalStorage)
+        assert storage.root == tmp_path / expected
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_hidden_files_are_not_objects(tmp_path: Path) -> None:

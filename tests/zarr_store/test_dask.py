@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
 
 import frazil
-from frazil.dask import store_dask
+from frazil.dask import session_merge_reduction, store_dask
 from frazil.distributed import extract_session, merge_sessions
 
 
@@ -96,6 +98,47 @@ def test_arguments_that_cannot_be_meant(session: frazil.Session) -> None:
         store_dask(sources=[da.ones((20, 30))], targets=targets[:1], compute=False)
     with pytest.raises(frazil.InvalidInputError, match="1, 2 and 2"):
         store_dask(sources=[da.ones((20, 30))], targets=targets)
+
+
+@pytest.mark.parametrize("arrays", [3, None, [3], np.zeros(3), "abc"])
+def test_only_dask_arrays_are_reduced(arrays: Any) -> None:
+    with pytest.raises(TypeError, match="arrays: expected a dask array, or a list of them, found"):
+        session_merge_reduction(arrays, split_every=None)
+
+
+class Client:
+    """As much of a client of dask.distributed as is asked: where its workers are."""
+
+    def __init__(self, *workers: str) -> None:
+        self.workers = workers
+
+    def scheduler_info(self) -> dict[str, Any]:
+        return {"workers": dict.fromkeys(self.workers)}
+
+    def get(self, graph: Any, keys: Any, **options: Any) -> Any:
+        return dask.get(graph, keys)
+
+
+def test_workers_elsewhere_cannot_read_memory(tmp_path: Path) -> None:
+    """They would refuse one after the other, and the client would wait for ever."""
+    source = da.arange(4, chunks=2)
+    memory, local = frazil.in_memory_storage(), frazil.local_filesystem_storage(tmp_path)
+    for storage, worker, refused in [
+        (memory, "tcp://127.0.0.1:1", True),
+        (memory, "inproc://127.0.0.1/1/1", False),
+        (local, "tcp://127.0.0.1:1", False),
+    ]:
+        session = frazil.Repository.open_or_create(storage).writable_session("main")
+        target = zarr.create_array(
+            session.store, name="a", shape=(4,), chunks=(2,), dtype="i8", overwrite=True
+        )
+        scheduler = Client(worker).get
+        if refused:
+            with pytest.raises(frazil.InvalidInputError, match=f"found one in memory, and {worker}"):
+                store_dask(sources=[source], targets=[target], scheduler=scheduler)
+        else:
+            store_dask(sources=[source], targets=[target], scheduler=scheduler)
+            assert target[:].tolist() == [0, 1, 2, 3]
 
 
 def test_forks_in_lists(session: frazil.Session, repo: frazil.Repository) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -195,3 +198,12 @@ def test_dask_arrays_without_elements(session: frazil.Session) -> None:
     to_icechunk(dataset, session)
     assert read(session.store)["a"].shape == (3, 0)
     assert dataset["a"].chunks is not None  # the caller's dataset is what it was
+
+
+@pytest.mark.parametrize("owner", ["zarr.ZarrStore._validate_encoding", "writers.dump_to_store"])
+def test_an_xarray_without_what_frazil_uses_is_named(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(f"xarray.backends.{owner}")
+    monkeypatch.delitem(sys.modules, "frazil.xarray")
+    found = rf"xarray {re.escape(xr.__version__)} lacks .*{owner.rpartition('.')[2]}"
+    with pytest.raises(ImportError, match=found):
+        importlib.import_module("frazil.xarray")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, compress
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.moves import composed, steps
 from frazil.format.columns import U8, U32, row_keys
-from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix
 from frazil.format.transaction_log import ID_LISTS, TransactionLog
 
 
@@ -50,9 +52,7 @@ def _ready(changes: ChangeSet) -> dict[bytes, U32]:
 
 def union(logs: Sequence[TransactionLog]) -> TransactionLog:
     """All that one of these logs, oldest first, has, under the id of the last; moves in the order of the
-    logs.
-
-    A node can then be new as well as updated or deleted.
+    logs. A node can then be in several lists.
     """
 
     def all_of(name: str) -> U8:
@@ -67,8 +67,54 @@ def union(logs: Sequence[TransactionLog]) -> TransactionLog:
     )
 
 
+def amended(first: TransactionLog, then: TransactionLog) -> TransactionLog:
+    """The log of one commit that did what both did, one after the other. Each node is in one list at most:
+
+    first     then
+    new       updated   ->  new
+    new       deleted   ->  in no list, and neither are its chunks and moves
+    updated   deleted   ->  deleted, without chunks and moves
+    deleted   new       ->  updated: a node that was brought back
+    """
+    both = joined(first, then)
+    lists: dict[str, Any] = {}
+    dropped = id_keys(np.zeros((0, NODE_ID_BYTES), np.uint8))
+    created = dropped
+    for kind in ("groups", "arrays"):
+        new, gone, updated = (
+            [id_keys(getattr(log, f"{name}_{kind}")) for log in (first, then)] for name in _DONE
+        )
+        # A log of another writer may hold what was created and deleted in one commit.
+        absent = np.intersect1d(np.union1d(*new), gone[1])
+        absent = np.union1d(absent, np.intersect1d(new[0], gone[0]))
+        returned = np.setdiff1d(np.intersect1d(gone[0], new[1]), new[0])
+        elsewhere = np.union1d(absent, returned)
+        made = np.setdiff1d(np.union1d(*new), elsewhere)
+        deleted = np.setdiff1d(np.union1d(*gone), elsewhere)
+        changed = np.setdiff1d(np.union1d(*updated), np.concatenate([made, deleted, absent]))
+        named = dict(zip(_DONE, (made, deleted, np.union1d(changed, returned)), strict=True))
+        lists |= {f"{name}_{kind}": _matrix(keys) for name, keys in named.items()}
+        dropped = np.concatenate([dropped, deleted, absent])
+        created = np.concatenate([created, made])
+    chunks = dict(both.updated_chunks)
+    for id_ in chunks.keys() & set(id_list(_matrix(dropped))):
+        del chunks[id_]
+    moved = id_keys(id_matrix([move.node_id for move in both.moves], NODE_ID_BYTES))
+    stays = ~np.isin(moved, np.concatenate([dropped, created]))
+    return replace(both, **lists, updated_chunks=chunks, moves=tuple(compress(both.moves, stays.tolist())))
+
+
+_DONE: Final = ("new", "deleted", "updated")
+
+
+def _matrix(keys: NDArray[Any]) -> U8:
+    return keys.view(np.uint8).reshape(len(keys), NODE_ID_BYTES)
+
+
 def joined(first: TransactionLog, then: TransactionLog) -> TransactionLog:
-    """The log of one commit that did what both did, one after the other: moves are composed."""
+    """All that two logs, one after the other, hold: moves are composed. A node can then be in several lists,
+    which shows what happened to it; a file holds ``amended`` ones.
+    """
     earlier, later = ({move.node_id: move for move in log.moves} for log in (first, then))
     return replace(union([first, then]), moves=steps(composed(earlier, later)))
 

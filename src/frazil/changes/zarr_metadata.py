@@ -28,7 +28,7 @@ def parse_node(document: bytes) -> ArrayData | None:
     """
     try:
         parsed = json.loads(document)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _bad(f"not JSON: {error}") from error
     if not isinstance(parsed, dict):
         raise _bad(f"expected an object, found {type(parsed).__name__}")

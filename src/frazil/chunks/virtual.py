@@ -3,7 +3,7 @@
 A *container* says which locations there may be (those under its URL prefix) and which store holds them. A
 location belongs to the container with the longest matching prefix, and is read only if the user authorised
 that very container: a repository is data from somewhere, and must not make its readers fetch what they did
-not agree to.
+not agree to. What a repository says about a container is a hint besides: see ``frazil.storage.hints``.
 
 Locations are URLs, kept verbatim (``//``, ``.`` and ``..`` mean themselves on an object store), with two
 exceptions: ``file:`` URLs are normalised as paths, and ``vcc://<name>/<path>`` is relative to the prefix of
@@ -27,6 +27,8 @@ from frazil.chunks.ranges import ByteRange
 from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.foreign import open_foreign as connect
+from frazil.storage.hints import require_hint
+from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Mapping, Sequence
@@ -121,6 +123,7 @@ class VirtualSources:
         open_foreign: OpenForeign = connect,
     ) -> None:
         self._containers = tuple(containers)
+        self._given = dict(credentials)
         self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
         self._open_foreign = open_foreign
         # Longest first: the first match is the answer.
@@ -133,7 +136,7 @@ class VirtualSources:
         self._placed = lru_cache(1 << 16)(self._place)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        return (self._containers, self._credentials, self._open_foreign)
+        return (self._containers, self._given, self._open_foreign)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         containers, credentials, open_foreign = state
@@ -141,8 +144,8 @@ class VirtualSources:
 
     @property
     def credentials(self) -> Mapping[str, Any]:
-        """By URL prefix; what is there is authorised."""
-        return dict(self._credentials)
+        """By URL prefix, as the user spelled it; what is there is authorised."""
+        return dict(self._given)
 
     @property
     def containers(self) -> tuple[Container, ...]:
@@ -211,19 +214,21 @@ class VirtualSources:
             if url.startswith(prefix):
                 return url, prefix, container
         raise InvalidInputError(
-            f"no virtual chunk container matches {url!r}: expected a location under one of "
-            f"{some_of(prefix for prefix, _ in self._by_length)}. Add a VirtualChunkContainer to the "
-            "configuration",
+            f"no virtual chunk container matches {shown_url(url)!r}: expected a location under one of "
+            f"{some_of(shown_url(prefix) for prefix, _ in self._by_length)}. Add a VirtualChunkContainer to "
+            "the configuration",
             ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 
     def _opened(self, prefix: str, container: Container, url: str) -> ForeignReader:
         if prefix not in self._credentials:
             raise InvalidInputError(
-                f"{url!r} is in the virtual chunk container {container.url_prefix!r}, which is not "
+                f"{shown_url(url)!r} is in the virtual chunk container {shown_url(prefix)!r}, which is not "
                 "authorised: name it in authorize_virtual_chunk_access when opening the repository",
                 ErrorKind.UNAUTHORIZED_VIRTUAL_CHUNK_CONTAINER,
             )
+        if not container.is_given:
+            require_hint(container.store, container.url_prefix)
         with self._lock:
             reader = self._readers.get(prefix)
             if reader is None:
@@ -279,8 +284,14 @@ def normalized(location: str) -> str:
 
 
 def _prefix(url_prefix: str) -> str:
-    """A container's prefix as it is matched. Early versions of the format kept only a scheme, ``s3``."""
-    return normalized(url_prefix) if ":" in url_prefix else url_prefix
+    """A container's prefix as it is matched: with a slash at its end, or it would match ``s3://bucket-other``.
+
+    Early versions of the format kept only a scheme, ``s3``.
+    """
+    if ":" not in url_prefix:
+        return url_prefix
+    prefix = normalized(url_prefix)
+    return prefix if prefix.endswith("/") else f"{prefix}/"
 
 
 def _file_url(location: str, rest: str) -> str:
@@ -313,7 +324,7 @@ _HIDDEN: Final = re.compile(r"\0|%00|%2f", re.IGNORECASE)
 
 def _invalid(location: str, reason: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{location!r} is not a virtual chunk location: {reason}; expected a URL such as "
+        f"{shown_url(location)!r} is not a virtual chunk location: {reason}; expected a URL such as "
         "s3://bucket/key, https://host/path or file:///absolute/path",
         ErrorKind.INVALID_VIRTUAL_REF,
     )

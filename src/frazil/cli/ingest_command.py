@@ -110,7 +110,7 @@ def _run(given: argparse.Namespace) -> int:
         report = inspect_files(given.source, **options)
         print(report)
         return 1 if report.fatal(given.allow) else 0
-    repo = _opened(given.repository, given.virtual)
+    repo = Repository.open_or_create(storage_at(given.repository))
     if given.branch not in repo.list_branches():
         repo.create_branch(given.branch, repo.lookup_branch("main"))
     progress = Progress("ingest", 0)
@@ -162,15 +162,6 @@ def _container(prefix: str) -> VirtualChunkContainer:
             f"expected a prefix of URLs of {', '.join(stores)}, found {prefix!r}"
         )
     return VirtualChunkContainer(prefix.rstrip("/") + "/", stores[scheme]())
-
-
-def _opened(place: str, virtual: bool) -> Repository:
-    """The repository; with its containers authorised if files are referred to."""
-    repo = Repository.open_or_create(storage_at(place))
-    prefixes = list(repo.config.virtual_chunk_containers or {})
-    if not virtual or not prefixes:
-        return repo
-    return repo.reopen(authorize_virtual_chunk_access=dict.fromkeys(prefixes))
 
 
 INGEST: Final = Command(

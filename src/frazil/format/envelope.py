@@ -32,6 +32,12 @@ MAX_PAYLOAD_BYTES: Final = 1 << 31
 _SPEC_VERSIONS: Final = (1, 2)
 _STEP: Final = 1 << 20
 _PLAUSIBLE_RATIO: Final = 256
+#: A payload may grow to so many bytes, and beyond that to so many times the size of its file. Tables of a
+#: million rows that are as equal as they can be reach 100: each row has a coordinate or an id of its own.
+FREE_PAYLOAD_BYTES: Final = 1 << 28
+MAX_RATIO: Final = 2048
+#: Blocks of 1 KiB, none of which takes less than 4 bytes.
+_SMALL_BLOCKS: Final = zstandard.ZstdCompressionParameters.from_level(3, window_log=10, write_checksum=1)
 #: Block type of zstd: a block's one byte, repeated.
 _REPEATED_BYTE: Final = 1
 
@@ -86,12 +92,21 @@ def parse_header(data: Buffer, expected: FileType) -> Header:
 def open_envelope(
     data: Buffer, expected: FileType, max_bytes: int = MAX_PAYLOAD_BYTES
 ) -> tuple[Header, Buffer]:
-    """Header and payload of a file; the payload never grows beyond ``max_bytes``."""
+    """Header and payload of a file.
+
+    The payload never grows beyond ``max_bytes``, nor beyond what is plausible for the size of the file: more
+    than ``FREE_PAYLOAD_BYTES`` only up to ``MAX_RATIO`` times that size.
+    """
     header = parse_header(data, expected)
     body = memoryview(data)[HEADER_BYTES:]
     if header.compression is Compression.NONE:
         return header, body
-    return header, _decompress(body, max_bytes)
+    return header, _decompress(body, min(max_bytes, largest_payload(len(body))))
+
+
+def largest_payload(compressed: int) -> int:
+    """To how many bytes so many compressed ones may grow."""
+    return max(FREE_PAYLOAD_BYTES, MAX_RATIO * compressed)
 
 
 def _decompress(body: memoryview, max_bytes: int) -> Buffer:
@@ -108,7 +123,10 @@ def _decompress(body: memoryview, max_bytes: int) -> Buffer:
             while step := stream.read(_STEP):
                 out += step
                 if len(out) > max_bytes:
-                    raise FormatError(f"payload of more than {max_bytes} bytes")
+                    raise FormatError(
+                        f"expected a payload of a plausible size in {len(body)} compressed bytes, found more "
+                        f"than {max_bytes} bytes"
+                    )
         return out
     except zstandard.ZstdError as error:
         raise FormatError(f"the payload is not zstd: {error}") from error
@@ -140,13 +158,20 @@ def _end_of_frames(body: memoryview, frames: int = -1) -> int:
 def seal(parts: Sequence[Any], file_type: FileType, *, spec_version: int = 2, level: int = 3) -> bytes:
     """A whole file: header and the compressed parts of the payload, which are never joined uncompressed.
 
-    zstd adds a checksum: documents and metadata are text, in which a flipped bit would go unnoticed.
+    zstd adds a checksum: documents and metadata are text, in which a flipped bit would go unnoticed. A
+    payload that compresses so well that a reader would refuse it is compressed less.
     """
-    name = IMPLEMENTATION.encode().ljust(24)
-    file = BytesIO()
-    file.write(MAGIC + name + bytes((spec_version, file_type, Compression.ZSTD)))
+    head = MAGIC + IMPLEMENTATION.encode().ljust(24) + bytes((spec_version, file_type, Compression.ZSTD))
     size = sum(len(part) for part in parts)
-    compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    file = _compressed(head, parts, size, zstandard.ZstdCompressor(level=level, write_checksum=True))
+    if size > largest_payload(len(file) - len(head)):
+        file = _compressed(head, parts, size, zstandard.ZstdCompressor(compression_params=_SMALL_BLOCKS))
+    return file
+
+
+def _compressed(head: bytes, parts: Sequence[Any], size: int, compressor: zstandard.ZstdCompressor) -> bytes:
+    file = BytesIO()
+    file.write(head)
     with compressor.stream_writer(file, size=size, closefd=False) as stream:
         for part in parts:
             stream.write(part)
@@ -162,5 +187,5 @@ def reading(name: str) -> Iterator[None]:
         if error.message.startswith(f"{name}: "):
             raise  # a part of the file was read for itself
         raise FormatError(f"{name}: {error.message}", error.kind) from error
-    except (ValueError, IndexError, OverflowError, TypeError, MemoryError) as error:
+    except (ValueError, IndexError, OverflowError, TypeError, MemoryError, RecursionError) as error:
         raise FormatError(f"{name}: damaged ({type(error).__name__}: {error})") from error

@@ -20,6 +20,10 @@ from frazil.errors import ErrorKind, InvalidInputError
 OBJECT_ID_BYTES: Final = 12
 NODE_ID_BYTES: Final = 8
 _TEXT_LENGTH: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
+#: Of an object id as text.
+ID_TEXT_LENGTH: Final = _TEXT_LENGTH[OBJECT_ID_BYTES]
+#: So many first characters may stand for a whole id.
+SHORTEST_ID_START: Final = 4
 
 _RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -62,6 +66,21 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
         f"to Z without I, L, O and U), found {len(text)}",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
+
+
+def prefix_bounds(text: str) -> tuple[bytes, bytes] | None:
+    """The smallest and the largest object id whose text begins so; None if no id does.
+
+    >>> [bound.hex() for bound in prefix_bounds("1cec")]
+    ['0b1cc0000000000000000000', '0b1ccfffffffffffffffffff']
+    """
+    raw = text.encode(errors="replace").translate(_READ_AS)
+    if len(raw) > ID_TEXT_LENGTH or raw.translate(None, _CROCKFORD):
+        return None
+    # 32 digits are 20 bytes, of which an id is the first ones.
+    padded = [raw.ljust(32, digit).translate(_TO_RFC) for digit in (b"0", b"Z")]
+    first, last = (base64.b32decode(digits)[:OBJECT_ID_BYTES] for digits in padded)
+    return first, last
 
 
 def is_id_text(text: str, size: int = OBJECT_ID_BYTES) -> bool:

@@ -14,6 +14,8 @@ config.yaml                             the configuration, if it was saved; chan
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Final
 
 from frazil.format.ids import id_to_text
@@ -54,6 +56,12 @@ def backup_name(now_ms: int, random: bytes, of: str = REPO) -> str:
     'repo.30729294865234.00000000000000000000'
     """
     return f"{of}.{_YEAR_3000_MS - now_ms:014d}.{id_to_text(random)}"
+
+
+#: A match for what ``backup_name`` makes, else None.
+match_backup_name: Final[Callable[[str], re.Match[str] | None]] = re.compile(
+    rf"(?:{REPO}|{re.escape(CONFIG)})\.\d{{14}}\.[0-9A-Z]{{20}}"
+).fullmatch
 
 
 def backup_key(name: str) -> str:

@@ -391,16 +391,23 @@ def decode_manifest(data: Any, name: str) -> Manifest:
         return Manifest(root.structs(_ID, 12).tobytes(), tables)
 
 
-def decode_chunk_files(data: Any, name: str) -> tuple[bytes, U8]:
-    """The id of a manifest's file, and the ids of all chunk files that it refers to, (k, 12), a few of them
-    repeated. Much faster than ``decode_manifest``; ``FormatError`` naming ``name`` as there.
-    """
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkFiles:
+    """The id of a manifest, and the ids of the chunk files that it refers to, (k, 12), some repeated."""
+
+    id: bytes
+    chunk_ids: U8
+
+
+def decode_chunk_files(data: Any, name: str) -> ChunkFiles:
+    """Much faster than ``decode_manifest``; ``FormatError`` naming ``name`` as there."""
     with reading(name):
         root = Buffer(open_envelope(data, FileType.MANIFEST)[1]).root()
         if not root.present(_ID).all():
             raise FormatError("a manifest without id")
         refs, _ = root.children(_ARRAYS)[0].children(_REFS)
-        return root.structs(_ID, 12).tobytes(), _read_ids(_some(refs, refs.present(_CHUNK_ID)))[0]
+        chunk_ids = _read_ids(_some(refs, refs.present(_CHUNK_ID)))[0]
+        return ChunkFiles(root.structs(_ID, 12).tobytes(), chunk_ids)
 
 
 def stored_locations(data: Any, name: str) -> tuple[bool, int | None, int]:

@@ -108,11 +108,17 @@ class RepoInfo:
         if entry.updated_at <= last:
             raise InternalError(f"update at {entry.updated_at}, expected later than the last one at {last}")
         ops = self.ops.pushed(replace(entry, backup_path=None), backup)
-        cuts = np.flatnonzero(ops.backups.lengths[keep:])
+        return replace(self, ops=ops).with_short_log(keep)
+
+    def with_short_log(self, keep: int) -> RepoInfo:
+        """With the ``keep`` newest entries of the ops log only, if there are more; ``repo_before_updates``
+        leads to the others. See ``recorded``.
+        """
+        cuts = np.flatnonzero(self.ops.backups.lengths[keep:])
         if not len(cuts):
-            return replace(self, ops=ops)
+            return self
         kept = keep + int(cuts[0])
-        return replace(self, ops=ops.newest(kept), repo_before_updates=ops.entry(kept).backup_path)
+        return replace(self, ops=self.ops.newest(kept), repo_before_updates=self.ops.entry(kept).backup_path)
 
 
 def new_repo_info(

@@ -56,6 +56,9 @@ class Snapshots(Protocol):
     def find_many(self, ids: U8) -> I64:
         """``find`` for ids of shape (k, 12)."""
 
+    def between(self, first: bytes, last: bytes) -> U8:
+        """Ids of snapshots from ``first`` to ``last``, both included."""
+
     def entry(self, row: int) -> SnapshotEntry:
         """One row as a value."""
 
@@ -159,6 +162,12 @@ class SnapshotTable:
             return np.full(len(wanted), -1, np.int64)
         rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where(keys[rows] == wanted, rows, -1).astype(np.int64)
+
+    def between(self, first: bytes, last: bytes) -> U8:
+        """Ids from ``first`` to ``last``, both included."""
+        keys = id_keys(self._ids)
+        low, high = np.frombuffer(first + last, keys.dtype)
+        return self._ids[np.searchsorted(keys, low) : np.searchsorted(keys, high, "right")]
 
     def entry(self, row: int) -> SnapshotEntry:
         """One row as a value; ``FormatError`` where its message or metadata is damaged."""

@@ -41,6 +41,8 @@ class Summary:
     groups: frozenset[bytes]
     users: Mapping[bytes, Users]
     without_attributes: tuple[str, ...]
+    total_parents: int | None
+    unplaced: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,9 @@ class History:
 
 def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
     """Raises ``StorageError`` (``object-not-found``) if the tip of a branch or a tag is not there."""
-    tips = {sequence[-1] for sequence in refs.branches.values()} | set(refs.tags.values())
-    earlier = {id_ for sequence in refs.branches.values() for id_ in sequence} - tips
+    newest = [sequence[-1] for sequence in refs.branches.values()]
+    tips = {ref.snapshot for ref in (*newest, *refs.tags.values())}
+    earlier = {ref.snapshot for sequence in refs.branches.values() for ref in sequence} - tips
     lost = sorted(id_ for id_ in earlier if not source.has_snapshot(id_))
     left_out = [f"snapshot {id_to_text(id_)}: a branch was on it once, but it has no file" for id_ in lost]
     found = _read(source, tips | earlier - set(lost))
@@ -89,12 +92,6 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
     reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
     unreached = sorted(source.snapshot_files.keys() - reached)
     left_out += [f"snapshot {name}: no branch or tag ever reached it" for name in unreached]
-    for version in versions.values():
-        left_out += [
-            f"attributes of {path} in snapshot {id_to_text(version.old_id)}: "
-            "they are in a file of a kind that was never defined"
-            for path in version.summary.without_attributes
-        ]
     return History(versions, tuple(left_out))
 
 
@@ -144,6 +141,8 @@ def _summary(source: Source, file: bytes) -> Summary:
         _ids(snapshot, arrays=False),
         users,
         tuple(node.path for node in snapshot.nodes if node.attributes_elsewhere),
+        snapshot.total_parents,
+        snapshot.unplaced,
     )
 
 

@@ -41,9 +41,9 @@ class Conversion:
     """What became of one old manifest.
 
     ``chunks`` are the ids of the chunk files that it refers to, uint8 (n, 12), each once, and ``chunk_names``
-    the draft's ids behind them. ``prefixes`` says where
-    its virtual chunks are. ``unused`` counts references that were left behind, ``cut`` those that were cut at
-    the end of their objects.
+    the draft's ids behind them. ``prefixes`` says where its virtual chunks are. ``unused`` counts references
+    that were left behind, ``cut`` those that were cut at the end of their objects. ``has_flags`` says that
+    the old file has format flags.
     """
 
     converted: tuple[Converted, ...]
@@ -53,6 +53,7 @@ class Conversion:
     prefixes: frozenset[str]
     unused: int
     cut: int
+    has_flags: bool
 
 
 def convert(
@@ -101,7 +102,14 @@ def convert(
     unused = sum(map(len, old.tables.values())) - used
     ids_of_chunks = distinct_ids(chunks)
     return Conversion(
-        tuple(converted), tuple(files), ids_of_chunks, old.chunk_names, frozenset(prefixes), unused, cut
+        tuple(converted),
+        tuple(files),
+        ids_of_chunks,
+        old.chunk_names,
+        frozenset(prefixes),
+        unused,
+        cut,
+        old.has_flags,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from frazil.format.older.values import OldRef
 from frazil.format.ops_log import OpsEntry, OpsLog, UpdateKind
 from frazil.format.repo_info import Availability, RepoInfo, SnapshotEntry, SnapshotTable, Status
 from frazil.importing.history import History, Version
@@ -28,8 +29,8 @@ def new_info(refs: Refs, history: History, config: dict[str, Any], now: int) -> 
     ]
     return RepoInfo(
         _SPEC_VERSION,
-        {name: versions[sequence[-1]].id for name, sequence in refs.branches.items()},
-        {name: versions[id_].id for name, id_ in refs.tags.items()},
+        {name: versions[sequence[-1].snapshot].id for name, sequence in refs.branches.items()},
+        {name: versions[ref.snapshot].id for name, ref in refs.tags.items()},
         refs.deleted_tags,
         SnapshotTable.of(entries),
         Status(Availability.ONLINE, now),
@@ -40,27 +41,39 @@ def new_info(refs: Refs, history: History, config: dict[str, Any], now: int) -> 
 
 
 def _ops(refs: Refs, history: History, now: int) -> OpsLog:
-    """Newest first; times are those of the snapshots, a microsecond later, and rise strictly."""
-    told: list[OpsEntry] = []
+    """Newest first, in strictly rising times, with the creation of the repository as the oldest entry.
+
+    An entry has the time of its ref file, if that has one that is later than the snapshot and than the entry
+    before on its branch, and not in the future. Else it is a microsecond after those.
+    """
+    entries: list[OpsEntry] = []
     for name, sequence in refs.branches.items():
-        known = [history.versions[id_] for id_ in sequence if id_ in history.versions]
+        steps = [ref for ref in sequence if ref.snapshot in history.versions]
         first = UpdateKind.REPO_INITIALIZED if name == MAIN else UpdateKind.BRANCH_CREATED
-        told.append(OpsEntry(first, known[0].flushed_at + 1, name=None if name == MAIN else name))
-        told += [_moved(name, before, after) for before, after in pairwise(known)]
-    told += [
-        OpsEntry(UpdateKind.TAG_CREATED, history.versions[id_].flushed_at + 1, name=name)
-        for name, id_ in refs.tags.items()
+        versions = [history.versions[ref.snapshot] for ref in steps]
+        times: list[int] = []
+        for ref, version in zip(steps, versions, strict=True):
+            times.append(max(_time(ref, version, now), times[-1] + 1 if times else 0))
+        entries.append(OpsEntry(first, times[0], name=None if name == MAIN else name))
+        entries += [_moved(name, *pair, at) for pair, at in zip(pairwise(versions), times[1:], strict=True)]
+    entries += [
+        OpsEntry(UpdateKind.TAG_CREATED, _time(ref, history.versions[ref.snapshot], now), name=name)
+        for name, ref in refs.tags.items()
     ]
-    told.sort(key=lambda entry: (entry.updated_at, entry.kind is not UpdateKind.REPO_INITIALIZED))
-    told.append(OpsEntry(UpdateKind.REPO_MIGRATED, now, versions=(_BEFORE, _SPEC_VERSION)))
+    entries.sort(key=lambda entry: (entry.kind is not UpdateKind.REPO_INITIALIZED, entry.updated_at))
+    entries.append(OpsEntry(UpdateKind.REPO_MIGRATED, now, versions=(_BEFORE, _SPEC_VERSION)))
     last = -1
-    for place, entry in enumerate(told):
+    for place, entry in enumerate(entries):
         last = max(entry.updated_at, last + 1)
-        told[place] = replace(entry, updated_at=last)
-    return OpsLog.of(told[::-1])
+        entries[place] = replace(entry, updated_at=last)
+    return OpsLog.of(entries[::-1])
 
 
-def _moved(branch: str, before: Version, after: Version) -> OpsEntry:
+def _time(ref: OldRef, version: Version, now: int) -> int:
+    return max(min(ref.written_at or 0, now), version.flushed_at + 1)
+
+
+def _moved(branch: str, before: Version, after: Version, at: int) -> OpsEntry:
     if after.parent == before.id:
-        return OpsEntry(UpdateKind.NEW_COMMIT, after.flushed_at + 1, name=branch, new_snapshot=after.id)
-    return OpsEntry(UpdateKind.BRANCH_RESET, after.flushed_at + 1, name=branch, previous_snapshot=before.id)
+        return OpsEntry(UpdateKind.NEW_COMMIT, at, name=branch, new_snapshot=after.id)
+    return OpsEntry(UpdateKind.BRANCH_RESET, at, name=branch, previous_snapshot=before.id)

@@ -13,8 +13,10 @@ from frazil.importing.containers import new_config
 from frazil.importing.manifests import Sizes
 from frazil.importing.source import in_parallel
 from frazil.repository.config import RepositoryConfig
+from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import ForeignObjects, open_foreign
+from frazil.storage.hints import require_hint
 
 _UNKNOWN = -1
 
@@ -22,19 +24,20 @@ _UNKNOWN = -1
 def sizes_of(
     settings: Mapping[str, Any],
     config: RepositoryConfig | None,
-    credentials: Mapping[str, AnyCredential | None],
+    credentials: Mapping[str, AnyCredential],
 ) -> Sizes | None:
     """A look-up for objects below the prefixes of ``credentials``; None if there are none.
 
-    Where they are, ``config`` says, or else the old repository's ``settings``. Each object is looked at once;
-    one that is not there has no size.
+    Where they are, ``config`` says, or else the old repository's ``settings``, which are hints (see
+    ``frazil.storage.hints``): ``InvalidInputError`` if they choose a server, a file or a secret. Each object
+    is looked at once; one that is not there has no size.
     """
     if not credentials:
         return None
     made, _ = new_config(settings, credentials, (), config)
     containers = made.virtual_chunk_containers or {}
     readers: dict[str, ForeignObjects] = {
-        prefix: open_foreign(containers[prefix].store, credential, prefix)
+        prefix: _opened(containers[prefix], credential)
         for prefix, credential in credentials.items()
         if prefix in containers
     }
@@ -55,3 +58,9 @@ def sizes_of(
         return np.fromiter(map(known.__getitem__, locations), np.int64, len(locations))
 
     return look_up
+
+
+def _opened(container: VirtualChunkContainer, credential: AnyCredential) -> ForeignObjects:
+    if container.from_repository:
+        require_hint(container.store, container.url_prefix)
+    return open_foreign(container.store, credential, container.url_prefix)

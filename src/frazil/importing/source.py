@@ -16,8 +16,9 @@ from frazil.format.older.manifest import decode_old_manifest
 from frazil.format.older.refs import decode_ref, name_to_id, ref_files
 from frazil.format.older.snapshot import decode_old_snapshot
 from frazil.format.older.transaction_log import decode_old_log
-from frazil.format.older.values import OldLog, OldManifest, OldSnapshot
+from frazil.format.older.values import OldLog, OldManifest, OldRef, OldSnapshot
 from frazil.repository.config_yaml import load_config
+from frazil.repository.files import require_id
 from frazil.repository.generations import generations
 from frazil.storage.base import Storage
 
@@ -26,10 +27,10 @@ READERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Refs:
-    """branches: name -> ids of snapshots, one for each file, oldest first. tags: name -> id."""
+    """branches: name -> what each of its files says, oldest first. tags: name -> what its file says."""
 
-    branches: dict[str, list[bytes]] = field(default_factory=dict)
-    tags: dict[str, bytes] = field(default_factory=dict)
+    branches: dict[str, list[OldRef]] = field(default_factory=dict)
+    tags: dict[str, OldRef] = field(default_factory=dict)
     deleted_tags: frozenset[str] = frozenset()
 
 
@@ -51,13 +52,13 @@ class Source:
         wanted = [*files.tags.values()]
         for sequence in files.branches.values():
             wanted += sequence.values()
-        ids = dict(zip(wanted, in_parallel(self._ref, wanted), strict=True))
+        contents = dict(zip(wanted, in_parallel(self._ref, wanted), strict=True))
         return Refs(
             {
-                name: [ids[sequence[number]] for number in sorted(sequence)]
+                name: [contents[sequence[number]] for number in sorted(sequence)]
                 for name, sequence in files.branches.items()
             },
-            {name: ids[key] for name, key in files.tags.items()},
+            {name: contents[key] for name, key in files.tags.items()},
             frozenset(files.deleted_tags),
         )
 
@@ -65,13 +66,21 @@ class Source:
         return id_to_text(id_) in self.snapshot_files
 
     def snapshot(self, id_: bytes) -> OldSnapshot:
-        """``StorageError`` (``object-not-found``) if there is no such file."""
+        """``StorageError`` (``object-not-found``) if there is no such file, ``FormatError`` if it holds the
+        id of another.
+        """
         key = _known(self.snapshot_files, self.layout.snapshots, id_)
-        return decode_old_snapshot(self.storage.get(key), key, self.layout)
+        snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
+        if snapshot.parent is not None:  # the first versions wrote another id into the initial snapshot
+            require_id(key, "snapshot", id_, snapshot.id)
+        return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
         key = _known(self.manifest_files, self.layout.manifests, id_)
-        return decode_old_manifest(self.storage.get(key), key, self.layout)
+        manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
+        if manifest.id is not None:
+            require_id(key, "manifest", id_, manifest.id)
+        return manifest
 
     def log(self, snapshot: bytes) -> OldLog | None:
         """The transaction log of a snapshot; None if there is none, as before M2."""
@@ -113,7 +122,7 @@ class Source:
             named |= {name: f"{folder}/{name}{suffix}" for name in names if name_to_id(name) is not None}
         return named
 
-    def _ref(self, key: str) -> bytes:
+    def _ref(self, key: str) -> OldRef:
         return decode_ref(self.storage.get(key), key)
 
 

@@ -53,13 +53,18 @@ from frazil.importing.record import new_info
 from frazil.importing.report import ImportReport
 from frazil.importing.sizes import sizes_of
 from frazil.importing.source import Refs, Source
+from frazil.importing.unplaced import of_manifests, of_refs, of_snapshots
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import to_document
+from frazil.repository.config_secrets import document_to_save
 from frazil.repository.generations import older_layout
+from frazil.repository.opening import explicit_access
+from frazil.repository.outcome import write_once
 from frazil.repository.puts import Puts, putting
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.repository.retries import RetryPolicy
+from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import PROBES, probe_conditions
 
@@ -81,6 +86,7 @@ def upgrade(
     chunks: Chunks = "auto",
     config: RepositoryConfig | None = None,
     authorize_virtual_chunk_access: Mapping[str, AnyCredential | None] | None = None,
+    store_secrets: bool = False,
 ) -> ImportReport:
     """Import a repository of a format older than spec version 1 (0.1.0a1 to 0.1.3, and the draft before).
 
@@ -94,10 +100,11 @@ def upgrade(
     opened. ``"auto"`` copies them, but for an import in place, where the new repository can use them as
     they are. (Files of the draft have other names, and are always copied then.)
 
-    What ``config`` sets is saved with the new repository, over what the old one had. Some old repositories
-    have virtual references that are longer than their objects, which nobody reads any more. Where
-    ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to look
-    at the objects, such references are cut at the end.
+    What ``config`` sets is saved with the new repository, over what the old one had; options and headers of
+    its containers that may hold a secret need ``store_secrets``, as for ``Repository.create``. Some old
+    repositories have virtual references that are longer than their objects, which nobody reads any more.
+    Where ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to
+    look at the objects, such references are cut at the end.
 
     An import that was interrupted can be repeated, and goes on; one that is done does nothing.
 
@@ -111,6 +118,8 @@ def upgrade(
         ...
     frazil.errors.RepositoryNotFoundError: ...
     """
+    if config is not None:
+        document_to_save(config, store_secrets)
     source = _source(source_storage)
     in_place = target_storage is None
     target = source_storage if target_storage is None else target_storage
@@ -126,7 +135,7 @@ def upgrade(
         _require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
-    look_up = sizes_of(settings, config, authorize_virtual_chunk_access or {})
+    look_up = sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access))
     job = _Job(source, target, refs, history, users, ids, reference, in_place, settings, config, look_up)
     if there is not None:
         return job.compared(there)
@@ -204,15 +213,9 @@ class _Job:
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         info = new_info(self.refs, self.history, to_document(config), now_us())
         file = encode_repo_info(info, level=_LEVEL)
-        try:
-            refused = isinstance(self.target.put(REPO, file, IfAbsent()), Refused)
-        except StorageError:
-            refused = True
-        # A lost answer, or somebody else with the same import.
-        if refused:
-            there = bytes(self.target.get(REPO))
-            return report if there == file else self.compared(there)
-        return report
+        if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
+            return report
+        return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
 
     def compared(self, there: bytes) -> ImportReport:
         """The report where the target has a repository: this one, or ``InvalidInputError``."""
@@ -289,7 +292,15 @@ class _Job:
             groups=len(set().union(*(version.summary.groups for version in versions))),
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
-            left_out=(*self.history.left_out, *lost, *unused, *cut),
+            left_out=(
+                *of_refs(self.refs),
+                *self.history.left_out,
+                *of_snapshots(self.history.versions),
+                *lost,
+                *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
+                *unused,
+                *cut,
+            ),
             snapshot_ids={id_to_text(version.old_id): id_to_text(version.id) for version in versions},
         )
 

@@ -2,10 +2,11 @@
 
     plan     1. list what is older than the limit: only that can go
              2. read the repo info: versions that a ref leads to live, and those whose file is not that old
-             3. read their manifests: the chunk files in there live
+             3. read their manifests: the chunk files in there live. Put a list of the others
     finish   4. the one conditional write takes dead versions out of the repo info; it goes through only if
                 no version lives that the plan has not seen, else the plan is made complete first
-             5. delete snapshots, then transaction logs, manifests, chunks; and what jobs have staged and left
+             5. delete snapshots, then transaction logs, manifests, chunks; backups of the repo info that the
+                ops log does not need; and what jobs have staged and left
 
 Killed at any point it leaves a whole repository and some garbage, since nothing is deleted that the repo info
 still leads to, and each kind of file goes before those that it refers to. A file that cannot be read stops
@@ -17,34 +18,36 @@ Ages are by the storage's clock: that of a file's last modification.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import IcechunkError
+from frazil.errors import FormatError, IcechunkError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_matrix
 from frazil.format.keys import CHUNKS, MANIFESTS, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.backups import LOGGED, Backups, named, old_backups, unneeded
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.sweep import Patience, Sweeper, Swept
 from frazil.maintenance.walk import Bounds, Here, Walk
-from frazil.repository.clock import now_us
+from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.context import Context
-from frazil.repository.in_use import announce, forget_old, newest_update, oldest_in_use
+from frazil.repository.in_use import Record, announce, forget_killed
+from frazil.repository.leases import Spared, delete_ended
 from frazil.repository.mutations import require_online
 from frazil.repository.staged import delete_abandoned
 from frazil.repository.update import Changed
 from frazil.repository.values import GCSummary
 from frazil.storage.base import Storage
 
-_log = logging.getLogger(__name__)
+_BACKUPS: Final = "backups"
 
 #: Deletes what is listed.
 type Sweep = Callable[[Listed], Swept]
@@ -81,6 +84,7 @@ class Old:
     logs: Listed
     manifests: Listed
     chunks: Listed
+    backups: Backups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,16 +96,26 @@ class Live:
     chunks: U8 = field(default_factory=_no_ids)
 
 
-def old_files(storage: Storage, what: Collection) -> Old:
-    """Step 1."""
+def old_files(storage: Storage, what: Collection, backups_before: int | None = None) -> Old:
+    """Step 1. Backups have a limit of their own: no session needs them, so no lease spares them."""
+    before = what.older_than if backups_before is None else backups_before
     folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
-    with ThreadPoolExecutor(min(len(folders), what.listings), "frazil-list") as pool:
-        return Old(*pool.map(lambda folder: listed(storage, folder, what.older_than), folders))
+    with ThreadPoolExecutor(min(len(folders) + 1, what.listings), "frazil-list") as pool:
+        backups = pool.submit(old_backups, storage, before)
+        files = pool.map(lambda folder: listed(storage, folder, what.older_than), folders)
+        snapshots, logs, manifests, chunks = files
+        return Old(snapshots, logs, manifests, chunks, backups.result())
 
 
 def without_dead(info: RepoInfo, old: U8) -> RepoInfo:
     """The repo info without the versions that no ref leads to and whose files are in ``old``."""
     return replace(info, snapshots=collapse(info.table, _living(info, old), Onto.NEXT))
+
+
+def _after(info: RepoInfo, old: Old) -> RepoInfo:
+    """The repo info that the collection leaves, but for its entry in the ops log."""
+    after = without_dead(info, old.snapshots.ids)
+    return after.with_short_log(LOGGED) if len(old.backups) else after
 
 
 def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
@@ -149,7 +163,7 @@ class Collecting:
 
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
-        after = without_dead(info, self.old.snapshots.ids)
+        after = _after(info, self.old)
         if not among(after.table.ids(), self.live.snapshots).all():
             raise _Outdated("commits came while garbage was looked for")
         return Changed(after, OpsEntry(UpdateKind.GC_RAN, now))
@@ -159,59 +173,61 @@ def collect(context: Context, what: Collection) -> GCSummary:
     """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
     storage = context.storage
     require_online(context.repo_info())
-    record, ahead = announce(storage, what.older_than)
+    begun = announce(storage)
     try:
-        now = now_us() + ahead
-        what = replace(what, older_than=_spared(storage, what.older_than + ahead, now))
-        forget_old(storage, now)
-        old = old_files(storage, what)
-        after, live, ran_at = _edited(context, what, old)
+        limit = what.older_than + begun.ahead
+        delete_ended(storage, begun.now)
+        forget_killed(storage, begun.now)
+        spared = Spared(storage, begun.now, limit)
+        what = replace(what, older_than=spared.look())
+        old = old_files(storage, what, limit)
+        record, after, live = _edited(context, what, old, begun.record)
     except BaseException:
-        storage.delete([record.key])  # nothing was deleted
+        begun.record.end(storage, leaves_mark=False)  # nothing was deleted
         raise
-    record = record.put(storage, older_than=what.older_than, ran_at=ran_at)
     try:
         phases = garbage(after, old, live)
-        summary = _summary(phases, _swept(storage, phases, what, now))
+        done = _swept(storage, phases, what, spared, record)
+        done |= _swept_backups(storage, old, after, what) if len(done) == len(phases) else {}
         delete_abandoned(storage, what.older_than)
-        return summary
+        return _summary(phases, done, spared)
     finally:
-        record.put(storage, done=True)
+        record.end(storage, leaves_mark=context.spec_version < 2)
 
 
 def look(context: Context, what: Collection) -> GCSummary:
-    """What ``collect`` would delete. Writes nothing."""
+    """What ``collect`` would delete. Writes nothing, so it takes this host's clock for the storage's."""
     storage = context.storage
     require_online(context.repo_info())
-    what = replace(what, older_than=_spared(storage, what.older_than, now_us()))
-    old = old_files(storage, what)
+    limit = what.older_than
+    spared = Spared(storage, now_us(), limit)
+    what = replace(what, older_than=spared.look())
+    old = old_files(storage, what, limit)
     info = context.whole()
     live = needed(storage, info, old, Live(), what.walker)
-    phases = garbage(without_dead(info, old.snapshots.ids), old, live)
-    return _summary(
-        phases, {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
-    )
+    after = _after(info, old)
+    phases = garbage(after, old, live)
+    done = {name: Swept(len(files), int(files.sizes.sum())) for name, files in phases.items()}
+    # The collection would make a backup of ``info``, and name it.
+    names = named(after) | {*filter(None, [info.repo_before_updates])}
+    gone = unneeded(storage, old.backups, names)
+    return _summary(phases, done | {_BACKUPS: Swept(len(gone), int(gone.sizes.sum()))}, spared)
 
 
-def _spared(storage: Storage, older_than: int, now: int) -> int:
-    """A limit that spares what sessions with forks have written."""
-    since = oldest_in_use(storage, now)
-    if since is None or since >= older_than:
-        return older_than
-    _log.info("a session with forks is at work: only files older than it are collected")
-    return since
-
-
-def _edited(context: Context, what: Collection, old: Old) -> tuple[RepoInfo, Live, int]:
-    """Steps 2 to 4: the repo info without the dead, what lives, and the time of the entry in the ops log."""
+def _edited(context: Context, what: Collection, old: Old, record: Record) -> tuple[Record, RepoInfo, Live]:
+    """Steps 2 to 4: the record with its list, the repo info without the dead, and what lives."""
     live = Live()
     while True:
         live = needed(context.storage, context.whole(), old, live, what.walker)
+        dead = [
+            files.ids[~among(files.ids, ids)]
+            for files, ids in ((old.manifests, live.manifests), (old.chunks, live.chunks))
+        ]
+        record = record.with_list(context.storage, np.concatenate(dead))
         try:
-            after = context.update_whole(Collecting(old, live))
+            return record, context.update_whole(Collecting(old, live)), live
         except _Outdated:
             continue
-        return after, live, newest_update(after)
 
 
 def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
@@ -229,27 +245,43 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
     return {name: files.take(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
 
 
-def _swept(storage: Storage, phases: dict[str, Listed], what: Collection, now: int) -> dict[str, Swept]:
+def _swept(
+    storage: Storage, phases: dict[str, Listed], what: Collection, spared: Spared, record: Record
+) -> dict[str, Swept]:
     """Step 5: as far as the first kind of which not all could be deleted. Spares what sessions have written
-    that took a lease since.
+    that took a lease since. Stops when somebody has deleted the record, without which commits do not know
+    what is about to go.
     """
     sweep = what.sweep or Sweeper(storage, what.patience).sweep
     done: dict[str, Swept] = {}
     for name, files in phases.items():
-        since = oldest_in_use(storage, now)
-        done[name] = sweep(files if since is None else files.take(files.modified < since))
+        if not record.is_current(storage):
+            break
+        done[name] = sweep(files.take(files.modified < spared.look()))
         if done[name].failed:
             break
     return done
 
 
-def _summary(phases: dict[str, Listed], done: dict[str, Swept]) -> GCSummary:
+def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection) -> dict[str, Swept]:
+    """Backups that ``after`` does not lead to. None of them if a damaged one hides where the log goes on."""
+    try:
+        gone = unneeded(storage, old.backups, named(after))
+    except FormatError as error:
+        return {_BACKUPS: Swept(errors=[f"backups were left alone: {error.message}"])}
+    return {_BACKUPS: Sweeper(storage, what.patience).sweep(gone)}
+
+
+def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: Spared) -> GCSummary:
     counts = {f"{name}_deleted": swept.objects for name, swept in done.items()}
     return GCSummary(
-        bytes_deleted=sum(swept.size for swept in done.values()),
+        bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),
         **counts,
+        backup_bytes_deleted=done[_BACKUPS].size if _BACKUPS in done else 0,
         objects_failed_to_delete=sum(swept.failed for swept in done.values()),
         throttled_batches=sum(swept.throttled for swept in done.values()),
         delete_errors=[error for swept in done.values() for error in swept.errors],
         skipped_phases=[name for name in phases if name not in done],
+        leases_respected=len(spared.leases),
+        spared_since=to_datetime(max(0, spared.older_than)) if spared.leases else None,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import batched
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,15 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_from_text, ids_to_te
 from frazil.storage.base import ObjectInfo, Storage
 
 _BATCH: Final = 50_000
+
+
+class Objects(Protocol):
+    """Objects that can be deleted: their keys, and their sizes in bytes, int64."""
+
+    @property
+    def sizes(self) -> I64: ...
+
+    def keys(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

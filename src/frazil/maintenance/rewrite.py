@@ -16,8 +16,10 @@ from frazil.repository.clock import now_us
 from frazil.repository.commit import REWRITE, REWRITE_AMEND, end_session
 from frazil.repository.config_document import splitting_document
 from frazil.repository.context import Context
+from frazil.repository.gone import with_current
 from frazil.repository.in_use import Relied, newest_update
 from frazil.repository.mutations import branch_tip, require_online
+from frazil.repository.workspace import Workspace
 
 _RESERVED: Final = "__icechunk"
 
@@ -37,9 +39,10 @@ def rewrite(
     if amend:
         context.require_version_2()
     since = now_us()
-    info = context.repo_info()
+    info, parent = with_current(
+        context, lambda info: (info, Workspace(context, branch_tip(info, branch)).snapshot)
+    )
     require_online(info)
-    parent = context.assets.snapshot(branch_tip(info, branch))
     known = metadata.get(_RESERVED)
     reserved = {
         **(known if isinstance(known, dict) else {}),

@@ -22,8 +22,9 @@ from frazil.format.columns import U8, U64
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.garbage import referred
-from frazil.maintenance.walk import Bounds, all_manifests, over_manifests, read_manifest
+from frazil.maintenance.walk import Bounds, all_manifests, over_manifests
 from frazil.repository.context import Context
+from frazil.repository.files import MANIFEST
 from frazil.repository.values import ChunkStorageStats
 from frazil.storage.base import Storage
 
@@ -66,7 +67,7 @@ class Parts:
 
 def parts_of(storage: Storage, manifest: bytes) -> Parts:
     """The piece of work for one manifest."""
-    tables = list(read_manifest(storage, manifest).arrays.values())
+    tables = list(MANIFEST.read(storage, manifest).arrays.values())
     return Parts(
         Ranges.union(list(map(_native, tables))),
         Ranges.union(list(map(_virtual, tables))),

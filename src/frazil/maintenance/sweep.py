@@ -17,7 +17,7 @@ from threading import BoundedSemaphore, Lock
 from typing import Final
 
 from frazil.errors import ConflictError, ErrorKind, StorageError
-from frazil.maintenance.listing import Listed
+from frazil.maintenance.listing import Objects
 from frazil.storage.base import Storage
 
 _BATCH: Final = 1000
@@ -58,7 +58,7 @@ class Sweeper:
         self._in_a_row = 0
         self._last: StorageError | None = None
 
-    def sweep(self, garbage: Listed) -> Swept:
+    def sweep(self, garbage: Objects) -> Swept:
         """Delete all that is listed.
 
         Raises ``ConflictError`` (``gc-deletes-failing``) when too many requests failed in a row.

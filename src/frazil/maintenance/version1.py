@@ -17,7 +17,7 @@ from frazil.format.keys import snapshot_key
 from frazil.format.snapshot import encode_snapshot
 from frazil.maintenance.expire import Expiry
 from frazil.repository.context import Context
-from frazil.repository.mutations import MAIN, delete_branch, delete_tag
+from frazil.repository.mutations import MAIN, delete_branch, delete_tag, require_snapshot
 from frazil.repository.snapshots_v1 import SnapshotsV1
 
 
@@ -32,7 +32,7 @@ def expire_v1(context: Context, what: Expiry) -> U8:
         (info.branches, what.branches, delete_branch),
     ):
         for name in sorted(refs):
-            rows = snapshots.chain(snapshots.find(refs[name]))
+            rows = snapshots.chain(require_snapshot(info, refs[name]))
             old = np.array([entry.flushed_at for entry in snapshots.entries(rows)]) < what.older_than
             old[-1] = False
             if deletes and old[0] and not (refs is info.branches and name == MAIN):

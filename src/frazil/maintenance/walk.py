@@ -14,13 +14,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.errors import ErrorKind, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_to_text
-from frazil.format.keys import manifest_key, snapshot_key
-from frazil.format.manifest import Manifest, decode_chunk_files, decode_manifest
-from frazil.format.snapshot import ManifestFiles, decode_snapshot
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list
+from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.listing import distinct
+from frazil.repository.files import MANIFEST_CHUNK_FILES, SNAPSHOT
 from frazil.storage.base import Storage
 
 #: Bytes of a decoded reference, for bounds on memory.
@@ -73,8 +72,7 @@ def manifests_of(storage: Storage, snapshot: bytes) -> ManifestFiles:
 
     ``StorageError`` (``object-not-found``) without the file, ``FormatError`` where it is damaged.
     """
-    key = snapshot_key(snapshot)
-    decoded = decode_snapshot(storage.get(key), key)
+    decoded = SNAPSHOT.read(storage, snapshot)
     files = decoded.manifests
     unlisted = distinct([decoded.nodes.manifest_ids()])
     unlisted = unlisted[~np.isin(id_keys(unlisted), id_keys(files.ids))]
@@ -123,28 +121,12 @@ def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
     )
 
 
-def read_manifest(storage: Storage, id_: bytes) -> Manifest:
-    """A manifest, read past every cache. ``FormatError`` if it is another one than its name says."""
-    key = manifest_key(id_)
-    manifest = decode_manifest(storage.get(key), key)
-    _require_id(key, id_, manifest.id)
-    return manifest
-
-
-def _require_id(key: str, expected: bytes, found: bytes) -> None:
-    if found != expected:
-        raise FormatError(f"{key}: the file is that of manifest {id_to_text(found)}")
-
-
 def chunks_of(storage: Storage, manifest: bytes) -> U8:
     """The chunk files that one manifest refers to, (k, 12).
 
     Raises what makes a manifest unreadable: whoever skipped one would take its chunks for garbage.
     """
-    key = manifest_key(manifest)
-    found, files = decode_chunk_files(storage.get(key), key)
-    _require_id(key, manifest, found)
-    return distinct([files])
+    return distinct([MANIFEST_CHUNK_FILES.read(storage, manifest).chunk_ids])
 
 
 def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], bounds: Bounds) -> Iterator[R]:

@@ -7,7 +7,7 @@ from typing import Any
 from frazil.format.repo_info import RepoInfo
 from frazil.repository import mutations, present
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.config_document import to_document
+from frazil.repository.config_secrets import document_to_save
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
 from frazil.repository.values import FeatureFlag, RepoStatus
@@ -19,9 +19,15 @@ class Administration:
     _context: Context
     _default_metadata: dict[str, Any]
 
-    def save_config(self) -> None:
-        """Save the configuration in the repository: it is what others open it with."""
-        self._context.update(mutations.save_config(to_document(self._context.config)))
+    def save_config(self, *, store_secrets: bool = False) -> None:
+        """Save the configuration in the repository: it is what others open it with.
+
+        Raises ``InvalidInputError`` (``secret-in-config``) if an option or a header of a virtual chunk
+        container may hold a secret, since everybody who can read the repository can read it. With
+        ``store_secrets`` it is saved all the same.
+        """
+        document = document_to_save(self._context.config, store_secrets)
+        self._context.update(mutations.save_config(document))
 
     def get_metadata(self) -> dict[str, Any]:
         """Metadata of the repository as a whole."""
@@ -64,9 +70,11 @@ class Administration:
         ]
 
     def enabled_feature_flags(self) -> list[FeatureFlag]:
+        """The features that are on, by a setting of the repository or by default."""
         return [flag for flag in self.feature_flags() if flag.enabled]
 
     def disabled_feature_flags(self) -> list[FeatureFlag]:
+        """The features that are off, by a setting of the repository or by default."""
         return [flag for flag in self.feature_flags() if not flag.enabled]
 
     def set_feature_flag(self, name: str, setting: bool | None) -> None:
@@ -75,6 +83,7 @@ class Administration:
         self._context.update(mutations.set_flag(flag_named(name), None if setting is None else bool(setting)))
 
     def default_commit_metadata(self) -> dict[str, Any]:
+        """The metadata that commits of new sessions get, from ``set_default_commit_metadata``."""
         return dict(self._default_metadata)
 
     def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:

@@ -2,7 +2,11 @@
 
 All but the repo info are immutable; of that, the last one is kept, for when it is read and has not changed.
 
-Bounds are counts (nodes, references), not bytes, as in the configuration of the format.
+The configuration of the format bounds them by counts: nodes of snapshots, references of manifests. Here a
+node stands for ``_NODE_BYTES`` and a reference for ``_REFERENCE_BYTES``, and files weigh the bytes that they
+hold. Every file has a cost besides, of small Python objects, that its bytes do not tell. So a file weighs at
+least as much as ``_LEAST_NODES`` or ``_LEAST_REFERENCES``: a handle that makes small commits for weeks keeps
+500 snapshots and 7,500 manifests, some tens of MiB.
 """
 
 from __future__ import annotations
@@ -13,20 +17,26 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock, RLock
-from typing import Any
+from typing import Any, Final
 
-from frazil.format.keys import manifest_key, snapshot_key, transaction_key
-from frazil.format.manifest import Manifest, decode_manifest
+from frazil.format.manifest import Manifest
 from frazil.format.metadata_items import MetadataColumn
-from frazil.format.snapshot import Snapshot, decode_snapshot
-from frazil.format.transaction_log import TransactionLog, decode_transaction_log
+from frazil.format.snapshot import Snapshot
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.update import LastSeen
+from frazil.repository.weights import held_bytes
 from frazil.storage.base import Storage
+
+_NODE_BYTES: Final = 1024
+_LEAST_NODES: Final = 1_000
+_REFERENCE_BYTES: Final = 64
+_LEAST_REFERENCES: Final = 2_000
 
 
 class Kept[T]:
-    """The last used values, up to a total weight; the newest one always stays. What many ask for at once is
-    made once.
+    """The last used values, up to a total weight in bytes; the newest one always stays. What many ask for
+    at once is made once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -91,8 +101,8 @@ class Assets:
     def __init__(self, storage: Storage, limits: CacheLimits) -> None:
         self.storage = storage
         self.limits = limits
-        self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes)
-        self._manifests: Kept[Manifest] = Kept(limits.chunk_refs)
+        self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes * _NODE_BYTES)
+        self._manifests: Kept[Manifest] = Kept(limits.chunk_refs * _REFERENCE_BYTES)
         self.last_seen = LastSeen()
         #: Held by who commits again after another was first: threads of one handle that all come too late
         #: would otherwise keep one another from it.
@@ -107,9 +117,8 @@ class Assets:
         """
 
         def fetch() -> tuple[Snapshot, int]:
-            key = snapshot_key(id_)
-            snapshot = decode_snapshot(self.storage.get(key), key)
-            return snapshot, len(snapshot.nodes) + 1
+            snapshot = SNAPSHOT.read(self.storage, id_)
+            return snapshot, _weight_of_snapshot(snapshot)
 
         return self._snapshots.get(id_, fetch)
 
@@ -119,21 +128,22 @@ class Assets:
 
     def manifest(self, id_: bytes) -> Manifest:
         def fetch() -> tuple[Manifest, int]:
-            key = manifest_key(id_)
-            manifest = decode_manifest(self.storage.get(key), key)
-            return manifest, _weight(manifest)
+            manifest = MANIFEST.read(self.storage, id_)
+            return manifest, _weight_of_manifest(manifest)
 
         return self._manifests.get(id_, fetch)
 
     def keep_snapshot(self, snapshot: Snapshot) -> None:
         """One that was just written."""
         metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
-        self._snapshots.keep(snapshot.id, replace(snapshot, metadata=metadata), len(snapshot.nodes) + 1)
+        as_read = replace(snapshot, metadata=metadata)
+        self._snapshots.keep(snapshot.id, as_read, _weight_of_snapshot(as_read))
 
     def keep_manifest(self, manifest: Manifest) -> None:
         """One that was just written: whoever goes on from there need not read it."""
         arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
-        self._manifests.keep(manifest.id, Manifest(manifest.id, arrays), _weight(manifest))
+        compact = Manifest(manifest.id, arrays)
+        self._manifests.keep(manifest.id, compact, _weight_of_manifest(compact))
 
     def has_manifest(self, id_: bytes) -> bool:
         """Whether the manifest is at hand, without a request."""
@@ -148,9 +158,12 @@ class Assets:
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
         """``StorageError`` (``object-not-found``) if it has been collected, or never was."""
-        key = transaction_key(snapshot_id)
-        return decode_transaction_log(self.storage.get(key), key)
+        return TRANSACTION_LOG.read(self.storage, snapshot_id)
 
 
-def _weight(manifest: Manifest) -> int:
-    return sum(map(len, manifest.arrays.values())) + 1
+def _weight_of_snapshot(snapshot: Snapshot) -> int:
+    return max(held_bytes(snapshot), _LEAST_NODES * _NODE_BYTES)
+
+
+def _weight_of_manifest(manifest: Manifest) -> int:
+    return max(held_bytes(manifest), _LEAST_REFERENCES * _REFERENCE_BYTES)

@@ -17,7 +17,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Concatenate, Final
+from typing import Any, Concatenate, Final, Protocol
 
 #: Calls that run at once; others wait for their turn.
 THREADS: Final = 32
@@ -77,19 +77,34 @@ def awaitable_static[**P, R](method: Callable[P, R]) -> staticmethod[P, Coroutin
     return staticmethod(twin)
 
 
+class Table(Protocol):
+    """Something with a text, and with HTML for notebooks."""
+
+    def html(self) -> str: ...
+
+
 class BothWays[T]:
     """An iterator for ``for`` as well as for ``async for``: each step of the latter is made on a thread.
 
     A step whose await was cancelled is not lost: the next one gets its value. Close it with ``aclose`` (or
     ``contextlib.aclosing``), or leave it: no thread and no task stays behind.
 
+    ``table`` is what consoles and notebooks show; showing it takes nothing from the iterator.
+
     >>> list(BothWays(iter([1, 2])))
     [1, 2]
     """
 
-    def __init__(self, values: Iterator[T]) -> None:
+    def __init__(self, values: Iterator[T], table: Table | None = None) -> None:
         self._values = values
         self._step: Future[Any] | None = None
+        self._table = table
+
+    def __repr__(self) -> str:
+        return "<frazil: an iterator>" if self._table is None else str(self._table)
+
+    def _repr_html_(self) -> str | None:
+        return None if self._table is None else self._table.html()
 
     def __iter__(self) -> Iterator[T]:
         return self

@@ -12,8 +12,10 @@ from typing import Protocol
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.assets import Assets
+from frazil.repository.backups import hinting
 from frazil.repository.effective import Effective
-from frazil.repository.update import Attempt, Change, RetryPolicy, begin, read_repo_info, update_repo_info
+from frazil.repository.retries import RetryPolicy
+from frazil.repository.update import Attempt, Change, begin, read_repo_info, update_repo_info
 from frazil.storage.base import Storage
 
 
@@ -58,13 +60,15 @@ class CatalogV2:
     spec_version: int = 2
 
     def repo_info(self) -> RepoInfo:
-        return read_repo_info(self.storage, self.assets.last_seen)[0]
+        with hinting(self.storage):
+            return read_repo_info(self.storage, self.assets.last_seen)[0]
 
     def whole(self) -> RepoInfo:
         return self.repo_info()
 
     def begin(self) -> Attempt:
-        return begin(self.storage, self.assets.last_seen)
+        with hinting(self.storage):
+            return begin(self.storage, self.assets.last_seen)
 
     def update(self, change: Change, settings: Effective, begun: Begun | None) -> RepoInfo:
         return update_repo_info(

@@ -8,6 +8,9 @@ entry's kind tells which file changes, by the table ``_WRITES``. Kinds that are 
 writes to a ref is recognised (``refs_v1``), and a commit also where others have built on it: its id is
 among the ancestors of the branch.
 
+*Was garbage collected?* A collection writes each branch again, unchanged, before it deletes anything. So a
+commit that has read its branch before that is refused, and looks back at collections again (``in_use``).
+
 *Was the repository upgraded?* A file ``repo`` makes it one of version 2, whatever lies beside. Every use of
 a handle looks for it first, and every write once more afterwards: the upgrade reads the refs again after it
 has written ``repo`` (``upgrade``), so a write that it did not see comes late enough to see ``repo``.
@@ -17,9 +20,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
@@ -33,15 +38,29 @@ from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
-from frazil.repository.creating import not_empty, put_first
+from frazil.repository.creating import create_first, not_empty
 from frazil.repository.effective import Effective
-from frazil.repository.refs_v1 import DeletedTags, RefKind, Refs, encode_ref, read_ref, ref_key, tombstone_key
+from frazil.repository.in_use import CollectedMeanwhile
+from frazil.repository.mutations import base_not_found
+from frazil.repository.outcome import not_made, outcome_unknown
+from frazil.repository.refs_v1 import (
+    DeletedTags,
+    RefKind,
+    Refs,
+    decode_ref,
+    encode_ref,
+    read_ref,
+    ref_key,
+    tombstone_key,
+)
+from frazil.repository.retries import RetryPolicy, retried
 from frazil.repository.snapshots_v1 import SnapshotsV1
 from frazil.repository.update import Change, Changed
 from frazil.repository.whole_v1 import carry_out, whole_v1
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
 
 _MARK_BYTES: Final = 4
+_WRITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +84,28 @@ class _Nothing:
 
 
 _Write = _Put | _Delete | _Nothing
+
+
+class _Fate(Enum):
+    """What became of an attempt whose answer was not "stored"."""
+
+    APPLIED = "it is there"
+    REFUSED = "it never took effect"
+    PENDING = "it has not taken effect, and could still do so"
+    OVERWRITTEN = "something else is there, which came before it or after it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """An attempt; ``answered`` if the storage said that the condition did not hold."""
+
+    write: _Write
+    changed: Changed
+    answered: bool
+
+    @property
+    def key(self) -> str:
+        return "" if isinstance(self.write, _Nothing) else self.write.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +149,7 @@ class CatalogV1:
         snapshot = initial_snapshot(now_us(), spec_version=1)
         storage.put(snapshot_key(snapshot.id), encode_snapshot(snapshot, level=level))
         main = encode_ref(snapshot.id, _mark())
-        put_first(storage, V1_MAIN, main)
+        create_first(storage, V1_MAIN, main, RetryPolicy())
         if storage.head(REPO) is not None:
             raise not_empty(storage, REPO, is_repository=True)
         # Only the one whose `main` it is has a say in the configuration.
@@ -137,45 +178,88 @@ class CatalogV1:
         return whole_v1(self.storage, self.repo_info())
 
     def update_whole(self, change: Change, settings: Effective) -> RepoInfo:
-        before = self.whole()
-        changed = change(before, now_us())
+        while True:
+            before = self.whole()
+            changed = change(before, now_us())
+            if self._written_again(before.branches):
+                break
         carry_out(self.assets, before, changed.info, settings.compression_level)
         self.snapshots = SnapshotsV1(self.assets)
         # The entry is in no file, but tells the change which of its attempts it was.
         return replace(changed.info, ops=OpsLog.of([changed.entry]))
+
+    def _written_again(self, branches: Mapping[str, bytes]) -> bool:
+        """Give every branch a new version; False where one has moved, or may have."""
+
+        def write(name: str) -> bool:
+            ref = read_ref(self.storage, RefKind.BRANCH, name)
+            if ref is None or ref.snapshot != branches[name]:
+                return False
+            key = ref_key(self.storage, RefKind.BRANCH, name)
+            answer = self.storage.put(key, encode_ref(ref.snapshot, _mark()), IfVersion(ref.version))
+            return isinstance(answer, Stored)
+
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            return all(list(pool.map(write, branches)))
 
     def begin(self) -> BegunV1:
         return BegunV1(self.repo_info())
 
     def update(self, change: Change, settings: Effective, begun: Begun | None) -> RepoInfo:
         policy = policy_of(settings)
-        tried: list[tuple[_Write, Changed]] = []
+        tried: list[_Tried] = []
         failures = 0
         for attempt in range(max(policy.tries, 1)):
-            if any(self._written(*each) for each in tried):
-                return self._done(tried[-1][1])
+            if applied := self._applied(tried, policy):
+                return self._done(applied.changed, policy)
             # The first attempt may have been begun before the files of a commit were written: refs may have
             # moved since, but then the write is refused.
             info = begun.info if begun is not None and not attempt else self.repo_info()
             changed = change(info, now_us())
             write = _write_of(self, info, changed)
-            tried.append((write, changed))
+            if begun is not None and tried and _condition(write) != _condition(tried[0].write):
+                raise CollectedMeanwhile
             try:
-                if self._carry_out(write):
-                    return self._done(changed)
-            except StorageError:
+                stored = self._carry_out(write)
+            except StorageError as error:
+                tried.append(_Tried(write, changed, answered=False))
                 failures += 1
                 if failures >= policy.errors:
-                    with suppress(StorageError):
-                        if self._written(write, changed):
-                            return self._done(changed)
-                    raise
+                    if applied := self._applied(tried, policy, last=True):
+                        return self._done(applied.changed, policy)
+                    raise not_made(error) from error
+            else:
+                if stored:
+                    return self._done(changed, policy)
+                tried.append(_Tried(write, changed, answered=True))
             time.sleep(policy.pause(attempt))
+        if applied := self._applied(tried, policy, last=True):
+            return self._done(applied.changed, policy)
         raise ConflictError(
             message=f"all {policy.tries} attempts to update the repository met the update of another "
-            "writer: try again later, or with fewer writers",
+            "writer. The update had no effect: repeat it later, or with fewer writers",
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
+
+    def _applied(self, tried: list[_Tried], policy: RetryPolicy, *, last: bool = False) -> _Tried | None:
+        """The attempt that has taken effect. Raises ``OutcomeUnknownError`` where one may have, or may still:
+        ``last`` says that no other attempt follows, whose success would keep it from that.
+        """
+        for each in tried:
+            try:
+                fate = retried(partial(self._fate, each), policy)
+            except StorageError as error:
+                why = f"an answer of the storage was lost, and what would tell cannot be read ({error})"
+                raise outcome_unknown(each.changed.entry, why) from error
+            if fate is _Fate.APPLIED:
+                return each
+            if fate is _Fate.OVERWRITTEN and not each.answered:
+                why = f"an answer of the storage was lost, and others have changed `{each.key}` since"
+                raise outcome_unknown(each.changed.entry, why)
+            if fate is _Fate.PENDING and not each.answered and last and not self.storage.is_local:
+                why = "the storage did not answer, and may still carry out what it was asked for"
+                raise outcome_unknown(each.changed.entry, why)
+        return None
 
     def _carry_out(self, write: _Write) -> bool:
         match write:
@@ -191,46 +275,63 @@ class CatalogV1:
                 self.storage.delete([key])
         return True
 
-    def _written(self, write: _Write, changed: Changed) -> bool:
-        """Whether an attempt whose answer was not "stored" has taken effect."""
-        match write:
-            case _Put(key, data):
-                entry = changed.entry
-                if entry.kind is UpdateKind.NEW_COMMIT:
-                    return self._is_on_branch(entry.name or "", entry.new_snapshot or b"")
+    def _fate(self, tried: _Tried) -> _Fate:
+        """What became of an attempt whose answer was not "stored"."""
+        match tried.write:
+            case _Put(key, data, condition):
                 try:
                     found, version = self.storage.get_versioned(key)
                 except StorageError as error:
-                    if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-                        return False
-                    raise
-                if key == CONFIG and bytes(found) == data:
-                    self.config_version = version
-                return bytes(found) == data
+                    if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                        raise
+                    return _Fate.PENDING if condition == IfAbsent() else _Fate.OVERWRITTEN
+                if bytes(found) == data:
+                    if key == CONFIG:
+                        self.config_version = version
+                    return _Fate.APPLIED
+                if condition == IfVersion(version):
+                    return _Fate.PENDING
+                match tried.changed.entry.kind:
+                    case UpdateKind.NEW_COMMIT:
+                        return self._fate_of_commit(decode_ref(bytes(found), key), tried.changed)
+                    case UpdateKind.TAG_CREATED:
+                        return _Fate.REFUSED  # nobody writes a tag twice
+                return _Fate.OVERWRITTEN
             case _Delete(key):
-                return self.storage.head(key) is None
-        return True
+                return _Fate.APPLIED if self.storage.head(key) is None else _Fate.PENDING
+        return _Fate.APPLIED
 
-    def _is_on_branch(self, branch: str, id_: bytes) -> bool:
-        """Whether a branch's history, back to the time of a new snapshot, has that snapshot."""
-        ref = read_ref(self.storage, RefKind.BRANCH, branch)
-        if ref is None:
-            return False
-        since = self.snapshots.entry(self.snapshots.find(id_)).flushed_at
-        for rows in self.snapshots.parts(self.snapshots.find(ref.snapshot)):
+    def _fate_of_commit(self, tip: bytes, changed: Changed) -> _Fate:
+        """Whether the history of a branch that others have moved has a new snapshot, looked for back to the
+        parent of that. Where it does not lead to the parent nobody can tell: the branch was reset, or the
+        versions since the parent were expired.
+        """
+        id_ = changed.entry.new_snapshot or b""
+        try:
+            new = self.snapshots.entry(self.snapshots.find(id_))
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return _Fate.OVERWRITTEN  # no branch led to it when garbage was collected
+        row = self.snapshots.find(tip)
+        for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):
                 if entry.id == id_:
-                    return True
-                if entry.flushed_at < since:
-                    return False
-        return False
+                    return _Fate.APPLIED
+                if entry.id == new.parent:
+                    return _Fate.REFUSED
+        return _Fate.OVERWRITTEN
 
-    def _done(self, changed: Changed) -> RepoInfo:
+    def _done(self, changed: Changed, policy: RetryPolicy) -> RepoInfo:
         """What was changed holds, unless the repository was upgraded meanwhile and the upgrade missed it."""
-        if self.storage.head(REPO) is None:
-            return self._unread()
-        new = changed.entry.new_snapshot
-        info = decode_repo_info(self.storage.get(REPO), REPO)
+        try:
+            if retried(partial(self.storage.head, REPO), policy) is None:
+                return self._unread()
+            new = changed.entry.new_snapshot
+            info = decode_repo_info(retried(partial(self.storage.get, REPO), policy), REPO)
+        except StorageError as error:
+            why = f"it was stored, and whether an upgrade has missed it cannot be read ({error})"
+            raise outcome_unknown(changed.entry, why) from error
         if new is not None and info.snapshots.find(new) >= 0:
             return info
         raise _upgraded(self.storage, "while this change was written, so the change may be lost")
@@ -298,7 +399,11 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
     return _Put(CONFIG, data, IfVersion(version), (bytes(found), version))
 
 
-def _nothing(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:
+def _detach(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:
+    """Nothing is written; but files of a parent that was collected are not there for the new snapshot."""
+    new = catalog.snapshots.entry(catalog.snapshots.find(changed.entry.new_snapshot or b""))
+    if new.parent is not None and catalog.storage.head(snapshot_key(new.parent)) is None:
+        raise base_not_found(new.parent)
     return _Nothing()
 
 
@@ -310,8 +415,12 @@ _WRITES: Final[dict[UpdateKind, Callable[[CatalogV1, RepoInfo, Changed], _Write]
     UpdateKind.TAG_CREATED: _create_tag,
     UpdateKind.TAG_DELETED: _delete_tag,
     UpdateKind.CONFIG_CHANGED: _change_config,
-    UpdateKind.NEW_DETACHED_SNAPSHOT: _nothing,
+    UpdateKind.NEW_DETACHED_SNAPSHOT: _detach,
 }
+
+
+def _condition(write: _Write) -> Condition | None:
+    return write.condition if isinstance(write, _Put) else None
 
 
 def _write_of(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:

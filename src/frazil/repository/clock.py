@@ -22,6 +22,11 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+def elapsed_us() -> int:
+    """Microseconds since some moment of this process, by a clock that nobody sets."""
+    return time.monotonic_ns() // 1000
+
+
 def new_object_id() -> bytes:
     return os.urandom(OBJECT_ID_BYTES)
 

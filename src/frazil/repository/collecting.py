@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from frazil.format.ops_log import UpdateKind
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.in_use import is_collecting
+from frazil.repository.in_use import has_collected, is_collecting, newest_update
 from frazil.storage.base import Storage
 
 
@@ -35,13 +32,6 @@ class CollectionWatch:
         info = self.read()
         if not len(info.ops):  # spec version 1 keeps no log
             return False
-        since, self._until = self._until, int(info.ops.updated_at[0])
-        return not under_way and (since is None or not has_collected(info, since))
-
-
-def has_collected(info: RepoInfo, since: int) -> bool:
-    """Whether a garbage collection may have ended after the update at ``since``, microseconds since 1970."""
-    times, kinds = info.ops.updated_at, info.ops.kinds
-    # A log that does not reach back tells nothing.
-    is_complete = info.repo_before_updates is None or int(times[-1]) <= since
-    return not is_complete or bool(np.any((kinds == UpdateKind.GC_RAN) & (times > since)))
+        since, self._until = self._until, newest_update(info)
+        # A log that does not reach back tells nothing.
+        return not under_way and (since is None or has_collected(info, since) is False)

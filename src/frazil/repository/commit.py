@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.log import joined, transaction_log
+from frazil.changes.log import amended, transaction_log
 from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
@@ -27,7 +26,6 @@ from frazil.format.manifest import (
     ChunkTable,
     LocationCompression,
     Manifest,
-    decode_chunk_files,
     encode_manifest,
 )
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
@@ -44,11 +42,14 @@ from frazil.format.transaction_log import TransactionLog, encode_transaction_log
 from frazil.repository.clock import new_object_id, now_us
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import MOVE_NODE, Flag
-from frazil.repository.in_use import CollectedMeanwhile, Relied, before_collections, is_uncollected
+from frazil.repository.files import MANIFEST_CHUNK_FILES
+from frazil.repository.gone import require_listed
+from frazil.repository.in_use import CollectedMeanwhile, Files, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     Note,
     new_snapshot,
     noted,
+    require_base,
     require_flag,
     require_online,
     require_snapshot,
@@ -104,7 +105,7 @@ class Attempts:
 
     def forget(self) -> None:
         """It may have been taken for garbage."""
-        self._kept = {}
+        self._kept, self._new = {}, {}
 
     def keep(self) -> None:
         self._kept |= self._new
@@ -173,6 +174,12 @@ def end_session(
             )
         except CollectedMeanwhile:
             continue  # its files may have been taken
+        except StorageError as error:
+            # A file of the parent: collected, if the branch has left it, and lost otherwise.
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+                _require_possible(context.repo_info(), ending, branch, parent.id, changes)
+                require_listed(context, parent.id, error)
+            raise
 
 
 def _require_text(message: str) -> None:
@@ -199,18 +206,20 @@ def _attempt(
 ) -> bytes:
     begun = context.begin()
 
-    def files() -> U8:
-        flush()
-        return np.concatenate([changes.chunk_files(), _files_of_ready(context, parent, changes)])
-
-    if not is_uncollected(context.storage, begun.info, relied, files, borrowed=changes.borrowed):
-        attempts.forget()
-    branch = branch if ending.moves_branch else None
     if ending.replaces:
         _require_not_first(begun.info, parent.id)
-    _require_possible(begun.info, branch, parent.id, changes)
-    before = begun.info.snapshots.entry(require_snapshot(begun.info, parent.id))
-    amended = _amended(context, before, changes) if ending.replaces else None
+    # In spec version 1 this reads the branch, which has to come before the look back at collections.
+    row = _require_possible(begun.info, ending, branch, parent.id, changes)
+
+    def files() -> Files:
+        flush()
+        ready = _files_of_ready(context, parent, changes)
+        return Files(np.concatenate([changes.chunk_files(), ready.chunks]), ready.manifests)
+
+    if not is_uncollected(context.storage, begun.info, relied.update, files):
+        attempts.forget()
+    before = begun.info.snapshots.entry(row)
+    replaced = _replaced(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
@@ -223,7 +232,7 @@ def _attempt(
             message,
             metadata,
             attempts,
-            amended,
+            replaced,
             rewrites=ending.rewrites,
         )
     attempts.keep()
@@ -235,6 +244,7 @@ def _attempt(
         metadata,
         before.pruned_ancestor_tx_logs if ending.replaces else (),
     )
+    branch = branch if ending.moves_branch else None
     change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
     if note is not None and context.spec_version > 1:
         change = noted(change, note, entry.id)
@@ -245,13 +255,16 @@ def _attempt(
     return snapshot.id
 
 
-def _require_possible(info: RepoInfo, branch: str | None, parent: bytes, changes: ChangeSet) -> None:
-    """What the update will check again, before anything is written."""
+def _require_possible(
+    info: RepoInfo, ending: Ending, branch: str | None, parent: bytes, changes: ChangeSet
+) -> int:
+    """What the update will check again, before anything is written; the row of the parent."""
     require_online(info)
     if flag := needs_flag(changes):
         require_flag(info, flag)
-    if branch is not None:
+    if branch is not None and ending.moves_branch:
         require_tip(info, branch, parent)
+    return require_base(info, parent)
 
 
 def needs_flag(changes: ChangeSet) -> Flag | None:
@@ -268,7 +281,7 @@ def _require_not_first(info: RepoInfo, id_: bytes) -> None:
         )
 
 
-def _amended(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
+def _replaced(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:
     """The log of the commit that is to be replaced."""
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
@@ -289,12 +302,12 @@ def write_version(
     message: str,
     metadata: dict[str, Any],
     attempts: Attempts,
-    amended: TransactionLog | None = None,
+    replaced: TransactionLog | None = None,
     *,
     rewrites: bool = False,
 ) -> tuple[Snapshot, list[Written]]:
-    """Put all files of a new version but ``repo``. ``amended`` is a log to which that of the changes is
-    added.
+    """Put all files of a new version but ``repo``. ``replaced`` is the log of the commit that
+    the new one replaces.
     """
     id_ = new_object_id()
     nodes, written = write_manifests(context, puts, parent, changes, attempts, rewrites=rewrites)
@@ -312,8 +325,8 @@ def write_version(
     )
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
-    if amended is not None:
-        log = joined(amended, log)
+    if replaced is not None:
+        log = amended(replaced, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
     puts.put(
         transaction_key(id_),
@@ -416,30 +429,29 @@ def _with_ready(files: ManifestFiles, changes: ChangeSet) -> ManifestFiles:
     )
 
 
-def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> U8:
-    """Chunk files of the manifests that others have written: to be asked for after garbage was collected.
+def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> Files:
+    """Manifests that others have written, and their chunk files: to be asked for after a collection.
 
     Raises ``SessionStateError`` (``garbage-collected``) if a manifest itself is gone.
     """
-    parts = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
-    old = set(id_list(parent.manifests.ids))
-    for ready in changes.ready.values():
-        for id_ in map(attrgetter("id"), ready.manifests):
-            if id_ in old:
-                continue
-            key = manifest_key(id_)
-            try:
-                parts.append(decode_chunk_files(context.storage.get(key), key)[1])
-            except StorageError as error:
-                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                    raise
-                raise SessionStateError(
-                    f"`{key}`, written for this commit, is gone: garbage collection deleted it, with a "
-                    "limit younger than the session. Write it again in a new session",
-                    ErrorKind.GARBAGE_COLLECTED,
-                ) from error
-    ids = np.concatenate(parts)
-    return ids[np.unique(id_keys(ids), return_index=True)[1]]
+    no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+    ids = np.concatenate([no_ids, *(ready.files.ids for ready in changes.ready.values())])
+    ids = ids[~np.isin(id_keys(ids), id_keys(parent.manifests.ids))]
+    manifests = ids[np.unique(id_keys(ids), return_index=True)[1]]
+    parts = [no_ids]
+    for id_ in id_list(manifests):
+        try:
+            parts.append(MANIFEST_CHUNK_FILES.read(context.storage, id_).chunk_ids)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            raise SessionStateError(
+                f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage collection "
+                "deleted it, with a limit younger than the session. Write it again in a new session",
+                ErrorKind.GARBAGE_COLLECTED,
+            ) from error
+    chunks = np.concatenate(parts)
+    return Files(chunks[np.unique(id_keys(chunks), return_index=True)[1]], manifests)
 
 
 def _update(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import index
+from operator import attrgetter, index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from frazil.arguments import checked
@@ -44,10 +44,9 @@ def _expect(kind: type, conditions: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(conditions)
 
 
-def _text(regex: object) -> str:
+def _require_text(regex: object) -> None:
     if not isinstance(regex, str):
         raise TypeError(f"expected a regular expression as str, found {type(regex).__name__}")
-    return regex
 
 
 class _Printed(Numbered):
@@ -110,18 +109,16 @@ class ManifestPreloadCondition(_Printed):
     @staticmethod
     def path_matches(regex: str) -> ManifestPreloadCondition:
         """The expression is found in the array's full path."""
-        return PreloadPathMatches(_text(regex))
+        return PreloadPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestPreloadCondition:
         """The expression is found in the last part of the array's path."""
-        return PreloadNameMatches(_text(regex))
+        return PreloadNameMatches(regex)
 
     @staticmethod
     def num_refs(from_refs: int | None, to_refs: int | None) -> ManifestPreloadCondition:
         """The number of references is in the range, ``to_refs`` excluded; None is no bound."""
-        unsigned(32)("from_refs", from_refs)
-        unsigned(32)("to_refs", to_refs)
         return PreloadNumRefs(from_refs, to_refs)
 
     @staticmethod
@@ -167,6 +164,9 @@ class PreloadAnd(ManifestPreloadCondition):
 class PreloadPathMatches(ManifestPreloadCondition):
     regex: str
 
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
+
     def holds(self, path: str, num_refs: int) -> bool:
         return _found(self.regex, path)
 
@@ -177,6 +177,9 @@ class PreloadPathMatches(ManifestPreloadCondition):
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadNameMatches(ManifestPreloadCondition):
     regex: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
 
     def holds(self, path: str, num_refs: int) -> bool:
         return _found(self.regex, _name(path))
@@ -189,6 +192,15 @@ class PreloadNameMatches(ManifestPreloadCondition):
 class PreloadNumRefs(ManifestPreloadCondition):
     from_refs: int | None
     to_refs: int | None
+
+    def __post_init__(self) -> None:
+        unsigned(32)("from_refs", self.from_refs)
+        unsigned(32)("to_refs", self.to_refs)
+
+    @property
+    def to(self) -> int | None:
+        """``to_refs``, as the reference names it."""
+        return self.to_refs
 
     def holds(self, path: str, num_refs: int) -> bool:
         return (self.from_refs or 0) <= num_refs and (self.to_refs is None or num_refs < self.to_refs)
@@ -221,6 +233,7 @@ ManifestPreloadCondition.PathMatches = PreloadPathMatches
 ManifestPreloadCondition.NameMatches = PreloadNameMatches
 ManifestPreloadCondition.NumRefs = PreloadNumRefs
 # Words of the language, as the reference names them.
+setattr(PreloadNumRefs, "from", property(attrgetter("from_refs")))
 setattr(ManifestPreloadCondition, "True", PreloadTrue)
 setattr(ManifestPreloadCondition, "False", PreloadFalse)
 
@@ -270,12 +283,12 @@ class ManifestSplitCondition(_Printed):
     @staticmethod
     def path_matches(regex: str) -> ManifestSplitCondition:
         """The expression is found in the array's full path."""
-        return SplitPathMatches(_text(regex))
+        return SplitPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestSplitCondition:
         """The expression is found in the last part of the array's path."""
-        return SplitNameMatches(_text(regex))
+        return SplitNameMatches(regex)
 
     def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
         return ManifestSplitCondition.or_conditions([self, other])
@@ -310,6 +323,9 @@ class SplitAnd(ManifestSplitCondition):
 class SplitPathMatches(ManifestSplitCondition):
     regex: str
 
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
+
     def holds(self, path: str) -> bool:
         return _found(self.regex, path)
 
@@ -320,6 +336,9 @@ class SplitPathMatches(ManifestSplitCondition):
 @dataclass(frozen=True, slots=True, repr=False)
 class SplitNameMatches(ManifestSplitCondition):
     regex: str
+
+    def __post_init__(self) -> None:
+        _require_text(self.regex)
 
     def holds(self, path: str) -> bool:
         return _found(self.regex, _name(path))

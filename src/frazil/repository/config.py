@@ -21,6 +21,7 @@ from frazil.display import Check, Default, Settings, instance, span, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.manifest_config import ManifestConfig
 from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.option_names import shown_url
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, merged
 
 if TYPE_CHECKING:
@@ -77,7 +78,12 @@ class CompressionConfig(Settings):
 
 @dataclass(slots=True, repr=False)
 class CachingConfig(Settings):
-    """Sizes of the caches of a repository, each in the unit of its name."""
+    """Sizes of the caches of a repository, each in the unit of its name.
+
+    A node counts as 1 KiB, a chunk reference as 64 bytes; larger ones count as several. A snapshot counts as
+    at least 1,000 nodes and a manifest as at least 2,000 references, so that many small files do not take
+    more memory than a few large ones. The file that was used last always stays.
+    """
 
     num_snapshot_nodes: int | None = None
     num_chunk_refs: int | None = None
@@ -169,7 +175,8 @@ def _timeout(name: str, value: Any) -> None:
         )
 
 
-def _lifetime(name: str, value: Any) -> None:
+def check_session_lifetime(name: str, value: Any) -> None:
+    """Raise ``TypeError``, or ``InvalidInputError`` for a time that is not above 0 and at most 7 days."""
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(
@@ -258,7 +265,7 @@ class RepositoryConfig(Settings):
         "packing": instance(PackingConfig),
         "chunks": instance(ChunksConfig),
         "fast_forward_timeout": _timeout,
-        "session_lifetime": _lifetime,
+        "session_lifetime": check_session_lifetime,
     }
 
     def __init__(
@@ -305,6 +312,12 @@ class RepositoryConfig(Settings):
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for name, shown in Settings._rows(self):
             yield name, "{}" if shown == {} else shown
+
+    def _displayed(self, name: str) -> Any:
+        value = getattr(self, name)
+        if name != "virtual_chunk_containers" or value is None:
+            return value
+        return {shown_url(prefix): container for prefix, container in value.items()}
 
     def get_virtual_chunk_container(self, name: str) -> VirtualChunkContainer | None:
         """The container under this key (its ``url_prefix``), or None."""

@@ -343,7 +343,17 @@ STORE: Final = _variants(
     }
 )
 
-CONTAINER: Final = _struct(VirtualChunkContainer, {"name": PLAIN, "store": STORE, "url_prefix": PLAIN})
+_CONTAINER: Final = _struct(VirtualChunkContainer, {"name": PLAIN, "store": STORE, "url_prefix": PLAIN})
+
+
+def _read_container(value: Any) -> VirtualChunkContainer:
+    """A container that a repository has saved; it carries that mark wherever it goes."""
+    container: VirtualChunkContainer = _CONTAINER.read(value)
+    container.from_repository = True
+    return container
+
+
+CONTAINER: Final = Form(_CONTAINER.write, _read_container)
 
 CONTAINERS: Final = Form(
     lambda value: {prefix: CONTAINER.write(container) for prefix, container in value.items()},

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage.base import IfAbsent, Refused, Storage
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.outcome import write_once
+from frazil.repository.retries import RetryPolicy
+from frazil.storage.base import IfAbsent, Storage
 
 
 def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInputError:
@@ -18,22 +20,11 @@ def not_empty(storage: Storage, key: str, *, is_repository: bool) -> InvalidInpu
     return InvalidInputError(text, ErrorKind.PARENT_DIRECTORY_NOT_CLEAN)
 
 
-def put_first(storage: Storage, key: str, data: bytes) -> None:
-    """Write the file that makes a repository, if nobody else has.
+def create_first(storage: Storage, key: str, data: bytes, policy: RetryPolicy) -> None:
+    """Write the file that makes a repository, if no other writer has. ``data`` are like no other writer's.
 
-    ``InvalidInputError`` (``parent-directory-not-clean``) if there is another one.
+    Raises ``InvalidInputError`` (``parent-directory-not-clean``) if there is another one, and what
+    ``write_once`` raises.
     """
-    failure: StorageError | None = None
-    try:
-        refused = isinstance(storage.put(key, data, IfAbsent()), Refused)
-    except StorageError as error:
-        refused, failure = True, error
-    if not refused:
-        return
-    # A lost answer: the bytes tell whose repository it is.
-    try:
-        current = bytes(storage.get(key))
-    except StorageError as error:
-        raise failure or error from None
-    if current != data:
+    if not write_once(storage, key, data, policy, IfAbsent(), "the creation of the repository"):
         raise not_empty(storage, key, is_repository=True)

@@ -10,8 +10,8 @@ from frazil.changes.diff import Changes, compose
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
-from frazil.repository.assets import Assets
 from frazil.repository.context import Context
+from frazil.repository.gone import files_of
 from frazil.repository.mutations import require_snapshot
 from frazil.repository.workspace import Workspace
 
@@ -27,12 +27,12 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
         return compare(old.base, new.base, old.table, new.table)
-    groups = list(map(partial(_logs, context.assets), map(info.snapshots.entry, rows[: rows.index(start)])))
+    groups = list(map(partial(_logs, context), map(info.snapshots.entry, rows[: rows.index(start)])))
     oldest_first = list(chain.from_iterable(reversed(groups)))
     return compose(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))
 
 
-def _logs(assets: Assets, entry: SnapshotEntry) -> list[TransactionLog]:
+def _logs(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:
     """The transaction logs of a snapshot's ancestors that were expired, oldest first, and its own.
 
     Not all collectors of garbage know that the former are still needed: what is gone is left out.
@@ -40,8 +40,9 @@ def _logs(assets: Assets, entry: SnapshotEntry) -> list[TransactionLog]:
     logs = []
     for id_ in entry.pruned_ancestor_tx_logs:
         try:
-            logs.append(assets.transaction_log(id_))
+            logs.append(context.assets.transaction_log(id_))
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-    return [*logs, assets.transaction_log(entry.id)]
+    with files_of(context, entry.id):
+        return [*logs, context.assets.transaction_log(entry.id)]

@@ -36,7 +36,7 @@ def generations(storage: Storage, layout: Layout) -> tuple[Generation, ...]:
     with suppress(StorageError, FormatError):
         refs = ref_files([found.key for found in storage.list(layout.probe)], layout).branches["main"]
         newest = refs[max(refs)]
-        stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest))}"
+        stem = f"{layout.snapshots}/{id_to_text(decode_ref(storage.get(newest), newest).snapshot)}"
         key = next(key for key in map(stem.__add__, layout.suffixes) if storage.head(key) is not None)
         seen = evidence(storage.get(key), key, layout, storage.head(CONFIG) is not None)
     return generations_of(layout, seen) or generations_of(layout)

@@ -11,32 +11,64 @@ lane, that its oldest one follows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
 from itertools import chain, pairwise
 from typing import Final
+from unicodedata import east_asian_width
 
 import numpy as np
 
 from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
+from frazil.repository.clock import to_datetime
 from frazil.repository.mutations import MAIN, require_snapshot
 
 _ANSI: Final = (34, 32, 35, 33, 36, 31)
 _COLOURS: Final = ("#2f6fb7", "#2e8b57", "#8e4fa8", "#b8860b", "#1f8a8a", "#b03a3a")
 _STEP: Final = 26
 _LONGEST: Final = 60
+_FONT: Final = 13
+#: Pixels for a character of that size: monospaced fonts take 0.6 to 0.65 of their size.
+_CHARACTER: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What is written beside a commit. ``message`` is the first line, shortened."""
+
+    id: str
+    branches: tuple[str, ...]
+    tags: tuple[str, ...]
+    written_at: datetime
+    message: str
+
+    def line(self) -> str:
+        """For terminals."""
+        names = ", ".join((*self.branches, *self.tags))
+        return f"{self.id}{f' ({names})' if names else ''} {self.message}"
+
+    def parts(self) -> list[tuple[str, str]]:
+        """For notebooks: texts, each with attributes of SVG."""
+        names = [f"branch {name}" for name in self.branches] + [f"tag {name}" for name in self.tags]
+        return [
+            (self.id, ""),
+            (f"{self.written_at:%Y-%m-%d %H:%M}", 'opacity="0.65"'),
+            *((name, 'font-weight="bold"') for name in names),
+            (self.message, ""),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One commit: its lane, the lanes that go on below it, those that end here, and its text."""
+    """One commit: its lane, the lanes that go on below it, those that end here, and its label."""
 
     lane: int
     below: frozenset[int]
     joined: frozenset[int]
-    text: str
+    label: Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +99,7 @@ class AncestryGraph:
                 cells.append(self._ink("│", lane) + " ")
             else:
                 cells.append(line * 2)
-        return "".join(cells) + dot.text
+        return "".join(cells) + dot.label.line()
 
     def _between(self, lanes: frozenset[int]) -> str:
         return "".join(self._ink("│", lane) + " " if lane in lanes else "  " for lane in range(self.lanes))
@@ -77,7 +109,9 @@ class AncestryGraph:
 
     def _repr_svg_(self) -> str:
         left = self.lanes * _STEP
-        width = left + 20 + max((len(dot.text) for dot in self.dots), default=0) * 8
+        texts = [[part for part in dot.label.parts() if part[0]] for dot in self.dots]
+        columns = max((sum(_columns(text) + 2 for text, _ in parts) for parts in texts), default=0)
+        width = left + 20 + columns * _CHARACTER
         places = [(_place(dot.lane), _place(row)) for row, dot in enumerate(self.dots)]
         shapes = [
             f'<line x1="{x}" y1="{_place(row)}" x2="{x}" y2="{_place(row + 1)}" {self._stroke(lane)}/>'
@@ -93,11 +127,15 @@ class AncestryGraph:
         ]
         shapes += [
             f'<circle cx="{x}" cy="{y}" r="6" fill="{self._colour(dot.lane)}"/>'
-            f'<text x="{left + 8}" y="{y + 5}" font-family="monospace">{escape(dot.text)}</text>'
-            for dot, (x, y) in zip(self.dots, places, strict=True)
+            f'<text x="{left + 8}" y="{y + 5}">{_spans(parts)}</text>'
+            for dot, parts, (x, y) in zip(self.dots, texts, places, strict=True)
         ]
         height = len(self.dots) * _STEP
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
+        # The colour of the page's text: pages are light or dark. What is wider than expected is not cut.
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" fill="currentColor" '
+            f'font-family="monospace" font-size="{_FONT}px" style="overflow: visible; max-width: none">'
+        )
         return head + "".join(shapes) + "</svg>"
 
     def _repr_html_(self) -> str:
@@ -107,7 +145,17 @@ class AncestryGraph:
         return f'stroke="{self._colour(lane)}" stroke-width="2"'
 
     def _colour(self, lane: int) -> str:
-        return "black" if self.plain else _COLOURS[lane % len(_COLOURS)]
+        return "currentColor" if self.plain else _COLOURS[lane % len(_COLOURS)]
+
+
+def _spans(parts: list[tuple[str, str]]) -> str:
+    first, *others = (f"<tspan {attributes}>{escape(text)}</tspan>" for text, attributes in parts)
+    return first + "".join(span.replace("<tspan", '<tspan dx="1.2em"', 1) for span in others)
+
+
+def _columns(text: str) -> int:
+    """How many columns of a monospaced font a text takes."""
+    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
 def _place(number: int) -> int:
@@ -122,9 +170,8 @@ def ancestry_graph(
     """
     table = info.snapshots
     named = sorted(branches, key=lambda name: (name != MAIN, name))
-    names: dict[bytes, list[str]] = {}
-    for name, id_ in (*((name, branches[name]) for name in named), *sorted(info.tags.items())):
-        names.setdefault(id_, []).append(name)
+    branches_of = _names_of((name, branches[name]) for name in named)
+    tags_of = _names_of(sorted(info.tags.items()))
     tips = [branches[name] for name in named] if tip is None else [tip]
     chains = [table.chain(require_snapshot(info, id_)) for id_ in tips]
     # Behind the walks: a table that is read on demand has no rows before.
@@ -147,13 +194,25 @@ def ancestry_graph(
         passing = open_lanes - joined - {lane}
         open_lanes = passing if parent < 0 else passing | {lane}
         entry = table.entry(row)
-        labels = f" ({', '.join(names[entry.id])})" if entry.id in names else ""
-        text = f"{id_to_text(entry.id)[:8]}{labels} {_first_line(entry.message)}"
-        dots.append(Dot(lane, open_lanes, joined, text))
+        label = Label(
+            id_to_text(entry.id)[:8],
+            branches_of.get(entry.id, ()),
+            tags_of.get(entry.id, ()),
+            to_datetime(entry.flushed_at),
+            first_line(entry.message),
+        )
+        dots.append(Dot(lane, open_lanes, joined, label))
     return AncestryGraph(tuple(dots), len(tips), plain)
 
 
-def _first_line(message: str) -> str:
-    """Of a message, shortened; what would steer the terminal is left out."""
+def _names_of(refs: Iterable[tuple[str, bytes]]) -> dict[bytes, tuple[str, ...]]:
+    names: dict[bytes, tuple[str, ...]] = {}
+    for name, id_ in refs:
+        names[id_] = (*names.get(id_, ()), name)
+    return names
+
+
+def first_line(message: str) -> str:
+    """The first line of a message, shortened, without characters that control a terminal."""
     line = "".join(filter(str.isprintable, message.partition("\n")[0]))
     return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from frazil.errors import ErrorKind, SnapshotNotFoundError
-from frazil.format.keys import backup_key
-from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, decode_repo_info
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry
 from frazil.repository.clock import utc_text
+from frazil.repository.files import before
 from frazil.repository.mutations import require_snapshot
 from frazil.storage.base import Storage
 
@@ -65,8 +65,7 @@ def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
         entries = map(info.ops.entry, range(len(info.ops)))
         # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
         yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
-        name = info.repo_before_updates
-        if name is None:
+        older = before(storage, info)
+        if older is None:
             return
-        key = backup_key(name)
-        info = decode_repo_info(storage.get(key), key)
+        name, info = info.repo_before_updates, older

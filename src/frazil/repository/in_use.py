@@ -1,176 +1,212 @@
-"""What garbage collections, sessions and their forks know of each other.
+"""How garbage collections and commits keep out of each other's way, with any limit and any clocks.
 
 A collection deletes files that were modified before its limit and that no version refers to. What a session
-has written and not committed is such a file, unless the limit is older than the session. Three things
-keep the two apart, whatever limit is asked for:
+has written and not committed is such a file, unless the limit is older than the session. Sessions with forks
+hold leases, which spare their files (``leases``). Every commit is safe by the following protocol:
 
-*Leases.* A session that makes a fork puts a small object under ``leases/``: how old the oldest chunk can be
-that it and its forks rely on, and when they end. A collection brings its limit forward to the oldest lease.
-The lease goes with the commit; one that was left behind ends with the session's lifetime. A job that can be
-resumed takes one under a name of its own (``staged``).
+*The collection announces what it deletes.* It puts a record under ``collections/`` before it lists files. It
+adds the list of all chunk files and manifests that it is going to delete. Then it makes its entry in the ops
+log, deletes what is in the list, and deletes the record.
 
-*Records.* A collection puts an object under ``collections/`` before it lists anything, writes in there its
-limit and the time of its entry in the ops log before it deletes anything, and when it is done says so. So:
+*The commit looks back.* The entry in the ops log and a commit are made by the same conditional write, one
+after the other. If the commit is first, the collection sees it, and computes its list again. If the entry is
+first, the commit finds it in the ops log, behind the entry that was the newest when its session was opened.
+Then the commit reads the lists of all collections that still run, and after that asks for each chunk file
+that it is about to refer to, in this order:
 
-    no record that is not done     no collection of Frazil's is under way
-    a record without entry         it has listed or will list, and has deleted nothing
+    a file is missing               it was collected: the commit is refused for good
+    a file is in one of the lists   it is about to be deleted: the commit is refused, to be tried again
+    neither                         nobody deletes it: a later collection makes an entry of its own, the
+                                    conditional write of the commit fails, and the commit looks back again
 
-*The commit looks back.* A collection's entry in the ops log and a commit are made by the same conditional
-write, one after the other. Versions committed before the entry are known to the collection. A commit that
-comes after it finds the entry, among those that came after the session had begun. Was the limit older than
-everything that the session relies on, all is well, which is the usual case: one listing and one small
-object are read. If not, the commit waits until the collection is done, and then asks for each chunk file that
-it is about to refer to; after that nobody deletes it, since any other collection makes an entry of its own,
-and the write is conditional on there being none. A session that lost a chunk is refused, and nothing refers
-to what is not there. A session may also refer to chunks of versions that were before it: those that it has
-shifted, merged, or brought back. As long as such a version is there they are safe; so these are asked for
-after any collection.
+No step compares times of different clocks. The times in the ops log serve as sequence numbers: every writer
+makes an entry later than the one before.
 
-Limits and leases are in the storage's time: whoever puts one of these objects reads back when it was
-modified. The difference to the clock of a host is only trusted beyond ``_APART``.
+*Spec version 1* has no ops log. There a collection writes every branch again after it has put its list,
+unchanged but for the version that conditional writes compare, so a commit that has read its branch before
+must look back again. The last record stays as a mark that there was a collection, and while there is one
+every commit looks back.
+
+Other implementations leave an entry in the ops log, and neither list nor record. After such an entry a
+commit asks for its files; it cannot know whether the collection is over.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
 
 from frazil.errors import ConflictError, ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_to_text, ids_to_text
-from frazil.format.keys import CHUNKS, backup_key
-from frazil.format.repo_info import RepoInfo, UpdateKind, decode_repo_info
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, ids_to_text
+from frazil.format.keys import CHUNKS, MANIFESTS
+from frazil.format.repo_info import RepoInfo, UpdateKind
 from frazil.repository.clock import from_datetime, now_us
+from frazil.repository.files import before
+from frazil.repository.leases import LONGEST, ROUNDING
+from frazil.repository.markers import new_key, put_marker, read_markers
 from frazil.repository.update import Change, Changed
 from frazil.storage.base import Storage
 
 COLLECTIONS: Final = "collections"
-LEASES: Final = "leases"
 
+#: Ends the key of a record's list: ids, 12 bytes each.
+_LIST: Final = ".garbage"
 _REQUESTS: Final = 32
-_SECOND: Final = 1_000_000
-#: Clocks that differ by less are taken for one: storages tell whole seconds, and answers take time.
-_APART: Final = 2 * _SECOND
-#: Clocks of a host and a storage may differ by so much before a commit asks for chunks that are there.
-_TRUSTED: Final = 15 * 60 * _SECOND
-#: Longer than any session lives.
-_KEPT: Final = 8 * 24 * 3600 * _SECOND
+_LONGEST_US: Final = LONGEST.days * 24 * 3600 * 1_000_000
 
 
-# Leases
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """What a session with forks holds: chunk files that are not older than it may be in use."""
-
-    key: str
-
-    @staticmethod
-    def take(storage: Storage, since: int, until: int, key: str | None = None) -> Lease:
-        """Files not older than ``since`` are in use until ``until``: microseconds since 1970, by this host's
-        clock. One request. ``key`` is for who has to find it again.
-        """
-        now = now_us()
-        lease = Lease(key or _new_key(LEASES))
-        storage.put(lease.key, _dump({"age": max(0, now - since), "left": max(0, until - now)}))
-        return lease
-
-    def give_back(self, storage: Storage) -> None:
-        """Nothing that the session wrote is without a version any more."""
-        with suppress(StorageError):  # it ends by itself
-            storage.delete([self.key])
-
-
-def oldest_in_use(storage: Storage, now: int) -> int | None:
-    """Since when, by the storage's clock, files may be in use by sessions with forks; None without any.
-
-    ``now`` is that clock's time. Leases that have ended are deleted.
-    """
-    since, ended = None, []
-    for key, modified, said in _read_all(storage, LEASES):
-        if modified + int(said.get("left", 0)) + _APART < now:
-            ended.append(key)
-            continue
-        start = modified - int(said.get("age", 0)) - _APART
-        since = start if since is None else min(since, start)
-    if ended and not storage.is_read_only:
-        storage.delete(ended)
-    return since
-
-
-# Records
+# Records of collections
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A collection. ``older_than`` is its limit by the storage's clock, ``ran_at`` the time of its entry in
-    the ops log; microseconds since 1970.
-    """
+    """A collection. ``is_listed`` says that its list is complete, ``is_done`` that all in it is deleted."""
 
     key: str
-    older_than: int
-    ran_at: int | None = None
-    done: bool = False
+    is_listed: bool = False
+    is_done: bool = False
 
-    def put(self, storage: Storage, **changed: Any) -> Record:
-        """Write it, with changes."""
-        record = replace(self, **changed)
-        said = asdict(record)
-        del said["key"]
-        storage.put(record.key, _dump(said))
+    @property
+    def list_key(self) -> str:
+        return self.key + _LIST
+
+    def put(self, storage: Storage) -> None:
+        put_marker(storage, self.key, {"listed": self.is_listed, "done": self.is_done})
+
+    def with_list(self, storage: Storage, garbage: U8) -> Record:
+        """Announce that the chunk files and manifests with these ids, (k, 12), are going to be deleted."""
+        storage.put(self.list_key, np.ascontiguousarray(garbage).tobytes())
+        record = replace(self, is_listed=True)
+        record.put(storage)
         return record
 
+    def garbage(self, storage: Storage) -> U8:
+        """The ids, (k, 12). Empty if the collection has ended meanwhile."""
+        try:
+            data = np.frombuffer(storage.get(self.list_key), np.uint8)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        return data[: len(data) // OBJECT_ID_BYTES * OBJECT_ID_BYTES].reshape(-1, OBJECT_ID_BYTES)
 
-def announce(storage: Storage, older_than: int) -> tuple[Record, int]:
-    """Say that a collection begins; its record, and by how many microseconds the storage's clock is ahead of
-    this host's.
+    def is_current(self, storage: Storage) -> bool:
+        """Whether it is still there: without it nothing may be deleted."""
+        return storage.head(self.key) is not None
+
+    def end(self, storage: Storage, *, leaves_mark: bool) -> None:
+        """Nothing is deleted any more. ``leaves_mark``: the record stays, in place of older marks."""
+        if not leaves_mark:
+            storage.delete([self.key, self.list_key])
+            return
+        replace(self, is_done=True).put(storage)
+        marks = [other.key for other in records(storage) if other.is_done and other.key != self.key]
+        storage.delete([self.list_key, *marks])
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The record of a collection that begins.
+
+    now    time of the storage's clock
+    ahead  by how much the storage's clock is ahead of this host's
+
+    Microseconds.
     """
-    record = Record(_new_key(COLLECTIONS), older_than)
+
+    record: Record
+    now: int
+    ahead: int
+
+
+def announce(storage: Storage) -> Announced:
+    """Say that a collection begins. The record's modification time tells the time of the storage."""
+    record = Record(new_key(COLLECTIONS))
     before = now_us()
     record.put(storage)
     after = now_us()
     found = storage.head(record.key)
     stored = from_datetime(found.modified) if found is not None else before
-    return record, clock_ahead(before, stored, after)
+    return Announced(record, stored, clock_ahead(before, stored, after))
 
 
 def clock_ahead(before: int, stored: int, after: int) -> int:
-    """How far a storage's clock is ahead, which tells ``stored`` of what happened between two moments.
+    """How far a storage's clock is ahead of a host's: ``stored`` is the storage's time of something that
+    happened between two times of the host. Differences below two seconds count as none.
 
     >>> clock_ahead(10_000_000, 10_500_000, 11_000_000), clock_ahead(10_000_000, 99_000_000, 11_000_000)
     (0, 88000000)
     """
-    if stored < before - _APART:
+    if stored < before - ROUNDING:
         return stored - before
-    return stored - after if stored > after + _APART else 0
+    return stored - after if stored > after + ROUNDING else 0
 
 
 def records(storage: Storage) -> list[Record]:
-    """All collections that are remembered."""
+    """All collections that run, have been killed, or have left a mark."""
     return [
-        Record(key, int(said.get("older_than", 0)), said.get("ran_at"), bool(said.get("done")))
-        for key, _, said in _read_all(storage, COLLECTIONS)
+        Record(marker.key, bool(marker.content.get("listed")), bool(marker.content.get("done")))
+        for marker in read_markers(storage, COLLECTIONS, ignored=_LIST)
     ]
 
 
-def forget_old(storage: Storage, now: int) -> None:
-    """Delete the records of collections that no living session can have met."""
-    old = [info.key for info in storage.list(COLLECTIONS) if from_datetime(info.modified) + _KEPT < now]
-    if old:
-        storage.delete(old)
+def forget_killed(storage: Storage, now: int) -> None:
+    """Delete what collections have left that were killed long before ``now``, a time of the storage's clock:
+    no session lives so long.
+    """
+    marks = {record.key for record in records(storage) if record.is_done}
+    old = [info.key for info in storage.list(COLLECTIONS) if from_datetime(info.modified) + _LONGEST_US < now]
+    if gone := [key for key in old if key not in marks]:
+        storage.delete(gone)
 
 
 def is_collecting(storage: Storage) -> bool:
-    """Whether a collection has announced itself and not ended: what is found in the storage now may be gone
-    in a moment.
+    """Whether a collection has announced itself and not ended: what is in the storage now may be deleted in a
+    moment.
     """
-    return any(not record.done for record in records(storage))
+    return any(not record.is_done for record in records(storage))
+
+
+# The ops log
+
+
+def newest_update(info: RepoInfo) -> int:
+    """Time of the last update, in microseconds since 1970: its number in the sequence."""
+    return int(info.ops.updated_at[0]) if len(info.ops) else 0
+
+
+def has_collected(info: RepoInfo, update: int) -> bool | None:
+    """Whether garbage was collected after the update at the time ``update``; None if the log in ``info`` does
+    not reach back to that.
+
+    The update is looked for by its very time, so an entry that was dropped or replaced (the repository was
+    restored from a backup) is never taken for an older one.
+    """
+    at = np.flatnonzero(info.ops.updated_at == update)
+    newer = info.ops.kinds[: int(at[-1]) if len(at) else len(info.ops)]
+    if (newer == UpdateKind.GC_RAN).any():
+        return True
+    return False if len(at) else None
+
+
+def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
+    """The same, with the older parts of the log. True if nobody can tell."""
+    while (known := has_collected(info, update)) is None:
+        try:
+            older = before(storage, info)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return True
+        if older is None:
+            return True
+        info = older
+    return known
 
 
 # Commits
@@ -178,8 +214,8 @@ def is_collecting(storage: Storage) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Relied:
-    """What a session relies on: the repository's update at ``update`` was the last one when it was opened,
-    and no chunk file that it refers to is older than ``since``, by this host's clock. Microseconds since
+    """What a session relies on: the repository's update at ``update`` was the newest one when it was opened,
+    and no chunk file that it has written is older than ``since``, by this host's clock. Microseconds since
     1970.
     """
 
@@ -187,116 +223,72 @@ class Relied:
     since: int
 
 
-def newest_update(info: RepoInfo) -> int:
-    """Time of the last update, in microseconds since 1970."""
-    return int(info.ops.updated_at[0]) if len(info.ops) else 0
+@dataclass(frozen=True, slots=True, eq=False)
+class Files:
+    """What a commit refers to and does not write itself: ids of chunk files and of manifests, (k, 12)."""
+
+    chunks: U8
+    manifests: U8
+
+    def keys(self) -> list[str]:
+        return [
+            *(f"{CHUNKS}/{name}" for name in ids_to_text(self.chunks)),
+            *(f"{MANIFESTS}/{name}" for name in ids_to_text(self.manifests)),
+        ]
 
 
-def collected_since(storage: Storage, info: RepoInfo, update: int) -> list[int]:
-    """Times of the collections' entries in the ops log that came after an update."""
-    ran: list[int] = []
-    while True:
-        times = info.ops.updated_at
-        ran += times[(info.ops.kinds == UpdateKind.GC_RAN) & (times > update)].tolist()
-        if info.repo_before_updates is None or not len(times) or int(times[-1]) <= update:
-            return ran
-        key = backup_key(info.repo_before_updates)
-        info = decode_repo_info(storage.get(key), key)
+def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callable[[], Files]) -> bool:
+    """Make sure that no collection has taken, or is going to take, what a session is about to commit. False
+    if there was one: files that earlier attempts have stored may be gone.
 
-
-def is_uncollected(
-    storage: Storage, info: RepoInfo, relied: Relied, files: Callable[[], U8], *, borrowed: bool = False
-) -> bool:
-    """Make sure that no collection can have taken, or will take, what a session is about to commit. False if
-    one may have taken other files than chunks.
-
-    ``files`` makes the chunk files that it refers to durable, and gives their ids, (k, 12). ``borrowed`` says
-    that some may be older than the session, and of a version that is gone. Raises ``ConflictError``
-    (``garbage-collection-running``) while a collection might take one: the same commit may be tried again
-    later. Raises ``SessionStateError`` (``garbage-collected``) when something is gone.
+    ``update`` was the newest update when the session was opened. ``files`` makes durable what the commit
+    refers to, and names it. Raises ``SessionStateError`` (``garbage-collected``) when something is gone.
+    Raises ``ConflictError`` (``garbage-collection-running``) while a collection is going to take something:
+    the same commit may be tried again later.
     """
-    ran = collected_since(storage, info, relied.update)
-    if not ran:
+    if info.spec_version > 1:
+        if not _has_collected(storage, info, update):
+            return True
+    elif not records(storage):
         return True
-    known = records(storage)
-    by_time = {record.ran_at: record for record in known}
-    met = [by_time.get(time) for time in ran]
-    harmful = [each for each in met if each is None or each.older_than > relied.since - _TRUSTED]
-    if not harmful and not borrowed:
-        return True
-    if _running(harmful, known):
-        raise _under_way("is younger than this session, so it may delete chunks of this session")
-    keys = [f"{CHUNKS}/{name}" for name in ids_to_text(files())]
+    needed = files()
+    # The lists come first: a collection that ends in between has deleted its files before they are asked for.
+    running = [each.garbage(storage) for each in records(storage) if each.is_listed and not each.is_done]
+    keys = needed.keys()
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        found = list(pool.map(storage.head, keys))
-    lost = [key for key, info_ in zip(keys, found, strict=True) if info_ is None]
-    if lost:
+        is_there = list(pool.map(lambda key: storage.head(key) is not None, keys))
+    if not all(is_there):
+        lost = [key for key, there in zip(keys, is_there, strict=True) if not there]
         raise SessionStateError(
-            f"{len(lost)} chunk files that this session refers to are gone, such as `{lost[0]}`: garbage "
+            f"{len(lost)} files that this session refers to are gone, such as `{lost[0]}`: garbage "
             "collection deleted them, with a limit younger than the session or after their version was "
-            "expired. Write them again in a new session",
+            "expired or dropped. Write them again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
-    if borrowed and (running := _running(met, known)):
-        oldest = min((from_datetime(each.modified) for each in found if each is not None), default=now_us())
-        if any(each.older_than + _APART > oldest for each in running):
-            raise _under_way("is younger than chunks of other versions that this session refers to")
-    return not harmful
-
-
-def _running(met: list[Record | None], known: list[Record]) -> list[Record]:
-    """Of the collections that a session met, those that are not done."""
-    running = [each for each in met if each is not None and not each.done]
-    if None in met:  # that of another implementation, or its record comes in a moment
-        running += [each for each in known if each.ran_at is None and not each.done]
-    return running
-
-
-def _under_way(limit: str) -> ConflictError:
-    return ConflictError(
-        message=f"a garbage collection is running, with a limit that {limit}. The session keeps its "
-        "changes: commit again when the collection has ended",
-        kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
-    )
+    ids = id_keys(np.concatenate([needed.chunks, needed.manifests]))
+    if any(np.isin(ids, id_keys(garbage)).any() for garbage in running):
+        raise ConflictError(
+            message="a garbage collection is running, and is about to delete files that this session refers "
+            "to. The session keeps its changes: commit again when the collection has ended. If the "
+            "collection was killed, write them again in a new session",
+            kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
+        )
+    return False
 
 
 class CollectedMeanwhile(Exception):
-    """Garbage was collected since a commit has begun: begin again."""
+    """Garbage was collected since a commit has read the repository: it has to look back again."""
 
 
 def before_collections(change: Change, begun: RepoInfo) -> Change:
-    """The change; raises ``CollectedMeanwhile`` where garbage was collected since ``begun`` was read."""
+    """The change; raises ``CollectedMeanwhile`` where garbage was collected since ``begun`` was read, or may
+    have been.
+    """
     until = newest_update(begun)
 
     def guarded(info: RepoInfo, now: int) -> Changed:
-        times, kinds = info.ops.updated_at, info.ops.kinds
-        forgotten = len(times) and int(times[-1]) > until and info.repo_before_updates is not None
-        if forgotten or ((kinds == UpdateKind.GC_RAN) & (times > until)).any():
+        if len(info.ops) and has_collected(info, until) is not False:
             raise CollectedMeanwhile
         return change(info, now)
 
     return guarded
-
-
-def _new_key(folder: str) -> str:
-    return f"{folder}/{id_to_text(os.urandom(OBJECT_ID_BYTES))}"
-
-
-def _dump(said: dict[str, Any]) -> bytes:
-    return json.dumps(said).encode()
-
-
-def _read_all(storage: Storage, folder: str) -> list[tuple[str, int, dict[str, Any]]]:
-    """Key, time of modification and content of the small objects in a folder."""
-    out = []
-    for info in storage.list(folder):
-        try:
-            said = json.loads(bytes(storage.get(info.key)))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            continue  # gone since it was listed
-        except ValueError:
-            said = {}
-        out.append((info.key, from_datetime(info.modified), said if isinstance(said, dict) else {}))
-    return out

@@ -17,15 +17,18 @@ from frazil.changes.log import joined
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.envelope import Compression, FileType, open_envelope, parse_header
 from frazil.format.ids import id_from_text, id_to_text, ids_to_text
-from frazil.format.keys import REPO, manifest_key, snapshot_key, transaction_key
-from frazil.format.manifest import ChunkKind, decode_manifest, stored_locations
+from frazil.format.keys import REPO
+from frazil.format.manifest import ChunkKind, stored_locations
 from frazil.format.nodes import ArrayData
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, decode_repo_info
-from frazil.format.snapshot import Node, Snapshot, decode_snapshot
-from frazil.format.transaction_log import ID_LISTS, TransactionLog, decode_transaction_log
+from frazil.format.snapshot import Node, Snapshot
+from frazil.format.transaction_log import ID_LISTS, TransactionLog
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import to_datetime
 from frazil.repository.context import Context
+from frazil.repository.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
+from frazil.repository.gone import files_of
+from frazil.repository.naming import snapshot_id as named
 
 Json = dict[str, Any]
 
@@ -59,11 +62,12 @@ class Inspection:
         """Nodes and manifests of a snapshot, as its file has them.
 
         Keys: ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``, ``manifests``, ``nodes``.
-        Raises ``StorageError`` (``object-not-found``) where there is no such file.
+        Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        key = snapshot_key(id_from_text(snapshot_id))
-        data = self._context.storage.get(key)
-        return {"header": _header(data, FileType.SNAPSHOT), **_snapshot(decode_snapshot(data, key))}
+        id_ = named(snapshot_id, self._context.repo_info)
+        with files_of(self._context, id_):
+            snapshot, data = SNAPSHOT.read_with_bytes(self._context.storage, id_)
+        return {"header": _header(data, FileType.SNAPSHOT), **_snapshot(snapshot)}
 
     def inspect_manifest(self, manifest_id: str) -> Json:
         """How many references of which kind a manifest has, by array.
@@ -73,12 +77,11 @@ class Inspection:
         the file holds, before its compression. Raises ``StorageError``
         (``object-not-found``) where there is no such file.
         """
-        key = manifest_key(id_from_text(manifest_id))
-        data = self._context.storage.get(key)
-        manifest = decode_manifest(data, key)
+        id_ = id_from_text(manifest_id)
+        manifest, data = MANIFEST.read_with_bytes(self._context.storage, id_)
         kinds = {node: _kinds(table.kind) for node, table in manifest.arrays.items()}
         totals = sum(kinds.values(), np.zeros(len(ChunkKind), np.int64))
-        says_compressed, dictionary, compressed = stored_locations(data, key)
+        says_compressed, dictionary, compressed = stored_locations(data, MANIFEST.key(id_))
         return {
             "id": id_to_text(manifest.id),
             "header": _header(data, FileType.MANIFEST),
@@ -107,12 +110,11 @@ class Inspection:
         Keys: ``header``, ``new_groups``, ``new_arrays``, ``deleted_groups``, ``deleted_arrays``,
         ``updated_groups``, ``updated_arrays``, ``updated_chunks``, ``moved_nodes``; where expiration has
         collapsed the commits before it, these are all their changes together, and ``synthetic_composite``
-        names the logs. Raises ``StorageError`` (``object-not-found``) where there is no such file.
+        names the logs. Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = id_from_text(snapshot_id)
-        key = transaction_key(id_)
-        data = self._context.storage.get(key)
-        log = decode_transaction_log(data, key)
+        id_ = named(snapshot_id, self._context.repo_info)
+        with files_of(self._context, id_):
+            log, data = TRANSACTION_LOG.read_with_bytes(self._context.storage, id_)
         pruned = self._pruned_logs(id_)
         if not pruned:
             return {"header": _header(data, FileType.TRANSACTION_LOG), **_transaction_log(log)}

@@ -31,18 +31,21 @@ from frazil.errors import (
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
+    SnapshotNotFoundError,
 )
 from frazil.format.columns import I64
-from frazil.format.ids import id_from_text, id_list, id_to_text
+from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.clock import new_node_id, now_us
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.gone import is_outdated, snapshots_wanted
 from frazil.repository.in_use import newest_update
 from frazil.repository.missing import no_version
-from frazil.repository.rebase import carry_over, read_logs, require_solver, road, solve
+from frazil.repository.naming import find_snapshot
+from frazil.repository.rebase import Step, carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
 from frazil.repository.values import SessionMode
@@ -87,10 +90,11 @@ class Integration:
     ) -> str:
         """Bring all that ``source`` has and the branch ``into`` has not to ``into``; the id of its tip.
 
-        ``source`` is a branch, a tag or a snapshot id. The base is the newest version that both come from;
-        nodes are compared by id, arrays chunk by chunk. Where both changed the same, ``solver`` decides:
-        *ours* are the changes of the source, *theirs* those of the branch. The result is one commit on the
-        branch, whose metadata name both parents: ``{"__frazil": {"parents": [into, source]}}``.
+        ``source`` is a branch, a tag, a snapshot id or the first characters of one. The base is the newest
+        version that both come from; nodes are compared by id, arrays chunk by chunk. Where both changed the
+        same, ``solver`` decides: *ours* are the changes of the source, *theirs* those of the branch. The
+        result is one commit on the branch, whose metadata name both parents:
+        ``{"__frazil": {"parents": [into, source]}}``.
 
         If the branch is a version that the source comes from it is just moved to the source, unless
         ``fast_forward`` is False. If the source has nothing new, nothing happens.
@@ -137,8 +141,9 @@ class Integration:
     ) -> str:
         """Do on the branch ``onto`` what a commit did to its parent; the id of the new commit.
 
-        ``snapshot`` is its id, or a branch or tag that leads to it. *Ours* is that commit, *theirs* what is
-        different on the branch from the commit's parent. The message is that of the commit.
+        ``snapshot`` is its id, the first characters of that, or a branch or tag that leads to it. *Ours* is
+        that commit, *theirs* what is different on the branch from the commit's parent. The message is that of
+        the commit.
 
         Raises ``RebaseFailedError``; ``SessionStateError`` if the branch has all of it already
         (``no-changes-to-commit``), or if older versions were expired, so that what the commit did is not
@@ -147,7 +152,7 @@ class Integration:
         """
 
         def plan(info: RepoInfo, tip: bytes) -> _Plan:
-            entry, parent = _commit_of(info, snapshot)
+            entry, parent = _commit_of(self._context, info, snapshot)
             return _Plan(parent, entry.id, entry.message, {"cherry_picked": id_to_text(entry.id)})
 
         return self._carry_out(plan, onto, solver, message, metadata)
@@ -169,7 +174,7 @@ class Integration:
         """
 
         def plan(info: RepoInfo, tip: bytes) -> _Plan:
-            entry, parent = _commit_of(info, snapshot)
+            entry, parent = _commit_of(self._context, info, snapshot)
             told = {"reverted": id_to_text(entry.id)}
             return _Plan(entry.id, parent, f'Revert "{entry.message}"', told)
 
@@ -190,15 +195,19 @@ class Integration:
             info = self._context.repo_info()
             tip = mutations.branch_tip(info, branch)
             try:
-                made = plan(info, tip)
-                if isinstance(made, bytes):
-                    return id_to_text(made)
-                session = self._bring(info, made, branch, tip, solver)
-                told = {**(metadata or {}), _KEY: made.told}
-                text = message if message is not None else made.message
-                return session.commit(text, told, allow_empty=made.allow_empty)
+                with snapshots_wanted():
+                    made = plan(info, tip)
+                    if isinstance(made, bytes):
+                        return id_to_text(made)
+                    session = self._bring(info, made, branch, tip, solver)
+                    told = {**(metadata or {}), _KEY: made.told}
+                    text = message if message is not None else made.message
+                    return session.commit(text, told, allow_empty=made.allow_empty)
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
+                    raise
+            except (SnapshotNotFoundError, SessionStateError) as error:
+                if not tries_left or not is_outdated(self._context, info, error):
                     raise
         raise InternalError("merge ended without an attempt. This is a defect in Frazil: please report it")
 
@@ -231,17 +240,14 @@ class Integration:
 
 def _named(info: RepoInfo, name: str) -> bytes:
     """The snapshot of a branch, a tag, or an id."""
-    found = info.branches.get(name, info.tags.get(name))
-    if found is None:
-        try:
-            found = id_from_text(name)
-        except IcechunkError as error:
-            raise no_version(info, name) from error
-        mutations.require_snapshot(info, found)
-    return found
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
+    mutations.require_snapshot(info, id_)
+    return id_
 
 
-def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
+def _commit_of(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """A snapshot and its parent."""
     entry = info.snapshots.entry(mutations.require_snapshot(info, _named(info, name)))
     if entry.parent is None:
@@ -249,7 +255,7 @@ def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
             f"{id_to_text(entry.id)} is the first snapshot, which changes nothing: name a commit after it",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
-    if entry.pruned_ancestor_tx_logs:
+    if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
             f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
             "are not known: name a later commit",
@@ -258,10 +264,31 @@ def _commit_of(info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     return entry, entry.parent
 
 
+def _follows(context: Context, entry: SnapshotEntry) -> bool:
+    """Whether what a commit changed or deleted is in its parent. An expiration in spec version 1 gives the
+    oldest version that stays another parent, and leaves no other trace.
+    """
+    assert entry.parent is not None
+    (log,) = read_logs(context.assets, [Step(entry.id, (entry.id,))])
+    created = np.concatenate([log.new_groups, log.new_arrays])
+    chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
+    lists = (log.updated_groups, log.updated_arrays, log.deleted_groups, log.deleted_arrays, chunks)
+    there = id_keys(np.concatenate([Workspace(context, entry.parent).snapshot.nodes.ids, created]))
+    return bool(np.isin(id_keys(np.concatenate(lists)), there).all())
+
+
 def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     """The newest snapshot that both come from, what was merged into them included."""
     table = info.snapshots
+    for id_ in (one, other):
+        mutations.require_snapshot(info, id_)
     common = np.intersect1d(_history(info, one), _history(info, other))
+    if not len(common):
+        raise SessionStateError(
+            f"{id_to_text(one)} and {id_to_text(other)} have no version in common: older versions were "
+            "expired, so what either side changed is not known",
+            ErrorKind.REBASE_TX_LOG_PRUNED,
+        )
     return table.id_of(int(common[np.argmax(table.flushed_at()[common])]))
 
 

@@ -27,7 +27,8 @@ UNSPLIT: Final = 2**32 - 1
 
 type DimSizes = Sequence[tuple[AnyDimCondition, int]]
 type SplitSizes = Sequence[tuple[ManifestSplitCondition, DimSizes]]
-type SplitSizesDict = Mapping[ManifestSplitCondition, Mapping[AnyDimCondition, int]]
+type ManifestSplitValues = Mapping[AnyDimCondition, int]
+type SplitSizesDict = Mapping[ManifestSplitCondition, ManifestSplitValues]
 
 
 @dataclass(slots=True, repr=False)
@@ -131,6 +132,18 @@ class ManifestSplittingConfig(Settings):
     def to_dict(self) -> dict[ManifestSplitCondition, dict[AnyDimCondition, int]]:
         """The rules as a dictionary of dictionaries."""
         return {array: dict(sizes) for array, sizes in self.split_sizes or ()}
+
+
+def from_dict(split_sizes: SplitSizesDict) -> ManifestSplittingConfig:
+    """``ManifestSplittingConfig.from_dict``, as a function."""
+    return ManifestSplittingConfig.from_dict(split_sizes)
+
+
+def to_dict(config: ManifestSplittingConfig) -> dict[ManifestSplitCondition, dict[AnyDimCondition, int]]:
+    """``ManifestSplittingConfig.to_dict``, as a function. Raises ``TypeError`` for what is no such value."""
+    if not isinstance(config, ManifestSplittingConfig):
+        raise TypeError(f"config: expected a ManifestSplittingConfig, found {type(config).__name__}")
+    return config.to_dict()
 
 
 def split_sizes_for(

@@ -1,5 +1,6 @@
-"""What to say where a branch, a tag, a snapshot or a node is not there: what is, and what was probably "
-"meant."""
+"""What to say where a branch, a tag, a snapshot or a node does not exist: what exists, and what was
+probably meant.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Final
 
 from frazil.display import some_of, suggest
 from frazil.errors import ErrorKind, IcechunkError, NodeNotFoundError, RefNotFoundError
+from frazil.format.ids import SHORTEST_ID_START
 from frazil.format.nodes import NodeTable
 from frazil.format.repo_info import RepoInfo
 
@@ -35,7 +37,10 @@ def no_tag(info: RepoInfo, name: str) -> RefNotFoundError:
 def no_version(info: RepoInfo, name: str) -> RefNotFoundError:
     """The error for a text that is no branch, no tag and no id of a snapshot."""
     near = suggest(name, [*_names(info.branches), *_names(info.tags)])
-    text = f"expected a branch, a tag or the id of a snapshot, found `{name}`{near}"
+    text = (
+        f"expected a branch, a tag, or the id of a snapshot or its first {SHORTEST_ID_START} or more "
+        f"characters, found `{name}`{near}"
+    )
     return RefNotFoundError(text, ErrorKind.REF_NOT_FOUND)
 
 

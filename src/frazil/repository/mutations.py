@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from frazil.errors import (
     AlreadyExistsError,
@@ -34,6 +34,12 @@ from frazil.repository.refs_v1 import with_ref
 from frazil.repository.update import Change, Changed
 
 MAIN = "main"
+
+#: For errors of a commit or a rebase that is refused.
+CHANGES_STAY: Final = (
+    "A session that is refused keeps its changes: `session.rebase(solver)` takes them to the tip of the "
+    "branch, and `session.flush(message)` saves them as a snapshot to read, and returns its id"
+)
 
 
 def _change(kind: UpdateKind, make: Callable[[RepoInfo, int], RepoInfo], **told: Any) -> Change:
@@ -74,10 +80,34 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
     """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
     row = info.snapshots.find(id_)
     if row < 0:
-        raise SnapshotNotFoundError(
-            f"no snapshot `{id_to_text(id_)}` in this repository: it was expired, or belongs to another one"
-        )
+        raise snapshot_not_found(id_to_text(id_))
     return row
+
+
+def snapshot_not_found(text: str) -> SnapshotNotFoundError:
+    """The error for an id, or the first characters of one, that no snapshot has."""
+    return SnapshotNotFoundError(
+        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another one. "
+        "`Repository.ancestry` lists the snapshots of a branch or tag"
+    )
+
+
+def require_base(info: RepoInfo, id_: bytes) -> int:
+    """The row of the snapshot that a session started from; ``SnapshotNotFoundError`` if it was expired or
+    dropped since.
+    """
+    row = info.snapshots.find(id_)
+    if row < 0:
+        raise base_not_found(id_)
+    return row
+
+
+def base_not_found(id_: bytes) -> SnapshotNotFoundError:
+    """The error for a session whose own snapshot is gone."""
+    return SnapshotNotFoundError(
+        f"snapshot `{id_to_text(id_)}`, from which the session started, was expired or dropped since: "
+        "take the changes to the tip of the branch with `session.rebase(solver)`, then commit or flush"
+    )
 
 
 def _require_name(name: str) -> None:
@@ -238,18 +268,26 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
     """``entry`` is listed, and becomes the tip of ``branch`` if ``base`` still is: else ``ConflictError``
     with both.
 
-    A snapshot that does not follow ``base`` takes its place. Without branch nothing leads to it.
-    ``flag`` is the feature that it needs.
+    A snapshot that does not follow ``base`` takes its place, and follows what ``base`` follows by then.
+    Without branch nothing leads to it. ``flag`` is the feature that it needs.
     """
 
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
         if flag is not None:
             require_flag(info, flag)
-        after = replace(info, snapshots=info.snapshots.added(entry))
+        if branch is not None:
+            require_tip(info, branch, base)
+        row = require_base(info, base)
+        listed = entry
+        if entry.parent != base:  # an expiration may have given ``base`` another parent
+            before = info.snapshots.entry(row)
+            listed = replace(
+                entry, parent=before.parent, pruned_ancestor_tx_logs=before.pruned_ancestor_tx_logs
+            )
+        after = replace(info, snapshots=info.snapshots.added(listed))
         if branch is None:
             return Changed(after, OpsEntry(UpdateKind.NEW_DETACHED_SNAPSHOT, now, new_snapshot=entry.id))
-        require_tip(info, branch, base)
         after = replace(after, branches=with_ref(info.branches, branch, entry.id))
         told = OpsEntry(UpdateKind.NEW_COMMIT, now, name=branch, new_snapshot=entry.id)
         if entry.parent != base:
@@ -282,7 +320,13 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     if tip is None:
         raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:
-        raise ConflictError(id_to_text(parent), id_to_text(tip))
+        expects, finds = id_to_text(parent), id_to_text(tip)
+        raise ConflictError(
+            expects,
+            finds,
+            f"the branch `{branch}` was updated by another writer: expected parent {expects}, found {finds}. "
+            f"{CHANGES_STAY}",
+        )
 
 
 def _known_tip(info: RepoInfo, branch: str) -> bytes:

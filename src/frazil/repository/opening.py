@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+import warnings
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
+from typing import Final
 
 from frazil.chunks.kept import KeptBytes
 from frazil.chunks.virtual import Container, VirtualSources
@@ -20,15 +23,19 @@ from frazil.repository.context import Context
 from frazil.repository.effective import Effective
 from frazil.repository.values import SpecVersion
 from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.access import anonymous_access
 from frazil.storage.base import ObjectInfo, Storage, Version
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import open_foreign
 from frazil.storage.object_store_config import ObjectStoreConfig
+from frazil.storage.option_names import shown_url
 from frazil.storage.probe import PROBES
 
 #: Prefixes of URLs, and what opens them.
 Authorized = Mapping[str, AnyCredential | None]
 
+#: A warning names the line of the user's program that called into this folder.
+_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _FIRST_FILES = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
 
 
@@ -40,33 +47,18 @@ def context_of(
     spec_version: int = 2,
     config_version: Version | None = None,
     attribution: Attribution | None = None,
-    known: Collection[Container] = (),
 ) -> Context:
-    """``user`` is the configuration that the user gave, ``saved`` that of the repository; ``known`` are the
-    containers of a handle that is opened anew.
-    """
+    """``user`` is the configuration that the user gave, ``saved`` that of the repository."""
     if user is not None:
         user.validate()  # what is saved may be of a version that had other rules
     # A copy: what becomes of the user's configuration afterwards is no business of this handle.
     config = deepcopy(opened_with(user, saved, storage.default_settings()))
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
-    given = {container.url_prefix for container in known if container.is_given}
-    if user is not None and user.virtual_chunk_containers is not None:
-        given = set(settings.virtual_chunk_containers)
-    containers = [
-        _container(container, container.url_prefix in given)
-        for container in settings.virtual_chunk_containers.values()
-    ]
-    authorized = {} if credentials is None else credentials
-    if not isinstance(authorized, Mapping) or not all(isinstance(prefix, str) for prefix in authorized):
-        raise TypeError(
-            "authorize_virtual_chunk_access: expected a dict of URL prefixes to credentials or None, "
-            f"found {type(credentials).__name__}"
-        )
+    containers = list(map(_container, settings.virtual_chunk_containers.values()))
     attribution = attribution or Attribution()
     connect = partial(open_foreign, user_agent=attribution.user_agent())
-    virtual = VirtualSources(containers, dict(credentials or {}), open_foreign=connect)
+    virtual = VirtualSources(containers, explicit_access(credentials), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)
     catalog: Catalog = CatalogV2(storage, assets)
@@ -76,14 +68,41 @@ def context_of(
     return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
 
 
-def _container(container: VirtualChunkContainer, is_given: bool) -> Container:
-    """A path of local files counts if the user gave it: one that a repository brings along could lead
-    anywhere, and what the user has authorised is the prefix.
+def _container(container: VirtualChunkContainer) -> Container:
+    """A path of local files counts if the user gave it: one that a repository names could lead anywhere, and
+    what the user has authorised is the prefix.
     """
     store = container.store
-    if isinstance(store, ObjectStoreConfig.LocalFileSystem) and not is_given:
+    if isinstance(store, ObjectStoreConfig.LocalFileSystem) and container.from_repository:
         store = ObjectStoreConfig.LocalFileSystem("")
-    return Container(container.name, container.url_prefix, store, is_given)
+    return Container(container.name, container.url_prefix, store, not container.from_repository)
+
+
+def explicit_access(given: Authorized | None) -> dict[str, AnyCredential]:
+    """The credentials by prefix. ``None`` for one grants access without credentials, and is deprecated."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(prefix, str) for prefix in given):
+        raise TypeError(
+            "authorize_virtual_chunk_access: expected a dict of URL prefixes to credentials, "
+            f"found {type(given).__name__}"
+        )
+    return {prefix: _explicit(prefix, credential) for prefix, credential in given.items()}
+
+
+def _explicit(prefix: str, credential: AnyCredential | None) -> AnyCredential:
+    if credential is not None:
+        return credential
+    granted = anonymous_access(prefix)
+    warnings.warn(
+        f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is deprecated. It "
+        "grants access without credentials; name the access that you mean: LocalFileSystemAccess or "
+        "HttpAccess, or with containers_credentials() for example s3_anonymous_credentials() or "
+        "s3_from_env_credentials()",
+        DeprecationWarning,
+        skip_file_prefixes=(_PACKAGE,),
+    )
+    return granted
 
 
 def attributed(storage: Storage, attribution: Attribution | None) -> Storage:

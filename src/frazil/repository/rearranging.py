@@ -65,6 +65,7 @@ class Rearranging(Permissions):
         workspace = self._state.workspace
         with workspace.committing():
             node = workspace.require_array(path)
+            workspace.note_tree(path)
             workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset), borrowed=True)
 
     def reindex_array(
@@ -98,6 +99,7 @@ class Rearranging(Permissions):
         workspace = self._state.workspace
         with workspace.committing():
             node = workspace.require_array(path)
+            workspace.note_tree(path)
             edits = reindexed(node, workspace.table(path), forward, backward)
             workspace.set_refs(path, edits, borrowed=True)
 

@@ -4,12 +4,16 @@ decides them.
 All commits of the road are looked at together first: usually nothing conflicts, and then it takes their
 transaction logs and one snapshot, however many there are. Where something stays undecided, the road is gone
 commit by commit, up to the one that cannot be passed; what was decided before it is kept.
+
+What the session has read is compared first, over the whole road. No solver decides it, and where something is
+stale no step is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,12 +24,14 @@ from frazil.changes.chunk_edits import Coords, table_of
 from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
 from frazil.changes.edits import Edits, edits_between, rows_of
 from frazil.changes.meeting import Did, Meeting, meet
+from frazil.changes.reads import NOTHING_READ, ReadSet, StaleRead, joined_reads, stale_reads
 from frazil.changes.rebase import Choice, is_whole, ours_can_stand, rebased
 from frazil.errors import (
     ErrorKind,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
+    StaleReadError,
     StorageError,
 )
 from frazil.format.ids import NODE_ID_BYTES, id_matrix, id_to_text
@@ -35,13 +41,17 @@ from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.assets import Assets
 from frazil.repository.conflicts import Conflict, Side, Sides, VersionSelection
-from frazil.repository.mutations import branch_tip, require_snapshot
+from frazil.repository.context import Context
+from frazil.repository.gone import with_current
+from frazil.repository.mutations import CHANGES_STAY, branch_tip, require_base, require_snapshot
 from frazil.repository.workspace import Workspace
 
 if TYPE_CHECKING:
     from frazil.repository.session import Session
 
 _READERS: Final = 16
+#: Stale reads that a message lists before it only counts.
+_LISTED: Final = 5
 
 OpenSession = Callable[[Workspace], "Session"]
 
@@ -75,7 +85,7 @@ def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
                 return steps[::-1]
             steps.append(Step(entry.id, (*pruned, entry.id)))
             rows.append(row)
-    require_snapshot(info, start)
+    require_base(info, start)
     back = table.chain(first)
     left = back[: int(np.argmax(np.isin(back, rows)))]
     meet = rows.index(int(back[len(left)]))
@@ -108,24 +118,36 @@ def read_logs(assets: Assets, steps: Sequence[Step]) -> list[TransactionLog]:
         return list(pool.map(fetch, ids))
 
 
-def rebase(workspace: Workspace, branch: str, solver: Any, open_session: OpenSession) -> None:
+def rebase(
+    workspace: Workspace, branch: str, solver: Any, open_session: OpenSession, reads: Sequence[ReadSet] = ()
+) -> None:
     """Take the workspace's changes to the tip of ``branch``.
 
-    Raises ``RebaseFailedError``; the workspace is then on the last version that it could be taken to.
+    ``reads`` are read besides what the workspace has tracked. Raises ``StaleReadError`` if others have
+    changed any of it; the workspace stays where it is. Raises ``RebaseFailedError``; the workspace is then on
+    the last version that it could be taken to.
     """
     require_solver(solver)
-    info = workspace.context.repo_info()
+    if workspace.reads is not None:
+        reads = [*reads, workspace.reads.reads()]
+    joined = joined_reads(reads)
+    with_current(workspace.context, lambda info: _take(info, workspace, branch, solver, open_session, joined))
+
+
+def _take(
+    info: RepoInfo, workspace: Workspace, branch: str, solver: Any, open_session: OpenSession, reads: ReadSet
+) -> None:
     steps = road(info, workspace.snapshot_id, branch_tip(info, branch))
     if not steps:
         return
-    conflicts = _go(workspace, steps, solver, open_session)
+    conflicts = _go(workspace, steps, solver, open_session, reads)
     if conflicts and len(steps) > 1:
         for step in steps:
             conflicts = _go(workspace, [step], solver, open_session)
             if conflicts:
-                raise RebaseFailedError(id_to_text(step.snapshot), conflicts)
+                raise RebaseFailedError(id_to_text(step.snapshot), conflicts, CHANGES_STAY)
     elif conflicts:
-        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts)
+        raise RebaseFailedError(id_to_text(steps[-1].snapshot), conflicts, CHANGES_STAY)
 
 
 def require_solver(solver: Any) -> None:
@@ -133,27 +155,75 @@ def require_solver(solver: Any) -> None:
         raise TypeError(f"expected a ConflictSolver, an object with a method `solve`, found {solver!r}")
 
 
+def require_unchanged(context: Context, reads: ReadSet, start: bytes, end: bytes) -> None:
+    """Raises ``StaleReadError`` if ``reads``, of the snapshot ``start``, are others in ``end``."""
+    if start == end or not reads:
+        return
+    steps = road(context.repo_info(), start, end)
+    if stale := _stale_in(context, reads, start, steps):
+        raise _stale_error(context, reads, start, steps, stale)
+
+
+def _stale_in(context: Context, reads: ReadSet, start: bytes, steps: Sequence[Step]) -> list[StaleRead]:
+    before, after = (context.assets.snapshot(id_).nodes for id_ in (start, steps[-1].snapshot))
+    return stale_reads(reads, edits_between(read_logs(context.assets, steps), before, after))
+
+
+def _stale_error(
+    context: Context, reads: ReadSet, start: bytes, steps: Sequence[Step], stale: list[StaleRead]
+) -> StaleReadError:
+    """The error for ``stale``, with the first snapshot of the road that changed any of it."""
+    culprit = steps[-1].snapshot
+    for step in steps if len(steps) > 1 else ():
+        if _stale_in(context, reads, start, [step]):
+            culprit = step.snapshot
+            break
+        start = step.snapshot
+    snapshot = id_to_text(culprit)
+    listing = "; ".join(map(str, stale[:_LISTED]))
+    rest = f"; and {len(stale) - _LISTED} more" if len(stale) > _LISTED else ""
+    return StaleReadError(
+        snapshot,
+        stale,
+        f"others changed what was read, first in snapshot {snapshot}: {listing}{rest}. What was written from "
+        "it may be wrong, so nothing was committed: read it again and write again in a new session",
+    )
+
+
 def _go(
-    workspace: Workspace, steps: Sequence[Step], solver: Any, open_session: OpenSession
+    workspace: Workspace,
+    steps: Sequence[Step],
+    solver: Any,
+    open_session: OpenSession,
+    reads: ReadSet = NOTHING_READ,
 ) -> list[Conflict]:
     """Go some steps; if there are conflicts that the solver does not decide, all of them, and no step."""
     context = workspace.context
     end = steps[-1].snapshot
     base = workspace.snapshot.nodes
-    tip = context.assets.snapshot(end).nodes
+    theirs_now = Workspace(context, end)
+    tip = theirs_now.snapshot.nodes
     theirs = edits_between(read_logs(context.assets, steps), base, tip)
+    if stale := stale_reads(reads, theirs):
+        raise _stale_error(context, reads, workspace.snapshot_id, steps, stale)
     own = workspace.own()
     if lost := _outdated(own, base, tip, theirs):
         return lost
     at = meet(own, base, theirs, tip)
-    conflicts, decided = solve(at, workspace, Workspace(context, end), solver, open_session)
+    conflicts, decided = solve(at, workspace, theirs_now, solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
     changes = carry_over(at, decided, Workspace(context, workspace.snapshot_id))
     if changes is None:
         return conflicts
     changes.ready = own.ready
-    workspace.continue_on(end, changes)
+    tracker = workspace.reads
+    with nullcontext() if tracker is None else tracker.lock:
+        # Other threads, and solvers, may have read since the first comparison.
+        late = NOTHING_READ if tracker is None else tracker.reads()
+        if stale := stale_reads(late, theirs):
+            raise _stale_error(context, late, workspace.snapshot_id, steps, stale)
+        workspace.continue_on(end, changes)
     return []
 
 

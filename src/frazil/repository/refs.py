@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.ids import id_to_text
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.context import Context
+from frazil.repository.naming import find_snapshot
+from frazil.repository.naming import snapshot_id as named
 
 
 class Refs:
@@ -14,37 +16,45 @@ class Refs:
     _context: Context
 
     def list_branches(self) -> set[str]:
+        """The names of all branches; ``main`` is always one of them."""
         return set(self._context.repo_info().branches)
 
     def create_branch(self, branch: str, snapshot_id: str) -> None:
-        """Raises ``AlreadyExistsError`` (``branch-already-exists``), ``SnapshotNotFoundError``."""
-        self._context.update(mutations.create_branch(branch, id_from_text(snapshot_id)))
+        """Make a branch. ``snapshot_id`` is a snapshot's id, the first characters of one (4 or more, where
+        no other begins so), or the name of a branch or tag.
+
+        Raises ``AlreadyExistsError`` (``branch-already-exists``); ``SnapshotNotFoundError``;
+        ``InvalidInputError`` (``invalid-snapshot-id``) for what is none of these, and for a text that can
+        mean several snapshots.
+        """
+        self._context.update(mutations.create_branch(branch, self._named(snapshot_id)))
 
     def lookup_branch(self, branch: str) -> str:
         """The snapshot that a branch points to; ``RefNotFoundError``."""
         return id_to_text(mutations.branch_tip(self._context.repo_info(), branch))
 
     def reset_branch(self, branch: str, snapshot_id: str, *, from_snapshot_id: str | None = None) -> None:
-        """Let a branch point to another snapshot.
+        """Let a branch point to another snapshot: see ``create_branch`` for ``snapshot_id``.
 
         ``from_snapshot_id``: only if it points there now, else ``ConflictError``
         (``branch-update-conflict``).
         """
-        expected = None if from_snapshot_id is None else id_from_text(from_snapshot_id)
-        self._context.update(mutations.reset_branch(branch, id_from_text(snapshot_id), expected))
+        expected = None if from_snapshot_id is None else self._id(from_snapshot_id)
+        self._context.update(mutations.reset_branch(branch, self._named(snapshot_id), expected))
 
     def delete_branch(self, branch: str) -> None:
         """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
         self._context.update(mutations.delete_branch(branch))
 
     def list_tags(self) -> set[str]:
+        """The names of all tags, without deleted ones."""
         return set(self._context.repo_info().tags)
 
     def create_tag(self, tag: str, snapshot_id: str) -> None:
-        """A name for a snapshot, for good. Raises ``AlreadyExistsError``, also for the name of a deleted
-        tag.
+        """A name for a snapshot, for good: see ``create_branch`` for ``snapshot_id``. Raises
+        ``AlreadyExistsError``, also for the name of a deleted tag.
         """
-        self._context.update(mutations.create_tag(tag, id_from_text(snapshot_id)))
+        self._context.update(mutations.create_tag(tag, self._named(snapshot_id)))
 
     def lookup_tag(self, tag: str) -> str:
         """The snapshot that a tag names; ``RefNotFoundError``."""
@@ -53,6 +63,13 @@ class Refs:
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name cannot be used again."""
         self._context.update(mutations.delete_tag(tag))
+
+    def _named(self, text: str) -> bytes:
+        found = find_snapshot(text, self._context.repo_info)
+        return self._id(text) if found is None else found
+
+    def _id(self, text: str) -> bytes:
+        return named(text, self._context.repo_info)
 
     list_branches_async = awaitable(list_branches)
     create_branch_async = awaitable(create_branch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import datetime, timedelta
@@ -15,10 +15,11 @@ from frazil.changes.change_set import ChangeSet
 from frazil.display import Lines, record_html
 from frazil.errors import (
     ErrorKind,
+    FormatError,
     InvalidInputError,
     RepositoryNotFoundError,
 )
-from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, id_to_text
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_to_text
 from frazil.format.keys import REPO, snapshot_key, transaction_key
 from frazil.format.repo_info import RepoInfo, encode_repo_info, new_repo_info
 from frazil.format.snapshot import encode_snapshot, initial_snapshot
@@ -27,21 +28,26 @@ from frazil.repository import mutations, present
 from frazil.repository.administration import Administration
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
+from frazil.repository.backups import with_hint
+from frazil.repository.catalog import policy_of
 from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.config import RepositoryConfig
-from frazil.repository.config_document import from_document, to_document
+from frazil.repository.config import RepositoryConfig, check_session_lifetime
+from frazil.repository.config_document import from_document
+from frazil.repository.config_secrets import document_to_save
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
-from frazil.repository.creating import not_empty, put_first
+from frazil.repository.creating import create_first, not_empty
 from frazil.repository.differences import difference
 from frazil.repository.feature_flags import MOVE_NODE
 from frazil.repository.generations import older_layout, refuse_older
+from frazil.repository.gone import files_of, snapshots_wanted
 from frazil.repository.graph import AncestryGraph, ancestry_graph
 from frazil.repository.history import ancestry, at_time, ops_log
 from frazil.repository.in_use import newest_update
 from frazil.repository.inspection import Inspection
 from frazil.repository.integration import Integration
+from frazil.repository.naming import snapshot_id as named
 from frazil.repository.opening import (
     Authorized,
     attributed,
@@ -51,9 +57,12 @@ from frazil.repository.opening import (
     version_to_create,
 )
 from frazil.repository.preload import preload
+from frazil.repository.reads import Read, ReadTracker
+from frazil.repository.recovery import Recovery
 from frazil.repository.refs import Refs
 from frazil.repository.session import Session
 from frazil.repository.session_state import State
+from frazil.repository.tables import snapshots_table, updates_table
 from frazil.repository.update import read_repo_info
 from frazil.repository.updates import Update
 from frazil.repository.upkeep import Upkeep
@@ -66,6 +75,7 @@ from frazil.repository.values import (
 )
 from frazil.repository.workspace import Workspace
 from frazil.storage.base import Storage
+from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 
@@ -74,7 +84,7 @@ if TYPE_CHECKING:
 
 
 @checks_arguments
-class Repository(Administration, Refs, Upkeep, Inspection, Integration):
+class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery):
     """A repository: a history of versions of one Zarr hierarchy, with branches and tags.
 
     Made by ``create``, ``open`` and ``open_or_create``. A handle keeps no lock and no state but caches:
@@ -118,12 +128,17 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         spec_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
         attribution: Attribution | None = None,
+        *,
+        store_secrets: bool = False,
     ) -> Self:
         """A new repository, with a branch ``main`` on an empty snapshot.
 
         Raises ``InvalidInputError`` if there is something already (``parent-directory-not-clean``), or in a
         bucket without a prefix (``empty-prefix-creation``); ``StorageError`` (``conditions-not-supported``)
         if the storage does not keep the conditions that make commits safe.
+
+        ``config`` is saved in the repository. Options and headers of its virtual chunk containers that may
+        hold a secret are refused (``InvalidInputError``, ``secret-in-config``) without ``store_secrets``.
         """
         version = version_to_create(spec_version)
         storage = attributed(storage, attribution)
@@ -135,7 +150,9 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
             )
         if check_clean_root and (found := next(filterfalse(is_of_creation, storage.list("")), None)):
             raise not_empty(storage, found.key, is_repository=cls.exists(storage))
-        document = None if config is None or config == RepositoryConfig() else to_document(config)
+        document = None
+        if config is not None and config != RepositoryConfig():
+            document = document_to_save(config, store_secrets)
         context = context_of(
             storage, config, None, authorize_virtual_chunk_access, version, attribution=attribution
         )
@@ -153,7 +170,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
         )
         first = encode_repo_info(new_repo_info(now, document), level=level)
-        put_first(storage, REPO, first)
+        create_first(storage, REPO, first, policy_of(context.settings))
         return cls(context)
 
     @classmethod
@@ -171,10 +188,12 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         storage = attributed(storage, attribution)
         try:
             info, _, _ = read_repo_info(storage)
-        except RepositoryNotFoundError:
+        except FormatError as error:
+            raise with_hint(storage, error) from error.__cause__
+        except RepositoryNotFoundError as error:
             if storage.head(V1_MAIN) is None:
                 refuse_older(storage)
-                raise
+                raise with_hint(storage, error) from error.__cause__
             saved, version = read_config_v1(storage)
             context = context_of(
                 storage,
@@ -201,6 +220,8 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         create_version: SpecVersion | int | None = None,
         check_clean_root: bool = True,
         attribution: Attribution | None = None,
+        *,
+        store_secrets: bool = False,
     ) -> Self:
         """``open``, or ``create`` where there is nothing yet."""
         if not cls.exists(storage):
@@ -212,6 +233,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
                     create_version,
                     check_clean_root,
                     attribution,
+                    store_secrets=store_secrets,
                 )
             except InvalidInputError:
                 if not cls.exists(storage):
@@ -284,7 +306,6 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
                 spec_version,
                 context.catalog.config_version if isinstance(context.catalog, CatalogV1) else None,
                 context.attribution,
-                context.virtual.containers,
             ),
             self._default_metadata,
         )
@@ -314,20 +335,43 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
     def authorized_virtual_container_prefixes(self) -> set[str]:
         return set(self._context.virtual.credentials)
 
+    @property
+    def virtual_chunk_access(self) -> dict[str, AnyCredential]:
+        """The credentials that this handle was given, by the prefix of their container."""
+        return dict(self._context.virtual.credentials)
+
     # History
 
     def lookup_snapshot(self, snapshot_id: str) -> SnapshotInfo:
+        """The time, message, metadata and parent of a snapshot.
+
+        Raises ``SnapshotNotFoundError`` if there is none with this id, ``InvalidInputError``
+        (``invalid-snapshot-id``) for a text that is not an id.
+        """
         info = self._info()
-        row = mutations.require_snapshot(info, id_from_text(snapshot_id))
+        row = mutations.require_snapshot(info, named(snapshot_id, lambda: info))
         return present.snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
     ) -> BothWays[SnapshotInfo]:
-        """A snapshot and all before it, newest first. One of the three arguments says which."""
+        """A snapshot and all before it, newest first. One of the three arguments says which.
+
+        Consoles and notebooks show the result as a table of the newest ones.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> [snapshot.message for snapshot in repo.ancestry(branch="main")]
+        ['Repository initialized']
+        """
         info = self._info()
-        parts = ancestry(info, _one(info, branch, tag, snapshot_id))
-        return BothWays(chain.from_iterable(map(present.snapshot_infos, parts)))
+        tip = _one(info, branch, tag, snapshot_id)
+
+        def snapshots() -> Iterator[SnapshotInfo]:
+            return chain.from_iterable(map(present.snapshot_infos, ancestry(info, tip)))
+
+        ref = f"branch {branch}" if branch else f"tag {tag}" if tag else f"snapshot {snapshot_id}"
+        return BothWays(snapshots(), snapshots_table(f"history of {ref}, newest first", snapshots))
 
     def ancestry_graph(
         self,
@@ -345,8 +389,16 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
-        """Everything that was ever done to the repository, newest first."""
-        return BothWays(map(present.update, ops_log(self.storage, self._info_v2())))
+        """Everything that was ever done to the repository, newest first.
+
+        Consoles and notebooks show the result as a table of the newest operations.
+        """
+        info = self._info_v2()
+
+        def updates() -> Iterator[Update]:
+            return map(present.update, ops_log(self.storage, info))
+
+        return BothWays(updates(), updates_table("operations, newest first", updates))
 
     def diff(
         self,
@@ -366,11 +418,14 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         info = self._info()
         before = _one(info, from_branch, from_tag, from_snapshot_id)
         after = _one(info, to_branch, to_tag, to_snapshot_id)
-        return present.diff(difference(self._context, info, before, after))
+        with snapshots_wanted():
+            return present.diff(difference(self._context, info, before, after))
 
     def list_manifest_files(self, snapshot_id: str) -> list[ManifestFileInfo]:
         """The manifest files of a snapshot."""
-        files = self._context.assets.snapshot(id_from_text(snapshot_id)).manifests
+        id_ = named(snapshot_id, self._info)
+        with files_of(self._context, id_):
+            files = self._context.assets.snapshot(id_).manifests
         return [
             ManifestFileInfo(id_to_text(id_.tobytes()), int(size), int(count))
             for id_, size, count in zip(files.ids, files.size_bytes, files.num_chunk_refs, strict=True)
@@ -399,9 +454,42 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         preload(workspace)
         return Session(State(workspace, None, SessionMode.readonly, 0))
 
-    def writable_session(self, branch: str) -> Session:
-        """A session that changes the tip of a branch; ``ReadOnlyError`` where nothing can be written."""
-        return self._session(branch, SessionMode.writable)
+    def writable_session(
+        self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False
+    ) -> Session:
+        """A session that changes the tip of a branch.
+
+        ``lifetime`` is how long this session may commit, at most 7 days. Without it the configuration's
+        ``session_lifetime`` counts, which is 24 hours by default. See ``Session.expires_at``.
+
+        With ``track_reads`` the session notes which metadata, chunks and lists of members are read through it
+        and its forks. A rebase, by ``rebase_with`` or ``fast_forward_timeout`` too, then fails with
+        ``StaleReadError`` if others have changed any of them. See ``Session.rebase``.
+
+        Raises ``RefNotFoundError`` without such a branch, ``ReadOnlyError`` where nothing can be written,
+        and ``InvalidInputError`` (``invalid-commit-configuration``) for another lifetime.
+
+        >>> import frazil, zarr
+        >>> from datetime import UTC, datetime, timedelta
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> with repo.transaction("main", message="two arrays") as store:
+        ...     for name in ("foo", "bar"):
+        ...         _ = zarr.create_array(store, name=name, shape=(4,), chunks=(2,), dtype="i4")
+        >>> session = repo.writable_session("main", lifetime=timedelta(days=3), track_reads=True)
+        >>> session.expires_at - datetime.now(UTC) > timedelta(days=2)
+        True
+        >>> root = zarr.open_group(session.store)
+        >>> root["bar"][:] = root["foo"][:] + 1
+        >>> with repo.transaction("main", message="a correction") as store:
+        ...     zarr.open_group(store)["foo"][:] = 5
+        >>> try:
+        ...     session.commit("bar", rebase_with=frazil.ConflictDetector())
+        ... except frazil.StaleReadError as error:
+        ...     print(*error.reads)
+        `/foo`: others wrote the chunks [0], [1]
+        """
+        check_session_lifetime("lifetime", lifetime)
+        return self._session(branch, SessionMode.writable, lifetime, track_reads=track_reads)
 
     def rearrange_session(self, branch: str) -> Session:
         """A session that moves and renames nodes of the tip of a branch, and does nothing else: see
@@ -412,19 +500,28 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         self._context.require_version_2()
         return self._session(branch, SessionMode.rearrange)
 
-    def _session(self, branch: str, mode: SessionMode) -> Session:
+    def _session(
+        self,
+        branch: str,
+        mode: SessionMode,
+        lifetime: timedelta | None = None,
+        *,
+        track_reads: bool = False,
+    ) -> Session:
         require_writable(self.storage)
         info = self._info()
         mutations.require_online(info)
         if mode is SessionMode.rearrange:
             mutations.require_flag(info, MOVE_NODE)
         tip = mutations.branch_tip(info, branch)
-        expires_at = now_us() + self._context.settings.session_lifetime // _MICROSECOND
-        workspace = Workspace(self._context, tip, None, ChangeSet())
+        opened_at = now_us()
+        expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
+        reads = ReadTracker() if track_reads else None
+        workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
-        return Session(
-            State(workspace, branch, mode, expires_at, dict(self._default_metadata), seen=newest_update(info))
-        )
+        state = State(workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at)
+        state.seen = newest_update(info)
+        return Session(state)
 
     @contextmanager
     def transaction(
@@ -435,14 +532,29 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration):
         metadata: dict[str, Any] | None = None,
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
+        allow_empty: bool = False,
+        reads: Sequence[Read] = (),
+        track_reads: bool = False,
     ) -> Iterator[IcechunkStore]:
-        """A store to write to, committed when the block ends well; nothing is kept when it raises.
+        """A store to write to. The changes are committed when the block ends, and dropped when it raises.
 
-        ``rebase_with`` and ``rebase_tries`` are those of ``Session.commit``.
+        ``rebase_with``, ``rebase_tries``, ``allow_empty`` and ``reads`` are those of ``Session.commit``: a
+        block that changes nothing raises ``SessionStateError`` (``no-changes-to-commit``) without
+        ``allow_empty=True``. ``track_reads`` is that of ``writable_session``. An unknown path in ``reads`` is
+        an error before the block begins.
         """
-        session = self.writable_session(branch)
+        session = self.writable_session(branch, track_reads=track_reads)
+        reads = list(reads)
+        session.require_known(reads)
         yield session.store
-        session.commit(message, metadata, rebase_with=rebase_with, rebase_tries=rebase_tries)
+        session.commit(
+            message,
+            metadata,
+            rebase_with=rebase_with,
+            rebase_tries=rebase_tries,
+            allow_empty=allow_empty,
+            reads=reads,
+        )
 
     def _info(self) -> RepoInfo:
         return self._context.repo_info()
@@ -488,6 +600,6 @@ def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str |
         return mutations.branch_tip(info, branch)
     if tag is not None:
         return mutations.tag_target(info, tag)
-    id_ = id_from_text(snapshot_id or "")
+    id_ = named(snapshot_id or "", lambda: info)
     mutations.require_snapshot(info, id_)
     return id_

@@ -15,6 +15,7 @@ from frazil.arguments import checks_arguments
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks
+from frazil.changes.reads import ReadSet, joined_reads
 from frazil.display import Lines
 from frazil.errors import (
     ConflictError,
@@ -32,10 +33,11 @@ from frazil.repository.commit import AMEND, COMMIT, FLUSH, Ending, end_session
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.fast_forward import Patience
-from frazil.repository.in_use import Lease
+from frazil.repository.leases import Lease
 from frazil.repository.paths import absolute
+from frazil.repository.reads import Read, ReadTracker, declared_reads
 from frazil.repository.rearranging import Rearranging
-from frazil.repository.rebase import rebase, require_solver
+from frazil.repository.rebase import rebase, require_solver, require_unchanged
 from frazil.repository.session_state import State
 from frazil.repository.values import ChunkType, Diff, SessionMode
 from frazil.repository.workspace import Workspace
@@ -162,6 +164,7 @@ class Session(Rearranging):
         rebase_with: ConflictSolver | None = None,
         rebase_tries: int = 1000,
         allow_empty: bool = False,
+        reads: Sequence[Read] = (),
     ) -> str:
         """Make the changes the new tip of the branch; the id of the snapshot.
 
@@ -173,16 +176,21 @@ class Session(Rearranging):
         configuration, goes on top of the others if there is no conflict, again and again until the time is
         up.
 
+        ``reads`` says what the changes were made from, as in ``rebase``. Before each rebase it is compared
+        with what others have committed, and so is what a session with ``track_reads`` has read. A commit that
+        needs no rebase compares nothing: nobody has changed anything.
+
         Raises ``ConflictError``, with ``expected_parent`` and ``actual_parent``, if another commit came
-        first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` as ``rebase``
-        does. Raises ``SessionStateError`` without changes
+        first: nothing is lost, the session keeps its changes. Raises ``RebaseFailedError`` and
+        ``StaleReadError`` as ``rebase`` does. Raises ``SessionStateError`` without changes
         (``no-changes-to-commit``, unless ``allow_empty``), on a session that cannot commit
         (``commit-not-allowed``) or has expired (``session-expired``).
 
         After it the session reads the new snapshot.
         """
+        read_sets = self._read_sets(reads)
         if rebase_with is None:
-            return self._fast_forward(message, metadata, allow_empty)
+            return self._fast_forward(message, metadata, allow_empty, read_sets)
         require_solver(rebase_with)
         if rebase_tries < 0:
             raise InvalidInputError(
@@ -200,10 +208,12 @@ class Session(Rearranging):
                     if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
                         raise
                 held.enter_context(self._state.workspace.context.assets.turn)
-                self.rebase(rebase_with)
+                self.rebase(rebase_with, reads=read_sets)
                 attempts += 1
 
-    def _fast_forward(self, message: str, metadata: dict[str, Any] | None, allow_empty: bool) -> str:
+    def _fast_forward(
+        self, message: str, metadata: dict[str, Any] | None, allow_empty: bool, reads: Sequence[ReadSet]
+    ) -> str:
         """Commit on top of what others have committed, as long as there is no conflict and time."""
         state = self._state
         patience = Patience(state.workspace.context.settings.fast_forward_timeout)
@@ -218,9 +228,9 @@ class Session(Rearranging):
                 except ConflictError as error:
                     patience.wait(error)
                 held.enter_context(state.workspace.context.assets.turn)
-                self.rebase(ConflictDetector())
+                self.rebase(ConflictDetector(), reads=reads)
 
-    def rebase(self, solver: ConflictSolver) -> None:
+    def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
         """Take the session's changes to the tip of its branch, so that they can be committed there.
 
         Changes that do not conflict with what was committed meanwhile go on as they are; the solver decides
@@ -230,6 +240,13 @@ class Session(Rearranging):
         undecided: the session then stands right before that snapshot, and keeps its changes. Raises
         ``SessionStateError`` if the session cannot commit (``commit-not-allowed``), or if a transaction log
         on the way is gone (``rebase-tx-log-pruned``).
+
+        ``reads`` says what the changes were made from: paths of nodes, a group with all that is below it; or
+        pairs of an array's path and a selection of its elements, of which the chunks are compared that hold
+        them. Raises ``StaleReadError`` if others have changed any of it since the session was opened, or
+        anything that a session with ``track_reads`` has read: new data or metadata, a node created, deleted
+        or moved. No solver is asked then, and the session stays where it was. Reads of what the session
+        itself has created do not count. An unknown path is a ``NodeNotFoundError``.
 
         Forks that were made before cannot be merged any more: merge them first.
 
@@ -249,13 +266,40 @@ class Session(Rearranging):
         state = self._state
         with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
             branch = self._require_branch()
+            read_sets = self._read_sets(reads)
             before = state.workspace.snapshot_id
             try:
-                rebase(state.workspace, branch, solver, reading)
+                rebase(state.workspace, branch, solver, reading, read_sets)
             finally:
                 if state.workspace.snapshot_id != before:
+                    state.origin = state.origin or before
+                    state.clean_reads = tuple(read_sets)
                     # Forks of the old snapshot are refused, whatever they have seen.
                     state.merged.clear()
+
+    def require_known(self, reads: Sequence[Read]) -> None:
+        """That ``reads`` can be declared: ``NodeNotFoundError`` or ``InvalidInputError`` if not."""
+        if reads := list(reads):
+            declared_reads(reads, self._origin(), self._state.workspace)
+
+    def _origin(self) -> Workspace:
+        """What the session was opened with."""
+        state = self._state
+        return Workspace(state.workspace.context, state.origin or state.workspace.snapshot_id)
+
+    def _read_sets(self, reads: Sequence[Read | ReadSet]) -> list[ReadSet]:
+        """What was declared, compared with the commits that earlier rebases have passed without it."""
+        reads = list(reads)
+        if not reads:
+            return []
+        state = self._state
+        workspace = state.workspace
+        read_sets = declared_reads(reads, self._origin(), workspace)
+        if state.origin is not None:
+            new = [each for each in read_sets if not any(each is other for other in state.clean_reads)]
+            require_unchanged(workspace.context, joined_reads(new), state.origin, workspace.snapshot_id)
+            state.clean_reads = (*state.clean_reads, *new)
+        return read_sets
 
     def _require_branch(self) -> str:
         if self._state.branch is None or self.read_only:
@@ -349,7 +393,12 @@ class Session(Rearranging):
             if state.lease is None:
                 relied = state.relied()
                 state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
-            forked = Workspace(workspace.context, workspace.snapshot_id, workspace.everything())
+            forked = Workspace(
+                workspace.context,
+                workspace.snapshot_id,
+                workspace.everything(),
+                reads=None if workspace.reads is None else ReadTracker(),
+            )
         return ForkSession(
             State(
                 forked,
@@ -395,9 +444,18 @@ class Session(Rearranging):
                 )
         # One that is there twice, or the session itself, brings nothing more.
         forks = list({id(other._state.workspace): other._state for other in others}.values())
-        forks = [fork for fork in forks if fork is not state and fork.workspace.has_changes]
-        if not forks:
-            return
+        forks = [fork for fork in forks if fork is not state]
+        trackers = [fork.workspace.reads for fork in forks]
+        forks = [fork for fork in forks if fork.workspace.has_changes]
+        if forks:
+            self._take(forks)
+        if state.workspace.reads is not None:
+            for tracker in filter(None, trackers):
+                state.workspace.reads.add(tracker.reads())
+
+    def _take(self, forks: Sequence[State]) -> None:
+        """Take over the changes of forks that may be merged."""
+        state = self._state
         changes = [fork.workspace.taken() for fork in forks]
         self._seal()
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
@@ -419,13 +477,21 @@ class Session(Rearranging):
     # Chunks
 
     def get_node_id(self, path: str) -> str:
-        return id_to_text(self._state.workspace.require(absolute(path)).id)
+        """The id of a group or array, which stays the same when the node is moved.
+
+        Raises ``NodeNotFoundError`` if there is no node at ``path``.
+        """
+        workspace, path = self._state.workspace, absolute(path)
+        workspace.note_document(path)
+        return id_to_text(workspace.require(path).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         workspace.require_array(path)
-        return present.chunk_type(workspace.ref(path, _coordinates(chunk_coordinates)))
+        coords = _coordinates(chunk_coordinates)
+        workspace.note_chunk(path, coords)
+        return present.chunk_type(workspace.ref(path, coords))
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
@@ -435,14 +501,16 @@ class Session(Rearranging):
             raise InvalidInputError(
                 f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED
             )
-        table = await on_thread(self._state.workspace.table, absolute(array_path))
+        table = await on_thread(self.chunk_table, array_path)
         for start in range(0, len(table), batch_size):
             for coords in table.index[start : start + batch_size].tolist():
                 yield tuple(coords)
 
     def chunk_table(self, array_path: str) -> ChunkTable:
         """All references of an array, as columns."""
-        return self._state.workspace.table(absolute(array_path))
+        workspace, path = self._state.workspace, absolute(array_path)
+        workspace.note_tree(path)
+        return workspace.table(path)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """The URL of every virtual chunk of every array; relative locations lead where their container is.
@@ -451,6 +519,7 @@ class Session(Rearranging):
         container.
         """
         workspace = self._state.workspace
+        workspace.note_tree("/")
         nodes = workspace.nodes_table()
         arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
         out: list[str] = []

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from frazil.changes.reads import ReadSet
 from frazil.changes.seen import Seen
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
-from frazil.repository.clock import new_object_id, now_us, to_datetime
-from frazil.repository.in_use import Lease, Relied
+from frazil.repository.clock import elapsed_us, new_object_id, now_us, to_datetime
+from frazil.repository.in_use import Relied
+from frazil.repository.leases import Lease
 from frazil.repository.mutations import Note
 from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
@@ -36,6 +38,12 @@ class State:
     note: Note | None = None
     #: When what it relies on was begun, if that is not its lifetime before its end.
     since: int | None = None
+    #: The snapshot that it was opened with, if a rebase has left that.
+    origin: bytes | None = None
+    #: Declared reads that have been compared with all that was committed up to its snapshot.
+    clean_reads: tuple[ReadSet, ...] = ()
+    #: When it was made, by ``elapsed_us`` of this process.
+    made_at: int = field(default_factory=elapsed_us)
 
     def ends(self) -> int:
         """When it can no longer commit. Chunks that were found again may bring that forward."""
@@ -47,8 +55,11 @@ class State:
     def relied(self) -> Relied:
         """What garbage collections must not have taken."""
         lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
-        start = self.ends() - lifetime
-        return Relied(self.seen, start if self.since is None else min(start, self.since))
+        starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.made_at)]
+        if self.since is not None:
+            starts.append(self.since)
+        # The earliest: this host's clock may have been set back since.
+        return Relied(self.seen, min(starts))
 
 
 class Permissions:

@@ -6,7 +6,8 @@ are older than the place where the walk is are fetched side by side, each time t
 random, but a history is in the order of time.
 
 What was found is kept as long as the handle. Files are not changed but by an expiration, which gives the
-oldest snapshot that stays another parent: other handles see a longer history until they are opened again.
+oldest snapshot that stays another parent: other handles see a longer history until the files of the expired
+snapshots are collected. Then a walk reads the parent of that snapshot again.
 """
 
 from __future__ import annotations
@@ -20,13 +21,28 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, FormatError, IcechunkError, InternalError, StorageError
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    InternalError,
+    SnapshotNotFoundError,
+    StorageError,
+)
 from frazil.format.columns import I64, U8
-from frazil.format.ids import id_from_text, id_list, id_matrix, id_to_text, is_id_text
-from frazil.format.keys import SNAPSHOTS, snapshot_key
-from frazil.format.snapshot import decode_entry
+from frazil.format.ids import (
+    id_from_text,
+    id_keys,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_from_text,
+    is_id_text,
+)
+from frazil.format.keys import SNAPSHOTS
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.assets import Assets
+from frazil.repository.files import SNAPSHOT_ENTRY
 from frazil.storage.base import Storage
 
 #: So many steps a walk takes before it looks ahead.
@@ -46,17 +62,12 @@ def listed_snapshots(storage: Storage) -> list[bytes]:
 Found = dict[bytes, SnapshotEntry | IcechunkError]
 
 
-def read_entry(storage: Storage, id_: bytes) -> SnapshotEntry:
-    key = snapshot_key(id_)
-    return decode_entry(storage.get(key), key)
-
-
 def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
     """Every snapshot that has a file, whether a ref leads to it or not, read side by side."""
 
     def read(id_: bytes) -> SnapshotEntry | IcechunkError:
         try:
-            return read_entry(storage, id_)
+            return SNAPSHOT_ENTRY.read(storage, id_)
         except IcechunkError as error:
             return error
 
@@ -71,7 +82,7 @@ def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes
     for tip in tips:
         id_: bytes | None = tip
         while id_ is not None and id_ not in out:
-            entry = found.get(id_) or read_entry(storage, id_)
+            entry = found.get(id_) or SNAPSHOT_ENTRY.read(storage, id_)
             if isinstance(entry, IcechunkError):
                 raise entry
             out[id_] = entry
@@ -82,7 +93,7 @@ def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes
 class SnapshotsV1:
     """See ``format.snapshot_table.Snapshots`` and the module. Threads may share it.
 
-    Methods raise ``StorageError`` (``object-not-found``) for a snapshot that has no file.
+    Walks raise ``SnapshotNotFoundError`` where an ancestor has no file.
     """
 
     def __init__(self, assets: Assets, readers: int = 32) -> None:
@@ -101,10 +112,15 @@ class SnapshotsV1:
     # One
 
     def find(self, id_: bytes) -> int:
-        """Row of a snapshot, whose file is read if it was not yet."""
+        """Row of a snapshot, whose file is read if it was not yet; -1 if there is no file."""
         row = self._rows.get(id_)
         if row is None:
-            snapshot = self._assets.snapshot(id_)
+            try:
+                snapshot = self._assets.snapshot(id_)
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                return -1
             row = self._add(
                 SnapshotEntry(
                     id_, snapshot.parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata
@@ -114,6 +130,15 @@ class SnapshotsV1:
 
     def find_many(self, ids: U8) -> I64:
         return np.fromiter(map(self.find, id_list(ids)), np.int64, len(ids))
+
+    def between(self, first: bytes, last: bytes) -> U8:
+        """Of all that have a file: one listing."""
+        names = [found.key.removeprefix(f"{SNAPSHOTS}/") for found in self._assets.storage.list(SNAPSHOTS)]
+        ids, _ = ids_from_text(names)
+        keys = id_keys(ids)
+        low, high = np.frombuffer(first + last, keys.dtype)
+        found: U8 = ids[(keys >= low) & (keys <= high)]
+        return found
 
     def _add(self, entry: SnapshotEntry) -> int:
         with self._lock:
@@ -148,7 +173,7 @@ class SnapshotsV1:
         while found < len(self._entries):
             entry = self._entries[found]
             if entry.parent is not None:
-                self._step(entry.parent)
+                self._step_from(found, entry.parent, ahead=True)
             found += 1
         rows = self._rows
         return np.array(
@@ -159,6 +184,8 @@ class SnapshotsV1:
 
     def parts(self, row: int) -> Iterator[I64]:
         """Rows from this snapshot to the root, in parts as they are found."""
+        if row < 0:
+            raise SnapshotNotFoundError("the history of a snapshot that is not there: expired, or dropped")
         seen: set[int] = set()
         part: list[int] = []
         size = _STEPS
@@ -172,17 +199,39 @@ class SnapshotsV1:
             if len(part) == size:
                 yield np.array(part, np.int64)
                 part, size = [], 2 * size
-            row = self._step(parent, ahead=len(seen) >= _STEPS)
+            row = self._step_from(row, parent, ahead=len(seen) >= _STEPS)
         raise FormatError(f"the ancestors of snapshot {id_to_text(self.id_of(row))} form a cycle")
 
     def chain(self, row: int) -> I64:
         return np.concatenate(list(self.parts(row)))
 
+    def _step_from(self, row: int, parent: bytes, *, ahead: bool) -> int:
+        """``_step`` to the parent of a row, or to the one that an expiration has given it since."""
+        try:
+            return self._step(parent, ahead=ahead)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            now = self._parent_now(row)
+            if now is None or now == parent:
+                raise SnapshotNotFoundError(
+                    f"snapshot `{id_to_text(parent)}`, which `{id_to_text(self.id_of(row))}` follows, has no "
+                    "file: both were expired and collected, or the file is lost. Start again from a branch "
+                    "or tag"
+                ) from error
+            self.reparent(self.id_of(row), now)
+            return self._step(now, ahead=ahead)
+
+    def _parent_now(self, row: int) -> bytes | None:
+        """The parent that a snapshot's file names now; None if there is no such file any more."""
+        entry = self._read_if_there(self.id_of(row))
+        return None if entry is None else entry.parent
+
     def _step(self, id_: bytes, *, ahead: bool = True) -> int:
         row = self._rows.get(id_)
         if row is not None:
             return row
-        row = self._add(read_entry(self._assets.storage, id_))
+        row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
         if ahead:
             self._look_ahead()
         return row
@@ -206,7 +255,7 @@ class SnapshotsV1:
 
     def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
         try:
-            return read_entry(self._assets.storage, id_)
+            return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise

@@ -3,8 +3,8 @@
 A job with many tasks keeps what each of them did under ``staging/<place>/``, so that another process can go
 on where the first one died (`frazil.spark.staging` writes and reads it). Nothing refers to the chunks of
 such a job but these files. Before it writes anything it takes a lease under a name of its own,
-``leases/job.<place>``, which tells garbage collections to spare all files that are not older than the job,
-as a session with forks does. So a collection need not read what is staged:
+``leases/job.<place>`` (``leases``), so that garbage collections spare all files that are not older than the
+job. So a collection need not read what is staged:
 
     lease there      the job is under way, or was and can go on: its files and its chunks stay
     lease gone       it has committed or was given up, or is older than ``KEPT``: what is staged is garbage
@@ -26,16 +26,19 @@ from typing import Final
 
 from frazil.errors import StorageError
 from frazil.repository.clock import from_datetime, now_us
-from frazil.repository.in_use import LEASES, Lease
+from frazil.repository.leases import LEASES, LONGEST, Lease
 from frazil.storage.base import ObjectInfo, Storage
 
 STAGING: Final = "staging"
 #: How long a job can be resumed, from its beginning on.
 LIFETIME: Final = timedelta(days=7)
 #: How long what it has staged is kept, and spared by garbage collections.
-KEPT: Final = timedelta(days=8)
+KEPT: Final = LONGEST
 
+_JOB: Final = "job."
 _MICROSECOND: Final = timedelta(microseconds=1)
+#: Two drivers may begin one job within this time, each with a lease of its own; the later lease stays.
+_MARGIN_US: Final = timedelta(hours=1) // _MICROSECOND
 _log = logging.getLogger(__name__)
 
 
@@ -48,11 +51,23 @@ def place_of(branch: str, job: str) -> str:
     return hashlib.sha256(f"{branch}\0{job}".encode()).hexdigest()[:24]
 
 
-def take_lease(storage: Storage, place: str, since: int, started: int) -> Lease:
+def take_lease(
+    storage: Storage, place: str, since: int, started: int, purpose: str, *, resumes: bool = False
+) -> Lease:
     """Spare files not older than ``since`` until ``KEPT`` after ``started``: microseconds since 1970, by this
-    host's clock. Taken again, it replaces the one before.
+    host's clock. ``purpose`` describes the job to people.
+
+    A job that begins replaces the lease of an earlier one. A job that ``resumes`` takes one only if there is
+    none: the host that began it knew its age without comparing two clocks.
     """
-    return Lease.take(storage, since, started + KEPT // _MICROSECOND, _lease_key(place))
+    until = started + KEPT // _MICROSECOND
+    return Lease.take(storage, since - _MARGIN_US, until, _lease_key(place), purpose, only_if_absent=resumes)
+
+
+def place_of_lease(key: str) -> str | None:
+    """The folder of the job that holds a lease; None for the lease of a session."""
+    name = key.removeprefix(f"{LEASES}/")
+    return name.removeprefix(_JOB) if name.startswith(_JOB) else None
 
 
 def give_up(storage: Storage, place: str) -> None:
@@ -98,4 +113,4 @@ def has_ended(started: int) -> bool:
 
 
 def _lease_key(place: str) -> str:
-    return f"{LEASES}/job.{place}"
+    return f"{LEASES}/{_JOB}{place}"

@@ -14,24 +14,27 @@ its own first attempt, or lost an answer. Every attempt carries a name that nobo
 of the backup, which the new ``repo`` quotes. After anything but a plain success the loop reads ``repo``
 again and looks for the names of all its attempts, in the ops log and, where that has moved on, in the
 backups behind it. A late write cannot slip in after that: it is conditional on a version that is gone once
-any other write succeeded, the next attempt's included.
+any other write succeeded, the next attempt's included. What cannot be read is read again, and if that does
+not help the error is ``OutcomeUnknownError``: neither "done" nor "failed" would be true.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from frazil.errors import ConflictError, ErrorKind, FormatError, RepositoryNotFoundError, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import REPO, backup_key, backup_name
 from frazil.format.repo_info import OpsEntry, RepoInfo, decode_repo_info, encode_repo_info
 from frazil.repository.clock import now_us
+from frazil.repository.outcome import not_made, outcome_unknown
+from frazil.repository.retries import RetryPolicy, retried
 from frazil.storage.base import IfVersion, Storage, Stored, Version
 
 
@@ -47,26 +50,6 @@ _log = logging.getLogger(__name__)
 
 #: Gets the current repo info and a time later than everything in it.
 Change = Callable[[RepoInfo, int], Changed]
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often, and after how long, an update is tried again when another writer was first."""
-
-    tries: int = 100
-    initial_backoff_ms: int = 50
-    max_backoff_ms: int = 30_000
-    #: So many attempts follow one another at once.
-    eager: int = 5
-    #: So many errors of the storage are borne before the last one is raised.
-    errors: int = 5
-
-    def pause(self, attempt: int) -> float:
-        """Seconds to wait after an attempt, with jitter so that competitors spread."""
-        if attempt < self.eager:
-            return random.uniform(0, 0.002 * (attempt + 1))
-        backoff = self.initial_backoff_ms * 2.0 ** min(attempt - self.eager, 30)
-        return random.uniform(0.5, 1.0) * min(backoff, self.max_backoff_ms) / 1000
 
 
 class LastSeen:
@@ -124,6 +107,69 @@ def begin(storage: Storage, last_seen: LastSeen | None = None) -> Attempt:
     return Attempt(info, version, raw, backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)))
 
 
+class _Sent:
+    """The attempts of one update whose write was sent, and not answered by a success."""
+
+    def __init__(self, storage: Storage, policy: RetryPolicy) -> None:
+        self._storage = storage
+        self._policy = policy
+        self._infos: dict[str, RepoInfo] = {}
+        self._unanswered: list[Version] = []
+        self._since = 0
+        self._entry: OpsEntry | None = None
+
+    def add(self, backup: str, after: RepoInfo, entry: OpsEntry, since: int) -> None:
+        """An attempt that is about to be sent; the newest update before it was at ``since``."""
+        self._since = self._since or since
+        self._infos[backup] = after
+        self._entry = entry
+
+    def unanswered(self, at: Attempt) -> None:
+        """The answer was an error, or none; or the attempt failed before it was sent."""
+        if at.backup in self._infos:
+            self._unanswered.append(at.version)
+
+    def read[T](self, read: Callable[[], T]) -> T:
+        """Read what tells whether an attempt took effect: ``OutcomeUnknownError`` if that is impossible."""
+        if self._entry is None:
+            return read()
+        try:
+            return retried(read, self._policy)
+        except (StorageError, FormatError, RepositoryNotFoundError) as error:
+            why = f"an answer of the storage was lost, and what would tell cannot be read ({error.message})"
+            raise outcome_unknown(self._entry, why) from error
+
+    def applied(self, info: RepoInfo) -> RepoInfo | None:
+        """What the attempt wrote that took effect, as ``info``, read now, or the backups behind it tell."""
+        while self._infos:
+            for name in (*info.ops.backups.texts(), info.repo_before_updates):
+                if name in self._infos:
+                    return self._infos[name]
+            oldest = int(info.ops.updated_at[-1]) if len(info.ops) else self._since
+            if oldest <= self._since or info.repo_before_updates is None:
+                break
+            info = self.read(partial(_read_backup, self._storage, info.repo_before_updates))
+        return None
+
+    def settled(self) -> RepoInfo | None:
+        """``applied``, after the last attempt. Raises ``OutcomeUnknownError`` while a request may still be on
+        its way that the storage would accept.
+        """
+        if self._entry is None:
+            return None
+        info, version, _ = self.read(partial(read_repo_info, self._storage))
+        applied = self.applied(info)
+        if applied is None and version in self._unanswered and not self._storage.is_local:
+            why = "the storage did not answer, and may still carry out what it was asked for"
+            raise outcome_unknown(self._entry, why)
+        return applied
+
+
+def _read_backup(storage: Storage, name: str) -> RepoInfo:
+    key = backup_key(name)
+    return decode_repo_info(storage.get(key), key)
+
+
 def update_repo_info(
     storage: Storage,
     change: Change,
@@ -137,33 +183,42 @@ def update_repo_info(
     """Run the loop; ``keep`` is the length of the ops log in ``repo``, ``level`` that of the compression.
     ``begun`` is a first attempt whose backup has been made.
 
-    Raises what ``change`` raises, ``ConflictError`` (``update-attempts-exhausted``) when others were always
-    first, and ``StorageError`` when the storage fails for good.
+    Raises what ``change`` raises; ``ConflictError`` (``update-attempts-exhausted``) when others were always
+    first; ``StorageError`` when the storage fails for good, and the update had no effect; and
+    ``OutcomeUnknownError`` when it fails for good, and nobody can tell.
     """
-    attempts: dict[str, RepoInfo] = {}
+    sent = _Sent(storage, policy)
     refused: list[str] = []
-    since = 0
     failures = 0
     for attempt in range(max(policy.tries, 1)):
-        at = begin(storage, last_seen) if attempt or begun is None else begun
+        at = sent.read(partial(begin, storage, last_seen)) if attempt or begun is None else begun
         info = at.info
-        newest = info.ops.entry(0).updated_at if len(info.ops) else 0
-        since = since or newest
-        if mine := _written(storage, info, attempts, since):
-            return attempts[mine]
+        if applied := sent.applied(info):
+            return applied
         # These met a newer version: they can never take effect, and nobody will quote their backups.
         with suppress(StorageError):
             storage.delete(map(backup_key, refused))
         refused.clear()
+        newest = int(info.ops.updated_at[0]) if len(info.ops) else 0
         now = max(now_us(), newest + 1)
         changed = change(info, now)
-        after = changed.info.recorded(replace(changed.entry, updated_at=now), backup=at.backup, keep=keep)
-        attempts[at.backup] = after
+        entry = replace(changed.entry, updated_at=now)
+        after = changed.info.recorded(entry, backup=at.backup, keep=keep)
+        encoded = encode_repo_info(after, level=level)
         try:
             if at is not begun:
                 at.save(storage)
-            encoded = encode_repo_info(after, level=level)
+            sent.add(at.backup, after, entry, newest)
             answer = storage.put(REPO, encoded, IfVersion(at.version))
+        except StorageError as error:
+            failures += 1
+            sent.unanswered(at)
+            _log.warning("attempt %d to update the repository may have failed: %s", attempt + 1, error)
+            if failures >= policy.errors:
+                if applied := sent.settled():
+                    return applied
+                raise not_made(error) from error
+        else:
             if isinstance(answer, Stored):
                 # What a caller gave is not what is read back: tuples become lists, and he may change it.
                 if last_seen is not None and after.metadata is info.metadata and after.config is info.config:
@@ -171,37 +226,11 @@ def update_repo_info(
                 return after
             refused.append(at.backup)
             _log.debug("attempt %d to update the repository: another writer was first", attempt + 1)
-        except StorageError as error:
-            failures += 1
-            _log.warning("attempt %d to update the repository may have failed: %s", attempt + 1, error)
-            if failures >= policy.errors:
-                with suppress(StorageError):
-                    if mine := _written(storage, read_repo_info(storage)[0], attempts, since):
-                        return attempts[mine]
-                raise
         time.sleep(policy.pause(attempt))
+    if applied := sent.settled():
+        return applied
     raise ConflictError(
-        message=f"all {policy.tries} attempts to update the repository met the update of another writer: try "
-        "again later, or with fewer writers",
+        message=f"all {policy.tries} attempts to update the repository met the update of another writer. The "
+        "update had no effect: repeat it later, or with fewer writers",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )
-
-
-def _written(storage: Storage, info: RepoInfo, names: Iterable[str], since: int) -> str | None:
-    """Which of our backups' names the repository quotes, in ``info`` or in the backups behind it back to the
-    time ``since``.
-    """
-    wanted = set(names)
-    while wanted:
-        for name in (*info.ops.backups.texts(), info.repo_before_updates):
-            if name in wanted:
-                return name
-        oldest = int(info.ops.updated_at[-1]) if len(info.ops) else since
-        if oldest <= since or info.repo_before_updates is None:
-            break
-        try:
-            key = backup_key(info.repo_before_updates)
-            info = decode_repo_info(storage.get(key), key)
-        except (StorageError, FormatError):
-            break
-    return None

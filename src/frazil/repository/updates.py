@@ -155,7 +155,7 @@ class Update(Record):
     """One entry of the operations log.
 
     ``backup_path`` is the file in ``overwritten/`` that holds the repository as this update left it; None
-    for the newest.
+    for the newest. Garbage collection deletes old ones that the operations log does not need.
     """
 
     kind: AnyUpdateType

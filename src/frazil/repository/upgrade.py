@@ -215,6 +215,7 @@ def _one_after_the_other(events: list[OpsEntry]) -> list[OpsEntry]:
 
 def _write(storage: Storage, level: int, readers: int) -> None:
     """Steps 1 to 3, from wherever an earlier call has come."""
+    failure: StorageError | None = None
     for _ in range(_TRIES):
         there = _there(storage)
         condition: Condition = IfAbsent()
@@ -233,11 +234,15 @@ def _write(storage: Storage, level: int, readers: int) -> None:
         data = encode_repo_info(_build(storage, state, readers), level=level)
         try:
             answer = storage.put(REPO, data, condition)
-        except StorageError:
+        except StorageError as error:
             # What holds is what is there in the next round.
+            failure = error
             continue
+        failure = None
         if isinstance(answer, Stored) and _read(storage) == state:
             return
+    if failure is not None:
+        raise failure
     raise ConflictError(
         message=f"the refs were changed by others in all of {_TRIES} attempts to upgrade the repository: "
         "stop what writes to it, and upgrade it again",

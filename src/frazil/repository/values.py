@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import numpy as np
 
 from frazil.arguments import check_fields
-from frazil.display import NamedEnum, Record, Shown, literal, utc
+from frazil.display import NamedEnum, Record, Shown, counted, literal, utc
 from frazil.storage.chunk_type import ChunkType as ChunkType
 
 if TYPE_CHECKING:
@@ -151,8 +151,37 @@ class FeatureFlag(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class LeaseInfo(Record):
+    """A lease: garbage collections spare all files that are not older than ``protects_since``, until
+    ``ends_at``. All times are by the storage's clock.
+
+    ``id`` names it for ``Repository.break_lease``. ``purpose`` says who holds it: ``fork``, a session with
+    forks, or a job with its id and branch. ``taken_at`` is when it was stored.
+    """
+
+    id: str
+    purpose: str
+    taken_at: datetime
+    protects_since: datetime
+    ends_at: datetime
+
+    shown_as: ClassVar[str] = "ops.LeaseInfo"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return ((each.name, literal(getattr(self, each.name))) for each in fields(self))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class GCSummary(Record):
-    """What a garbage collection deleted: bytes, objects of each kind, and what went wrong."""
+    """What a garbage collection deleted: bytes, objects of each kind, and what went wrong.
+
+    ``bytes_deleted`` is the size of snapshots, transaction logs, manifests and chunks. Backups of the
+    repository's state in ``overwritten/`` are counted apart: ``backups_deleted``, ``backup_bytes_deleted``.
+
+    ``leases_respected`` is the number of leases, of sessions with forks and of jobs, that were older than the
+    limit: files not older than ``spared_since``, a time of the storage's clock, were spared because of them.
+    ``Repository.list_leases`` shows them.
+    """
 
     bytes_deleted: int = 0
     chunks_deleted: int = 0
@@ -164,11 +193,20 @@ class GCSummary(Record):
     throttled_batches: int = 0
     delete_errors: list[str] = field(default_factory=list, hash=False)
     skipped_phases: list[str] = field(default_factory=list, hash=False)
+    backups_deleted: int = 0
+    backup_bytes_deleted: int = 0
+    leases_respected: int = 0
+    spared_since: datetime | None = None
 
     shown_as: ClassVar[str] = "ops.GCSummary"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return ((each.name, literal(getattr(self, each.name))) for each in fields(self))
+        values = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return ((name, literal(value)) for name, value in values if name not in _SHOWN_IF_SET or value)
+
+
+#: Fields of ``GCSummary`` that the reference does not have.
+_SHOWN_IF_SET: Final = {"backups_deleted", "backup_bytes_deleted", "leases_respected", "spared_since"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -179,7 +217,7 @@ class ChunkStorageStats(Record):
     virtual_bytes: int = 0
     inlined_bytes: int = 0
 
-    shown_as: ClassVar[str] = "stats.ChunkStorageStats"
+    shown_as: ClassVar[str] = "ops.ChunkStorageStats"
 
     def non_virtual_bytes(self) -> int:
         """Bytes that the repository itself stores."""
@@ -210,6 +248,16 @@ _SECTIONS: Final = (
     ("Array definitions updated", "updated_arrays"),
     ("Groups deleted", "deleted_groups"),
     ("Arrays deleted", "deleted_arrays"),
+)
+
+
+_NODES: Final = (
+    "new_groups",
+    "new_arrays",
+    "deleted_groups",
+    "deleted_arrays",
+    "updated_groups",
+    "updated_arrays",
 )
 
 
@@ -286,20 +334,20 @@ class Diff(Record):
         return [*lines, f"    ... {more} more"] if more > 0 else lines
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
-        for name in (
-            "new_groups",
-            "new_arrays",
-            "deleted_groups",
-            "deleted_arrays",
-            "updated_groups",
-            "updated_arrays",
-        ):
-            yield name, "{" + ", ".join(map(literal, sorted(getattr(self, name)))) + "}"
-        chunks = (
-            f"{literal(path)}: {len(rows)} chunks" for path, rows in sorted(self.chunk_coordinates.items())
-        )
-        yield "updated_chunks", "{" + ", ".join(chunks) + "}"
-        yield "moved_nodes", literal(self.moved_nodes)
+        """Only what changed: most fields are empty."""
+        for name in _NODES:
+            if paths := getattr(self, name):
+                yield name, "{" + ", ".join(map(literal, sorted(paths))) + "}"
+        if self.chunk_coordinates:
+            chunks = (
+                f"{literal(path)}: {counted(len(rows), 'chunk')}"
+                for path, rows in sorted(self.chunk_coordinates.items())
+            )
+            yield "updated_chunks", "{" + ", ".join(chunks) + "}"
+        if self.moved_nodes:
+            yield "moved_nodes", literal(self.moved_nodes)
+        if self.is_empty():
+            yield "changes", "none"
 
 
 def _section(title: str, lines: list[str]) -> str:

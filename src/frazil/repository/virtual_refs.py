@@ -189,7 +189,7 @@ def _plainly_in(container: Container, locations: list[str]) -> NDArray[np.bool_]
     """
     prefix = container.url_prefix
     inside = np.zeros(len(locations), np.bool_)
-    if "://" not in prefix or prefix != normalized(prefix):
+    if "://" not in prefix or not prefix.endswith("/") or prefix != normalized(prefix):
         return inside
     inside[:] = np.fromiter(map(str.startswith, locations, repeat(prefix)), np.bool_, len(locations))
     if container.is_local:
@@ -209,7 +209,9 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     """
     if batch_size < 1:
         raise InvalidInputError(f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED)
-    node = workspace.node(absolute(array_path))
+    path = absolute(array_path)
+    workspace.note_tree(path)
+    node = workspace.node(path)
     if node is None or node.array is None:
         return
     table = workspace.table(node.path)

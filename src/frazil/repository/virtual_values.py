@@ -6,28 +6,20 @@ A virtual chunk is a range of bytes in an object that somebody else wrote. Its l
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from frazil.display import Check, Default, Settings, instance, required, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.access import require_scheme
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
+from frazil.storage.option_names import check_headers, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-_SCHEMES: Final[dict[type, tuple[str, ...]]] = {
-    ObjectStoreConfig.InMemory: (),
-    ObjectStoreConfig.LocalFileSystem: ("file",),
-    ObjectStoreConfig.S3: ("s3",),
-    ObjectStoreConfig.S3Compatible: ("s3",),
-    ObjectStoreConfig.Tigris: ("s3", "tigris"),
-    ObjectStoreConfig.Gcs: ("gs", "gcs"),
-    ObjectStoreConfig.Azure: ("az", "azure", "abfs"),
-    ObjectStoreConfig.Http: ("http", "https"),
-}
 
 
 @dataclass(slots=True, repr=False)
@@ -43,6 +35,8 @@ class VirtualChunkContainer(Settings):
     url_prefix: str
     store: AnyObjectStoreConfig
     name: str | None = None
+    #: Read from a repository, and so a hint: see ``frazil.storage.hints``.
+    from_repository: bool = field(default=False, init=False, repr=False, compare=False)
 
     shown_as: ClassVar[str] = "virtual.VirtualChunkContainer"
     _fields: ClassVar[dict[str, Default | None]] = {"name": None, "url_prefix": None, "store": None}
@@ -57,19 +51,37 @@ class VirtualChunkContainer(Settings):
         if not self.url_prefix.endswith("/"):
             raise _invalid("url_prefix to end with /", self.url_prefix)
         url = urlsplit(self.url_prefix)
-        schemes = _SCHEMES[type(self.store)]
-        if url.scheme not in schemes:
-            wanted = " or ".join(f"{scheme}://" for scheme in schemes) or "no container"
-            raise _invalid(f"{wanted} for {type(self.store).__name__}", self.url_prefix)
+        require_scheme(self.store, self.url_prefix)
         if url.scheme in ("s3", "tigris") and not url.netloc:
             raise _invalid("a bucket in the url_prefix", self.url_prefix)
         if self.name is not None and (not self.name or "/" in self.name):
             raise _invalid("a name that is not empty and has no /", repr(self.name))
+        if isinstance(self.store, ObjectStoreConfig.Http):
+            check_headers(self.store.headers)
+
+    def as_own(self) -> VirtualChunkContainer:
+        """A copy that counts as made by you, also if this one was read from a repository.
+
+        A repository may not choose the server, files and secrets that its readers use. Look at a saved
+        container first, and set its copy in the configuration that you open the repository with.
+
+        >>> from frazil import RepositoryConfig
+        >>> from frazil.storage.object_store_config import s3_store
+        >>> config = RepositoryConfig()
+        >>> saved = VirtualChunkContainer("s3://bucket/", s3_store(endpoint_url="https://minio.example"))
+        >>> config.set_virtual_chunk_container(saved.as_own())
+        """
+        return VirtualChunkContainer(self.url_prefix, deepcopy(self.store), self.name)
+
+    def _displayed(self, name: str) -> Any:
+        value = getattr(self, name)
+        return shown_url(value) if name == "url_prefix" else value
 
 
 def _invalid(expected: str, found: str) -> InvalidInputError:
     return InvalidInputError(
-        f"virtual chunk container: expected {expected}, found {found}", ErrorKind.INVALID_VIRTUAL_REF
+        f"virtual chunk container: expected {expected}, found {shown_url(found)}",
+        ErrorKind.INVALID_VIRTUAL_REF,
     )
 
 

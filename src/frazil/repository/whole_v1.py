@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from frazil.format.keys import snapshot_key
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, SnapshotTable
-from frazil.format.snapshot import decode_snapshot, encode_snapshot
+from frazil.format.snapshot import encode_snapshot
 from frazil.repository.assets import Assets
+from frazil.repository.files import SNAPSHOT
 from frazil.repository.refs_v1 import read_all_refs
 from frazil.repository.snapshots_v1 import reached, read_all_snapshots
 from frazil.storage.base import Storage
@@ -44,9 +44,8 @@ def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> 
     """Write what a collection of garbage has changed."""
     storage = assets.storage
     for id_, parent in _relinked(before.table, after.table):
-        key = snapshot_key(id_)
-        snapshot = replace(decode_snapshot(storage.get(key), key), parent_id=parent)
-        storage.put(key, encode_snapshot(snapshot, level=level))
+        snapshot = replace(SNAPSHOT.read(storage, id_), parent_id=parent)
+        storage.put(SNAPSHOT.key(id_), encode_snapshot(snapshot, level=level))
         assets.forget_snapshot(id_)
 
 

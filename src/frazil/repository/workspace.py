@@ -14,6 +14,7 @@ of it would be lost in silence.
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Buffer
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,13 +29,15 @@ from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
 from frazil.changes.ready import Ready
-from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError
-from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
+from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
 from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
+from frazil.repository.gone import require_listed
 from frazil.repository.missing import no_node
+from frazil.repository.reads import ReadTracker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,12 +60,15 @@ class Workspace:
         inherited: ChangeSet | None = None,
         sealed: ChangeSet | None = None,
         changes: ChangeSet | None = None,
+        reads: ReadTracker | None = None,
     ) -> None:
         self.context = context
         self.snapshot_id = snapshot_id
         self.inherited = inherited or ChangeSet()
         self.sealed = sealed or ChangeSet()
         self.changes = changes or ChangeSet()
+        #: Notes what the session reads, if that was asked for.
+        self.reads = reads
         self.writer = context.writer()
         self.reader = context.reader(self.writer)
         self._arrays: dict[str, _Array] = {}
@@ -78,11 +84,16 @@ class Workspace:
             self.writer.flush()
             # Copies: what other threads write until they are pickled is not durable.
             own = self.sealed.copy(), self.changes.copy()
-            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own))
+            return (Workspace, (self.context, self.snapshot_id, self.inherited, *own, self.reads))
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        return self.context.assets.snapshot(self.snapshot_id)
+        """``SessionSnapshotNotFoundError`` if it was expired and collected; so everything that reads."""
+        try:
+            return self.context.assets.snapshot(self.snapshot_id)
+        except StorageError as error:
+            require_listed(self.context, self.snapshot_id, error)
+            raise
 
     @cached_property
     def start(self) -> NodeTable:
@@ -265,6 +276,54 @@ class Workspace:
         with self._lock:
             return self.changes.edited(self.here)
 
+    # What was read. Nothing is noted of what the session has made: nobody else can change that.
+
+    def note_document(self, path: str) -> None:
+        """The metadata of the node at ``path`` are about to be read, or it is looked whether there is one."""
+        if self.reads is not None and not self._is_changed(path):
+            self.reads.document(path)
+
+    def note_members(self, path: str) -> None:
+        """The members of a group are about to be listed."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.members(path)
+
+    def note_tree(self, path: str) -> None:
+        """All that is at and below ``path`` is about to be read."""
+        if self.reads is not None and not self._is_own_tree(path):
+            self.reads.tree(path)
+
+    def note_chunk(self, path: str, coords: Coords) -> None:
+        """A chunk is about to be read, or it is looked whether there is one."""
+        if self.reads is None:
+            return
+        array = self._array(path)
+        if array is None:
+            self.note_document(path)
+            return
+        with self._lock:
+            is_own = any(edits.get(coords)[0] for edits in array.edits)
+        if not is_own and not self._is_own_tree(path):
+            self.reads.chunk(path, coords)
+
+    def _layers(self) -> tuple[ChangeSet, ChangeSet, ChangeSet]:
+        return self.changes, self.sealed, self.inherited
+
+    def _is_changed(self, path: str) -> bool:
+        """Whether this session has created, changed or deleted the node at ``path``."""
+        return any(path in layer.nodes for layer in self._layers())
+
+    def _is_own_tree(self, path: str) -> bool:
+        """Whether this session has created or deleted a node, and so has made all that is below it."""
+        layer = next((layer for layer in self._layers() if path in layer.nodes), None)
+        if layer is None:
+            return False
+        node, nodes = layer.nodes[path], self.snapshot.nodes
+        below = nodes.below(path)
+        # A group may be missing above nodes that are there. What is at a path is deleted with all below it.
+        is_free = nodes.find(path) >= 0 or below.start == below.stop
+        return node is None or (is_free and any(node.id in each.created for each in self._layers()))
+
     # References
 
     def ref(self, path: str, coords: Coords) -> ChunkRef | None:
@@ -303,8 +362,7 @@ class Workspace:
             array = self._array(path)
             assert array is not None
             assert node.array is not None
-            ids = [ref.id for ref in node.array.manifests]
-            manifests = self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
+            manifests = self._manifests([ref.id for ref in node.array.manifests])
             tables = [manifest.arrays[node.id] for manifest in manifests if node.id in manifest.arrays]
             tables += [edits.table() for edits in reversed(array.edits)]
         if not tables:
@@ -343,13 +401,32 @@ class Workspace:
     def read(self, path: str, coords: Coords, start: int = 0, stop: int | None = None) -> Buffer | None:
         """Bytes of one chunk, None if it is not there."""
         ref = self.ref(path, coords)
-        return None if ref is None else self.reader.read(ref, start, stop)
+        return None if ref is None else self.read_ref(ref, start, stop)
 
     async def read_async(
         self, path: str, coords: Coords, start: int = 0, stop: int | None = None
     ) -> Buffer | None:
         ref = self.ref(path, coords)
-        return None if ref is None else await self.reader.read_async(ref, start, stop)
+        return None if ref is None else await self.read_ref_async(ref, start, stop)
+
+    def read_ref(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        """Bytes of the chunk behind a reference."""
+        try:
+            return self.reader.read(ref, start, stop)
+        except StorageError as error:
+            self._require_kept(ref, error)
+            raise
+
+    async def read_ref_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
+        try:
+            return await self.reader.read_async(ref, start, stop)
+        except StorageError as error:
+            await to_thread(self._require_kept, ref, error)
+            raise
+
+    def _require_kept(self, ref: ChunkRef, error: StorageError) -> None:
+        if isinstance(ref, NativeRef):  # other chunks are in nobody's care
+            require_listed(self.context, self.snapshot_id, error)
 
     def write(self, path: str, coords: Coords, data: Buffer) -> None:
         """Store one chunk: inline, packed, or as a file of its own."""
@@ -421,9 +498,17 @@ class Workspace:
 
     def _manifest(self, node: Node, number: int) -> ChunkTable:
         assert node.array is not None
-        manifest = self.context.assets.manifest(node.array.manifests[number].id)
+        (manifest,) = self._manifests([node.array.manifests[number].id])
         table = manifest.arrays.get(node.id)
         return ChunkTable.empty(len(node.array.shape)) if table is None else table
+
+    def _manifests(self, ids: list[bytes]) -> list[Manifest]:
+        """Manifests of the snapshot."""
+        try:
+            return self.context.assets.manifests(ids, self.context.settings.concurrent_manifest_fetches)
+        except StorageError as error:
+            require_listed(self.context, self.snapshot_id, error)
+            raise
 
 
 def size_of(ref: ChunkRef) -> int:

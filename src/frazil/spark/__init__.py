@@ -27,8 +27,10 @@ from frazil.spark.engine import Engine, Inline
 from frazil.spark.history import job_metrics
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
+from frazil.spark.inputs import run_again_if_stale
 from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
 from frazil.spark.local import Local
+from frazil.spark.maintenance import verify
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.places import ready, settings
 from frazil.spark.progress import Progress
@@ -40,16 +42,18 @@ from frazil.spark.reductions import (
     climatology,
     count,
     groupby,
-    max,  # noqa: A004  # as numpy and xarray have it
     mean,
-    min,  # noqa: A004
     quantile,
     reduce,
     resample,
     std,
-    sum,  # noqa: A004
     zonal_stats,
 )
+
+# Named as in numpy and xarray. Not in `__all__`: `import *` must not replace the functions of Python.
+from frazil.spark.reductions import max as max  # noqa: A004
+from frazil.spark.reductions import min as min  # noqa: A004
+from frazil.spark.reductions import sum as sum  # noqa: A004
 from frazil.spark.results import Outcome
 from frazil.spark.session import get_spark
 from frazil.spark.staging import StagedJob, discard_job, staged_jobs
@@ -162,9 +166,7 @@ __all__ = [
     "map_blocks",
     "map_chunks",
     "materialize",
-    "max",
     "mean",
-    "min",
     "plan",
     "publish",
     "pyramid",
@@ -180,14 +182,15 @@ __all__ = [
     "resample",
     "rollback_to",
     "rules_from",
+    "run_again_if_stale",
     "run_job",
     "scan",
     "select",
     "settings",
     "staged_jobs",
     "std",
-    "sum",
     "validate",
+    "verify",
     "write_audit_publish",
     "write_blocks",
     "write_stream",

@@ -148,6 +148,8 @@ class Gathered:
         """
         if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
             raise FormatError("references staged in another place", ErrorKind.INVALID_FILE_FORMAT)
+        if self.session.workspace.reads is not None:
+            self.session.workspace.reads.add(result.reads)
         self.changes.append(result.changes)
         self.segments += result.segments
         self._ends = result.ends if self._ends is None else min(self._ends, result.ends)

@@ -35,16 +35,27 @@ from typing import Any, Final
 
 from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
-from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RebaseFailedError, SessionStateError
+from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+    StaleReadError,
+)
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.metadata_items import MetadataColumn
 from frazil.repository.clock import new_object_id
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.history import mentioning
+from frazil.repository.paths import absolute
+from frazil.repository.reads import ReadTracker
 from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
 from frazil.spark.engine import Engine, attempt
+from frazil.spark.inputs import live_inputs, of_job, reads_of, require_current
 from frazil.spark.on_spark import OnSpark
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
@@ -66,10 +77,13 @@ _LOST: Final = {ErrorKind.GARBAGE_COLLECTED, ErrorKind.SESSION_EXPIRED}
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What there is to do. No two items may write to one chunk. ``shared`` goes to all of them."""
+    """What there is to do. No two items may write to one chunk. ``shared`` goes to all of them. ``reads`` are
+    paths of nodes from which the plan was made: as inputs are, they are compared before each commit.
+    """
 
     items: Sequence[Any]
     shared: Any = None
+    reads: tuple[str, ...] = ()
 
 
 #: ``(fork, shared, item) -> Outcome``: runs on an executor, perhaps more than once.
@@ -90,7 +104,9 @@ class Phase:
 class Job:
     """See the module. ``writes`` are the paths that it creates or changes; ``phases`` come after ``work``,
     and ``finish`` gets the values of the last. With more than ``manifests_on_executors_above`` references in
-    a round the executors write the manifests (`frazil.spark.bulk`).
+    a round the executors write the manifests (`frazil.spark.bulk`). ``inputs`` are compared before each
+    commit (`frazil.spark.inputs`); with ``track_reads`` so is all that is read through the job's session and
+    its forks.
     """
 
     name: str
@@ -106,6 +122,7 @@ class Job:
     id: str | None = None
     phases: tuple[Phase, ...] = ()
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE
+    track_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +179,10 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
     storage until the commit: a second run of the same job does what is missing. See `frazil.spark.staging`.
 
     Raises what ``prepare`` and ``finish`` raise, ``IcechunkError`` (``concurrency``) if a task fails for
-    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``InvalidInputError`` if
-    the job's id is given and is that of a job with other parameters, or what it says of itself is nothing for
-    the metadata of a commit. Nothing is committed then.
+    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``StaleReadError`` if
+    somebody changed its inputs on the branch that it writes to (see ``run_again_if_stale``),
+    ``InvalidInputError`` if the job's id is given and is that of a job with other parameters, or what it says
+    of itself is nothing for the metadata of a commit. Nothing is committed then.
     """
     started = time.monotonic()
     repo, branch = job.target.repo, job.target.branch
@@ -181,6 +199,8 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
             if getattr(engine, "resumable", False):
                 staging = Staging(repo, branch, id_, job.name, _digest(job, inputs=True))
             session = repo.writable_session(branch) if staging is None else staging.session
+            if job.track_reads:
+                session.workspace.reads = ReadTracker()
             if (done := find_job(job.target, id_, session.snapshot_id, until=seen)) is not None:
                 return _done(job.target, id_, done)  # another driver was at it
             with _given_up(session) if staging is None else nullcontext():
@@ -267,9 +287,10 @@ def _run(
     started: float,
 ) -> JobResult:
     repo, branch = job.target.repo, job.target.branch
+    inputs = live_inputs(job.inputs, job.target)
     tally = _Tally()
     rounds = _Rounds(session, staging, engine, progress, tally, job.manifests_on_executors_above)
-    values = rounds.run(job.prepare, job.work)
+    values = rounds.run(functools.partial(_prepared, job, inputs), job.work)
     for phase in job.phases:
         values = rounds.run(functools.partial(_with_values, phase, values), phase.work)
     if job.finish is not None:
@@ -281,11 +302,19 @@ def _run(
             staging.throw_away()
         return JobResult(id_, version, metrics, done_before=True, values=tuple(values))
     message, metadata = job.message or job.name, {**job.metadata, JOB: lineage(job, id_, metrics)}
-    snapshot_id, by_us = _commit(job.target, id_, session, message, metadata)
+    reads = joined_reads([reads_of(inputs), rounds.reads])
+    snapshot_id, by_us = _commit(job, reads, id_, session, message, metadata)
     if staging is not None:
         staging.clean_up()
     version = Version(repo, snapshot_id, branch)
     return JobResult(id_, version, metrics, done_before=not by_us, values=tuple(values))
+
+
+def _prepared(job: Job, inputs: Sequence[Input], session: Session) -> Tasks:
+    """The tasks, if the inputs are what the session has: others may have committed before it was opened."""
+    tasks = job.prepare(session)
+    require_current(job.name, inputs, session)
+    return tasks
 
 
 def _with_values(phase: Phase, values: list[Any], session: Session) -> Tasks:
@@ -293,13 +322,13 @@ def _with_values(phase: Phase, values: list[Any], session: Session) -> Tasks:
 
 
 def _commit(
-    target: Target, id_: str, session: Session, message: str, metadata: dict[str, Any]
+    job: Job, reads: ReadSet, id_: str, session: Session, message: str, metadata: dict[str, Any]
 ) -> tuple[str, bool]:
     """Commit, on top of what others have committed; the snapshot, and whether we made it.
 
-    Before each rebase it is looked whether the same job came first, run by another driver.
+    Each rebase compares what was read, and looks whether the same job came first, run by another driver.
     """
-    base = session.snapshot_id
+    target, base = job.target, session.snapshot_id
     for tries in itertools.count():
         try:
             return session.commit(message, metadata, rebase_with=ConflictDetector(), rebase_tries=0), True
@@ -308,12 +337,14 @@ def _commit(
                 raise
         time.sleep(random.uniform(0, min(2.0**tries * 0.01, 2.0)))
         try:
-            session.rebase(ConflictDetector())
-        except RebaseFailedError:
+            session.rebase(ConflictDetector(), reads=[reads])
+        except RebaseFailedError as error:
             done = find_job(target, id_, target.repo.lookup_branch(target.branch), until=base)
-            if done is None:
-                raise
-            return done, False
+            if done is not None:
+                return done, False
+            if isinstance(error, StaleReadError):
+                raise of_job(job.name, error) from error
+            raise
         done = find_job(target, id_, session.snapshot_id, until=base)
         if done is not None:
             return done, False
@@ -331,6 +362,7 @@ class _Rounds:
     tally: _Tally
     above: int
     number: int = 0
+    reads: ReadSet = NOTHING_READ
 
     def run(self, prepare: Callable[[Session], Tasks], work: Work) -> list[Any]:
         """Do all items that ``prepare`` gives and merge what they changed; their values."""
@@ -341,6 +373,8 @@ class _Rounds:
             raise InvalidInputError(
                 f"`prepare` has to return Tasks, found {type(tasks).__name__}", ErrorKind.NOT_ALLOWED
             )
+        plan = ReadSet(trees=frozenset(map(absolute, tasks.reads)))
+        self.reads = joined_reads([self.reads, plan])
         items = [_sent(item, f"item {number}") for number, item in enumerate(tasks.items)]
         self.tally.tasks += len(items)
         if self.progress is not None:
@@ -418,7 +452,9 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     state = fork._state
     changes, segments = unloaded(fork, bulk)
     told = state.ends(), attempt(), seconds, COUNTS.take()
-    result = encode_result(Result(changes, outcome, *told, segments=segments))
+    tracker = fork.workspace.reads
+    reads = NOTHING_READ if tracker is None else tracker.reads()
+    result = encode_result(Result(changes, outcome, *told, segments=segments, reads=reads))
     if place is not None:
         place.put(number, result)
     return result

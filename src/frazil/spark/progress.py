@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final, Self, TextIO
 
+from frazil.display import counted
+
 WIDTH = 24
 #: Lines in a log: one for each quarter.
 STEPS = 4
@@ -123,14 +125,6 @@ def _mime(parts: list[str], share: float) -> dict[str, str]:
     text = "  ".join(parts)
     bar = f'<progress max="1" value="{share:.4f}" style="vertical-align: middle"></progress>'
     return {"text/plain": text, "text/html": f"{bar} <code>{escape(text)}</code>"}
-
-
-def counted(number: int, noun: str) -> str:
-    """
-    >>> counted(1, "chunk"), counted(1200, "row")
-    ('1 chunk', '1,200 rows')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def size(number: float) -> str:

@@ -7,11 +7,13 @@
 
 A branch moves in one step, from exactly the version that the work started from; if others committed there
 meanwhile, the commits of the audit branch are picked onto theirs and the rules are checked again: what is
-published is what was checked. Where the rules fail the audit branch stays, with the report, and the branch
+published is what was checked. If they changed what jobs of the audit branch have read, nothing is published,
+and the next run begins anew. Where the rules fail the audit branch stays, with the report, and the branch
 that readers use has never moved.
 
 Each step can be the last of a process. A second run finds what the first has left: work done by jobs alone
-is kept (they find that they are done), other work is begun anew; a checked version is only published.
+is kept (they find that they are done), unless others changed what they have read; other work is begun anew; a
+checked version is only published.
 """
 
 from __future__ import annotations
@@ -32,21 +34,24 @@ from frazil.errors import (
     InvalidInputError,
     RebaseFailedError,
     SnapshotNotFoundError,
+    StaleReadError,
 )
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import SnapshotEntry
 from frazil.repository.history import is_in_history, mentioning
 from frazil.repository.mutations import branch_tip
 from frazil.repository.present import snapshot_infos
+from frazil.repository.rebase import require_unchanged
 from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
 from frazil.spark.engine import Engine
+from frazil.spark.inputs import live_inputs, of_job, reads_of
 from frazil.spark.job import JOB
 from frazil.spark.reductions.plan import Limits
 from frazil.spark.validation.checking import validate
 from frazil.spark.validation.report import Report
 from frazil.spark.validation.rules import Rule, as_json, require_sound, rules_from
-from frazil.spark.versions import Target, Version, takes_versions
+from frazil.spark.versions import Input, Target, Version, takes_versions
 
 #: Under this key of a commit's metadata is the report of an audit.
 AUDIT: Final = "frazil_audit"
@@ -92,7 +97,8 @@ def write_audit_publish(
     Rules compare statistics with ``branch`` as it is.
 
     Raises ``ValidationFailedError``, with the report, if a rule fails: the audit branch then stays until the
-    next run; ``RebaseFailedError`` if others changed the same meanwhile.
+    next run; ``RebaseFailedError`` if others changed the same meanwhile; ``StaleReadError`` if they changed
+    what a job of ``work`` has read (see ``run_again_if_stale``).
 
     >>> import frazil, zarr
     >>> from frazil.spark import Exists, Inline, write_audit_publish
@@ -275,17 +281,25 @@ def _begin(repo: Repository, audit: str, branch: str) -> None:
         repo.create_branch(audit, tip)
         return
     ahead = _ahead(repo, audit, branch)
-    if not ahead or any(JOB not in info.metadata for info in ahead):
+    is_whole = bool(ahead) and all(JOB in info.metadata for info in ahead)
+    if not is_whole or not _is_current(repo, audit, branch, ahead):
         repo.reset_branch(audit, tip, from_snapshot_id=repo.lookup_branch(audit))
 
 
 def _take_along(repo: Repository, audit: str, branch: str) -> None:
     """The commits of the audit branch again, on top of what others have committed to the branch.
 
-    ``RebaseFailedError`` if both changed the same; the audit branch is then as it was.
+    ``RebaseFailedError`` if both changed the same; the audit branch is then as it was. ``StaleReadError`` if
+    others changed what was read; the audit branch is then empty, as its work is of no use.
     """
     tip = repo.lookup_branch(audit)
-    commits = [info for info in reversed(_ahead(repo, audit, branch)) if not _said(info)]
+    ahead = _ahead(repo, audit, branch)
+    try:
+        _require_current(repo, audit, branch, ahead)
+    except StaleReadError:
+        repo.reset_branch(audit, repo.lookup_branch(branch), from_snapshot_id=tip)
+        raise
+    commits = [info for info in reversed(ahead) if not _said(info)]
     repo.reset_branch(audit, repo.lookup_branch(branch), from_snapshot_id=tip)
     try:
         for info in commits:
@@ -293,6 +307,43 @@ def _take_along(repo: Repository, audit: str, branch: str) -> None:
     except RebaseFailedError:
         repo.reset_branch(audit, tip)
         raise
+
+
+def _require_current(repo: Repository, audit: str, branch: str, ahead: Sequence[SnapshotInfo]) -> None:
+    """Raises ``StaleReadError`` if others changed on ``branch`` what jobs of these commits have read, there
+    or on the audit branch, which is as ``branch`` was when it began.
+    """
+    context, tip = repo._context, id_from_text(repo.lookup_branch(branch))
+    origin = ahead[-1].parent_id if ahead else None
+    for info in reversed(ahead):
+        name, inputs = _inputs(info)
+        starts = [(each.snapshot, each) for each in live_inputs(inputs, Target(repo, branch))]
+        starts += [(origin or each.snapshot, each) for each in live_inputs(inputs, Target(repo, audit))]
+        for start, each in starts:
+            try:
+                require_unchanged(context, reads_of([each]), id_from_text(start), tip)
+            except StaleReadError as error:
+                raise of_job(name, error) from error
+
+
+def _is_current(repo: Repository, audit: str, branch: str, ahead: Sequence[SnapshotInfo]) -> bool:
+    try:
+        _require_current(repo, audit, branch, ahead)
+    except StaleReadError:
+        return False
+    return True
+
+
+def _inputs(info: SnapshotInfo) -> tuple[str, list[Input]]:
+    """The job of a commit, and the inputs that its metadata name."""
+    told = info.metadata.get(JOB)
+    if not isinstance(told, dict):
+        return "", []
+    inputs = [
+        Input(each["repository"], each["branch"], each["snapshot"], tuple(each["paths"]), each["digest"])
+        for each in told.get("inputs", ())
+    ]
+    return str(told.get("name")), inputs
 
 
 def _audited(

@@ -16,8 +16,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any, Final
 
+import numpy as np
+
 from frazil.changes.change_set import ChangeSet
+from frazil.changes.reads import NOTHING_READ, ReadSet
 from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import U32
 from frazil.repository.staged import STAGING
 from frazil.spark import wire
 from frazil.spark.segments import Segment
@@ -25,6 +29,7 @@ from frazil.spark.values import dumped, loaded
 from frazil.storage.counted import Taken
 
 _LENGTH: Final = struct.Struct("<Q")
+_PATHS: Final = ("documents", "members", "trees")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a task did. ``ends`` is when its fork can no longer be committed, in microseconds since 1970;
-    ``retries`` counts the tries before this one. ``segments`` are references that are not in ``changes``.
+    ``retries`` counts the tries before this one. ``segments`` are references that are not in ``changes``,
+    ``reads`` is what the fork has read, if the job tracks that.
     """
 
     changes: ChangeSet
@@ -55,6 +61,7 @@ class Result:
     stored: Taken = field(default_factory=Taken)
     staged: bool = False
     segments: tuple[Segment, ...] = ()
+    reads: ReadSet = NOTHING_READ
 
 
 def encode_result(result: Result) -> bytes:
@@ -66,6 +73,7 @@ def encode_result(result: Result) -> bytes:
         "seconds": result.seconds,
         "stored": asdict(result.stored),
         "segments": [[*astuple(each)[:-1], each.node_id.hex()] for each in result.segments],
+        "reads": _reads_as_json(result.reads),
     }
     return joined([json.dumps(said).encode(), wire.encode(result.changes), dumped(result.outcome.value)])
 
@@ -88,6 +96,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
             Taken(**_whole(told["stored"])),
             staged=staged_for is not None,
             segments=tuple(map(_segment, told["segments"])),
+            reads=_reads(told["reads"]),
         )
     except FormatError:
         raise
@@ -105,6 +114,22 @@ def _segment(told: list[Any]) -> Segment:
         raise _damaged(f"references staged in {key!r}")
     corners = tuple(map(int, low)), tuple(map(int, high))
     return Segment(key, int(start), int(stop), int(count), *corners, bytes.fromhex(node))
+
+
+def _reads_as_json(reads: ReadSet) -> dict[str, Any]:
+    paths = {name: sorted(getattr(reads, name)) for name in _PATHS}
+    columns = [(path, column) for path, columns in reads.chunks.items() for column in columns]
+    chunks = [[path, *column.shape, column.astype("<u4").tobytes().hex()] for path, column in columns]
+    return {**paths, "chunks": chunks}
+
+
+def _reads(told: dict[str, Any]) -> ReadSet:
+    chunks: dict[str, list[U32]] = {}
+    for path, count, ndim, data in told["chunks"]:
+        column = np.frombuffer(bytes.fromhex(data), "<u4").astype(np.uint32).reshape(int(count), int(ndim))
+        chunks.setdefault(str(path), []).append(column)
+    documents, members, trees = (frozenset(map(str, told[name])) for name in _PATHS)
+    return ReadSet(documents, members, trees, chunks)
 
 
 def joined(parts: Sequence[bytes]) -> bytes:

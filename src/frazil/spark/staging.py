@@ -172,7 +172,7 @@ class Staging:
         state = session._state
         relied, started = state.relied(), now_us()
         storage = self._repo.storage
-        lease = take_lease(storage, self._place, relied.since, started)
+        lease = take_lease(storage, self._place, relied.since, started, _purpose(job, self._branch))
         plan = Plan(
             job,
             name,
@@ -193,7 +193,14 @@ class Staging:
     def _resume(self, plan: Plan) -> Session:
         repo = self._repo
         session = session_at(repo, self._branch, plan)
-        session._state.lease = take_lease(repo.storage, self._place, plan.since, plan.started)
+        session._state.lease = take_lease(
+            repo.storage,
+            self._place,
+            plan.since,
+            plan.started,
+            _purpose(plan.job, self._branch),
+            resumes=True,
+        )
         self._rounds = self._folder.below(plan.folder)
         _log.info("job %s: goes on from what was staged", plan.job)
         first = self._rounds.get("0")
@@ -272,6 +279,10 @@ def _usable(number: int, data: bytes, module: str) -> Result | None:
         _log.warning("task %d is done again: %s", number, error)
         return None
     return result if result.ends > now_us() else None
+
+
+def _purpose(job: str, branch: str) -> str:
+    return f"job `{job}` on branch `{branch}`"
 
 
 def _plan_of(data: bytes) -> Plan | None:

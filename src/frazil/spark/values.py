@@ -15,6 +15,8 @@ import io
 import pickle
 from collections.abc import Callable
 from dataclasses import is_dataclass
+from decimal import Decimal
+from fractions import Fraction
 from math import prod
 from typing import Any, Final
 
@@ -23,8 +25,7 @@ from numpy.lib.format import descr_to_dtype, dtype_to_descr
 from numpy.typing import NDArray
 from pyspark.cloudpickle.cloudpickle import CloudPickler
 
-_BUILTINS: Final = {"bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list"} | {
-    "range",
+_BUILTINS: Final = {"bool", "complex", "dict", "float", "frozenset", "int", "list"} | {
     "set",
     "slice",
     "str",
@@ -39,8 +40,6 @@ _ALLOWED: Final = {
     ("datetime", "time"),
     ("datetime", "timedelta"),
     ("datetime", "timezone"),
-    ("decimal", "Decimal"),
-    ("fractions", "Fraction"),
 }
 
 
@@ -117,6 +116,50 @@ def masked_of(data: Any, mask: Any, fill_value: Any) -> Any:
     return np.ma.MaskedArray(data, mask, fill_value=fill_value)
 
 
+def _bytes_of(*parts: Any) -> bytes:
+    """Not from a number, which would be a length."""
+    if not all(isinstance(part, bytes | bytearray | str) for part in parts):
+        raise pickle.UnpicklingError("bytes that are made of something else than bytes or text")
+    return bytes(*parts)
+
+
+def _bytearray_of(*parts: Any) -> bytearray:
+    return bytearray(_bytes_of(*parts))
+
+
+def _range_of(*ends: Any) -> range:
+    """A list of it would take memory."""
+    made = range(*ends)
+    if len(made) > _LONGEST_RANGE:
+        raise pickle.UnpicklingError(f"a range of more than {_LONGEST_RANGE}")
+    return made
+
+
+def _decimal_of(value: Any) -> Decimal:
+    """As a whole number it would take time and memory."""
+    made = Decimal(value)
+    if made.is_finite() and abs(made.adjusted()) > _LARGEST_EXPONENT:
+        raise pickle.UnpicklingError(f"a decimal number with an exponent beyond {_LARGEST_EXPONENT}")
+    return made
+
+
+def _fraction_of(*parts: Any) -> Fraction:
+    if any(isinstance(part, str) and "e" in part.lower() for part in parts):
+        raise pickle.UnpicklingError("a fraction with an exponent")
+    return Fraction(*parts)
+
+
+#: What takes memory or time by a few bytes of arguments, and what makes it instead.
+_GUARDED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
+    (builtins.__name__, "bytes"): _bytes_of,
+    (builtins.__name__, "bytearray"): _bytearray_of,
+    (builtins.__name__, "range"): _range_of,
+    ("decimal", "Decimal"): _decimal_of,
+    ("fractions", "Fraction"): _fraction_of,
+}
+_LONGEST_RANGE: Final = 1_000_000
+_LARGEST_EXPONENT: Final = 1_000
+
 _OWN: Final[frozenset[Callable[..., Any]]] = frozenset({dtype_of, array_of, scalar_of, objects_of, masked_of})
 
 
@@ -126,6 +169,8 @@ class _Unpickler(pickle.Unpickler):
         self._module = module
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in _GUARDED:
+            return _GUARDED[module, name]
         if (module == builtins.__name__ and name in _BUILTINS) or (module, name) in _ALLOWED:
             return super().find_class(module, name)
         # With its own name only: other modules can be reached by dots.

@@ -26,6 +26,13 @@ from frazil.storage.constructors import (
     s3_storage,
     tigris_storage,
 )
+from frazil.storage.credentials import (
+    GcsBearerCredential,
+    S3StaticCredentials,
+    azure_credentials,
+    gcs_credentials,
+    s3_credentials,
+)
 from frazil.storage.foreign import ForeignObjects, open_foreign
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
@@ -60,6 +67,7 @@ __all__ = [
     "ChunkType",
     "Condition",
     "ForeignObjects",
+    "GcsBearerCredential",
     "HttpStorage",
     "IfAbsent",
     "IfVersion",
@@ -71,6 +79,7 @@ __all__ = [
     "RedirectStorage",
     "Refused",
     "S3Options",
+    "S3StaticCredentials",
     "Storage",
     "StorageConcurrencySettings",
     "StorageObjectInfo",
@@ -79,8 +88,10 @@ __all__ = [
     "StorageTimeoutSettings",
     "Stored",
     "Version",
+    "azure_credentials",
     "azure_storage",
     "azure_store",
+    "gcs_credentials",
     "gcs_storage",
     "gcs_store",
     "hf_storage",
@@ -93,6 +104,7 @@ __all__ = [
     "probe_conditions",
     "r2_storage",
     "redirect_storage",
+    "s3_credentials",
     "s3_object_store_storage",
     "s3_storage",
     "s3_store",

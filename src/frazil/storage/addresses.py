@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from frazil.storage.base import Storage
+from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
-from frazil.storage.locations import AzureLocation, GcsLocation, HttpLocation, Location, S3Location
+from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
+from frazil.storage.option_names import secret_options
 
 
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
     """The URL of a folder in it, with a slash at the end, and the store; None for memory and the like.
 
-    Credentials are not part of it.
+    Credentials, and options that may hold some, are not part of it.
 
     >>> from frazil.storage.constructors import s3_storage
     >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]
@@ -24,6 +27,10 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
     if isinstance(storage, LocalStorage):
         root = os.path.join(storage.root, folder, "")
         return f"file://{quote(root)}", ObjectStoreConfig.LocalFileSystem(root)
+    if isinstance(storage, HttpStorage):
+        return f"{storage.url.rstrip('/')}/{folder}/", ObjectStoreConfig.Http(
+            _public(storage.options) or None
+        )
     if not isinstance(storage, ObjectStorage):
         return None
     found = _of_location(storage.location)
@@ -39,10 +46,13 @@ def _of_location(location: Location) -> tuple[str, AnyObjectStoreConfig] | None:
             store = ObjectStoreConfig.S3Compatible if location.options.endpoint_url else ObjectStoreConfig.S3
             return f"s3://{location.bucket}/", store(location.options)
         case GcsLocation():
-            return f"gs://{location.bucket}/", ObjectStoreConfig.Gcs(dict(location.config) or None)
+            return f"gs://{location.bucket}/", ObjectStoreConfig.Gcs(_public(location.config) or None)
         case AzureLocation():
-            config = {**location.config, "account": location.account}
+            config = {**_public(location.config), "account": location.account}
             return f"az://{location.container}/", ObjectStoreConfig.Azure(config)
-        case HttpLocation():
-            return location.url.rstrip("/") + "/", ObjectStoreConfig.Http(dict(location.config) or None)
     return None
+
+
+def _public(options: Mapping[str, str]) -> dict[str, str]:
+    secret = set(secret_options(options))
+    return {name: value for name, value in options.items() if name not in secret}

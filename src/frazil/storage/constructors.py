@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -45,9 +46,10 @@ def in_memory_storage() -> Storage:
 def local_filesystem_storage(path: str | PathLike[str]) -> Storage:
     """Objects as files below the directory ``path``, which is made at the first write.
 
-    Safe for any number of threads and processes on one machine.
+    ``~`` at the start of the path is the home directory of the user, as in a shell. Safe for any number of
+    threads and processes on one machine.
     """
-    return LocalStorage(path)
+    return LocalStorage(os.path.expanduser(path))
 
 
 @checked

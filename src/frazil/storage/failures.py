@@ -35,6 +35,11 @@ _REDIRECT: Final = "Received redirect without LOCATION"
 _DEBUG: Final = "\n\nDebug source"
 _GENERIC: Final = re.compile(r"^Generic \w+ error: ")
 _SECRETS: Final = re.compile(r"(?i)\b(sig|signature|x-\w+-signature|x-\w+-security-token|token)=[^&\s\"')]+")
+_USERS: Final = re.compile(r"(?i)\b(https?://)[^/?#\s\"'@]*@")
+#: A client that cannot decode a file of credentials quotes what it found there.
+_CONTENT: Final = re.compile(
+    r'(?s)((?:invalid (?:type|value): [a-z ]+|unknown (?:variant|field)) )(?:".*"|`[^`]*`)(?=, expected)'
+)
 _LONGEST: Final = 300
 
 
@@ -289,6 +294,16 @@ def reason_of(error: BaseException, place: Place, *, missing: Cause = _NO_OBJECT
         cause = _OTHER
     if cause is None:
         return ErrorKind.OBJECT_STORE, _short(first_line(error))
+    return _sentence(cause, answer, place)
+
+
+def reason_of_answer(answer: Answer, place: Place) -> tuple[ErrorKind, str] | None:
+    """``reason_of`` for an answer of which the parts are known; None if no row recognises it."""
+    cause = _NO_OBJECT if answer.status in ("404", "410") else _cause("", answer, place)
+    return None if cause is None else _sentence(cause, answer, place)
+
+
+def _sentence(cause: Cause, answer: Answer, place: Place) -> tuple[ErrorKind, str]:
     words = {
         "server": answer.server,
         "status": answer.status,
@@ -305,7 +320,7 @@ def reason_of(error: BaseException, place: Place, *, missing: Cause = _NO_OBJECT
 
 def shorten(error: BaseException) -> None:
     """Leave the dump of the client's internals, and secrets, out of a traceback; a log has the dump."""
-    _log.debug("the client of the object store says: %s", _SECRETS.sub(r"\1=****", str(error)))
+    _log.debug("the client of the object store says: %s", _masked(str(error)))
     error.args = (first_line(error),)
 
 
@@ -337,9 +352,12 @@ def _cause(text: str, answer: Answer, place: Place) -> Cause | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The message of a client's error without its dump of internals, and without secrets of its URL."""
-    text = _SECRETS.sub(r"\1=****", str(error).partition(_DEBUG)[0].strip())
-    return _GENERIC.sub("", text)
+    """The message of a client's error without dumps of internals, secrets of URLs, and content of files."""
+    return _GENERIC.sub("", _masked(str(error).partition(_DEBUG)[0].strip()))
+
+
+def _masked(text: str) -> str:
+    return _CONTENT.sub(r"\1****", _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text)))
 
 
 def _group(match: re.Match[str] | None) -> str:
@@ -348,5 +366,5 @@ def _group(match: re.Match[str] | None) -> str:
 
 def _short(text: str) -> str:
     """On one line, and not longer than a reader bears."""
-    line = _SECRETS.sub(r"\1=****", " ".join(text.split()))
+    line = _masked(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."

@@ -11,12 +11,15 @@ follows the bucket is the key, letter by letter. ``http:`` is a URL without a qu
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
+import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -24,26 +27,27 @@ import obstore
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage import failures, file_failures
+from frazil.storage import failures, file_failures, web_failures
+from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import (
     AnyCredential,
-    AzureCredentials,
     Credentials,
-    GcsCredentials,
-    S3Credentials,
 )
+from frazil.storage.links import open_inside
 from frazil.storage.locations import (
     AzureLocation,
     GcsLocation,
-    HttpLocation,
     Location,
     S3Location,
 )
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.redirect import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
+from frazil.storage.web import Answer, Unreachable, WebClient
+from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
@@ -104,9 +108,17 @@ def open_foreign(
 
     Of a local file system the URL says where a file is. What is not there is looked for below the path that
     ``config`` has: where the files of ``url_prefix`` are on this machine, if it has one.
+
+    Without ``credentials`` requests are anonymous. Raises ``InvalidInputError`` for a store that cannot hold
+    such URLs (``invalid-virtual-ref``), and credentials that are not for it (``invalid-credentials``).
     """
+    if credentials is None:
+        credentials = anonymous_access(url_prefix)
     match config:
         case ObjectStoreConfig.LocalFileSystem(path):
+            require_scheme(config, url_prefix)
+            if not isinstance(credentials, Credentials.LocalFileSystemAccess):
+                raise _does_not_fit(credentials, config)
             return ForeignFiles(url_prefix, path)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
@@ -114,7 +126,14 @@ def open_foreign(
                 "in local files",
                 ErrorKind.STORAGE_CONFIG,
             )
+        case ObjectStoreConfig.Http(opts, headers):
+            require_scheme(config, url_prefix)
+            if not isinstance(credentials, Credentials.HttpAccess):
+                raise _does_not_fit(credentials, config)
+            options = web_options(opts or {}, settings or StorageSettings(), user_agent)
+            return ForeignWeb(url_prefix, WebClient(options, headers or {}))
         case _:
+            require_scheme(config, url_prefix)
             return ForeignStore(url_prefix, config, credentials, settings or StorageSettings(), user_agent)
 
 
@@ -123,7 +142,10 @@ def open_foreign(
 
 @dataclass(slots=True)
 class ForeignFiles(ForeignObjects):
-    """Files of this machine: those below the path of ``url_prefix``, or else below ``path``."""
+    """Files of this machine: those below the path of ``url_prefix``, or else below ``path``.
+
+    Links that lead out of there are refused: see ``frazil.storage.links``.
+    """
 
     url_prefix: str
     path: str
@@ -138,7 +160,7 @@ class ForeignFiles(ForeignObjects):
         not_modified_since: datetime | None = None,
     ) -> Buffer:
         with _fetching(url):
-            descriptor = os.open(self._file(url), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_inside(*self._file(url))
             try:
                 if etag is not None or not_modified_since is not None:
                     status = os.fstat(descriptor)
@@ -160,16 +182,22 @@ class ForeignFiles(ForeignObjects):
 
     def size(self, url: str) -> int:
         with _fetching(url):
-            return os.stat(self._file(url)).st_size
+            descriptor = open_inside(*self._file(url))
+            try:
+                return os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
 
-    def _file(self, url: str) -> str:
+    def _file(self, url: str) -> tuple[str, str]:
+        """The path of a file, and the folder that it must be in."""
         base = _url_path(self.url_prefix).rstrip("/") + "/"
         found = _url_path(url)
         if not found.startswith(base):
             raise _not_of_this_place(url, self.url_prefix)
         if self.path and not os.path.exists(found):
-            return os.path.join(self.path.removeprefix("file://"), found[len(base) :])
-        return found
+            folder = self.path.removeprefix("file://")
+            return os.path.join(folder, found[len(base) :]), folder
+        return found, base
 
 
 def _url_path(url: str) -> str:
@@ -205,11 +233,11 @@ def _read(descriptor: int, url: str, start: int, stop: int) -> bytes:
 
 @dataclass(slots=True)
 class ForeignStore(ForeignObjects):
-    """Objects in S3, GCS, Azure or on the web: one client for each bucket, container or host."""
+    """Objects in S3, GCS or Azure: one client for each bucket or container."""
 
     url_prefix: str
     config: AnyObjectStoreConfig
-    credentials: AnyCredential | None
+    credentials: AnyCredential
     settings: StorageSettings
     user_agent: str | None = None
     _clients: dict[str, ObjectStore] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -260,14 +288,8 @@ class ForeignStore(ForeignObjects):
     def _find(self, url: str) -> tuple[ObjectStore, str]:
         if not url.startswith(self.url_prefix):
             raise _not_of_this_place(url, self.url_prefix)
-        is_http = isinstance(self.config, ObjectStoreConfig.Http)
-        place, key = _split_http(url) if is_http else _split_bucket(url)
-        # The client would tidy such keys up, and read another object.
-        if any(segment in ("", ".", "..") for segment in key.split("/")):
-            raise InvalidInputError(
-                f"cannot address {url!r}: expected a key without empty, '.' and '..' segments",
-                ErrorKind.INVALID_VIRTUAL_REF,
-            )
+        place, key = _split_bucket(url)
+        _check_segments(url, key)
         enter_runtime()
         client = self._clients.get(place)
         if client is None:
@@ -277,47 +299,50 @@ class ForeignStore(ForeignObjects):
         return client, key
 
 
+#: Buckets and containers become a part of a server's name: nothing in them may end that name.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
+
+
 def _split_bucket(url: str) -> tuple[str, str]:
     bucket, _, key = url.partition("://")[2].partition("/")
+    if _BUCKET.fullmatch(bucket) is None:
+        raise InvalidInputError(
+            f"cannot address {shown_url(url)!r}: expected a bucket of letters, digits, '.', '-', '_' and '$'",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
     return bucket, key
 
 
-def _split_http(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    if parts.query:
+def _check_segments(url: str, key: str) -> None:
+    """Clients tidy such keys up, and read another object."""
+    if any(segment in ("", ".", "..") for segment in key.split("/")):
         raise InvalidInputError(
-            f"cannot address {url!r}: expected a URL without a query ('?...')", ErrorKind.INVALID_VIRTUAL_REF
+            f"cannot address {shown_url(url)!r}: expected a key without empty, '.' and '..' segments",
+            ErrorKind.INVALID_VIRTUAL_REF,
         )
-    return f"{parts.scheme}://{parts.netloc}", unquote(parts.path.removeprefix("/"))
 
 
-def _location(config: AnyObjectStoreConfig, credentials: AnyCredential | None, place: str) -> Location:
-    """Where ``place`` is, with the credentials that were granted; those of the environment if none were."""
+def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, place: str) -> Location:
+    """Where ``place`` is, with the credentials that were granted."""
     match config, credentials:
-        case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), None:
-            return S3Location(place, options, S3Credentials.FromEnv())
         case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
             return S3Location(place, options, keys)
-        case ObjectStoreConfig.Tigris(options), None:
-            return S3Location(place, _tigris(options), S3Credentials.FromEnv())
         case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
             return S3Location(place, _tigris(options), keys)
-        case ObjectStoreConfig.Gcs(opts), None:
-            return GcsLocation(place, dict(opts or {}), GcsCredentials.FromEnv())
         case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
             return GcsLocation(place, dict(opts or {}), token)
-        case ObjectStoreConfig.Azure(opts), None:
-            return _azure(place, dict(opts or {}), AzureCredentials.FromEnv())
         case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
             return _azure(place, dict(opts or {}), secret)
-        case ObjectStoreConfig.Http(opts, headers), None | Credentials.HttpAccess():
-            return HttpLocation(place, dict(opts or {}), dict(headers or {}))
         case _:
-            raise InvalidInputError(
-                f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-                f"{type(config).__qualname__}: give credentials of the same cloud",
-                ErrorKind.INVALID_CREDENTIALS,
-            )
+            raise _does_not_fit(credentials, config)
+
+
+def _does_not_fit(credentials: object, config: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
+        f"{type(config).__qualname__}: give credentials of the same kind",
+        ErrorKind.INVALID_CREDENTIALS,
+    )
 
 
 def _tigris(options: S3Options) -> S3Options:
@@ -339,6 +364,76 @@ def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocat
             ErrorKind.STORAGE_CONFIG,
         )
     return AzureLocation(opts.pop("account"), container, opts, credentials)
+
+
+# the web
+
+
+@dataclass(slots=True)
+class ForeignWeb(ForeignObjects):
+    """Files on web servers. Redirects to other servers are refused: see ``frazil.storage.web``."""
+
+    url_prefix: str
+    client: WebClient
+
+    def get(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        self._check(url)
+        if stop <= start:
+            return b""
+        with _fetching(url):
+            headers = {"Range": f"bytes={start}-{stop - 1}"}
+            answer = self.client.request("GET", url, headers, stop - start)
+            if answer.status == 200:
+                raise OSError("Range request not supported by the server: expected status 206, found 200")
+            _require_status(answer, 206, url)
+            _check(url, etag, answer.etag, not_modified_since, int(answer.modified))
+            if answer.start != start or len(answer.body) != stop - start:
+                raise _too_short(url, start, stop, answer.start + len(answer.body))
+            return COUNTS.read(answer.body)
+
+    async def get_async(
+        self,
+        url: str,
+        start: int,
+        stop: int,
+        *,
+        etag: str | None = None,
+        not_modified_since: datetime | None = None,
+    ) -> Buffer:
+        read = partial(self.get, url, start, stop, etag=etag, not_modified_since=not_modified_since)
+        return await asyncio.get_running_loop().run_in_executor(self.client.in_thread(), read)
+
+    def size(self, url: str) -> int:
+        self._check(url)
+        with _fetching(url):
+            answer = self.client.request("HEAD", url, {})
+            _require_status(answer, 200, url)
+            return int(answer.headers["content-length"])
+
+    def _check(self, url: str) -> None:
+        if not url.startswith(self.url_prefix):
+            raise _not_of_this_place(url, self.url_prefix)
+        parts = urlsplit(url)
+        if parts.query:
+            raise InvalidInputError(
+                f"cannot address {shown_url(url)!r}: expected a URL without a query ('?...')",
+                ErrorKind.INVALID_VIRTUAL_REF,
+            )
+        _check_segments(url, unquote(parts.path.removeprefix("/")))
+
+
+def _require_status(answer: Answer, expected: int, url: str) -> None:
+    if answer.status != expected:
+        reason = web_failures.reason_of_status(answer.status, url)[1]
+        raise OSError(f"expected status {expected}, found {answer.status}: {reason}")
 
 
 # what was found, against what was expected
@@ -374,22 +469,24 @@ def _check(
 
 def _modified(url: str, what: str) -> StorageError:
     return StorageError(
-        f"the object of a virtual chunk has changed ({url}): {what}. Restore the object, or write the "
-        "virtual references again",
+        f"the object of a virtual chunk has changed ({shown_url(url)}): {what}. Restore the object, or write "
+        "the virtual references again",
         ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 
 
 def _too_short(url: str, start: int, stop: int, end: int) -> StorageError:
     return StorageError(
-        f"error fetching virtual reference: {url} ends at byte {end}, expected the range [{start}, {stop})",
+        f"error fetching virtual reference: {shown_url(url)} ends at byte {end}, "
+        f"expected the range [{start}, {stop})",
         ErrorKind.VIRTUAL_CHUNK_FETCH,
     )
 
 
 def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{url!r} is not in the virtual chunk container {prefix!r}: expected a location that begins with it",
+        f"{shown_url(url)!r} is not in the virtual chunk container {shown_url(prefix)!r}: expected a "
+        "location that begins with it",
         ErrorKind.INVALID_VIRTUAL_REF,
     )
 
@@ -403,7 +500,8 @@ def _fetching(url: str) -> Iterator[None]:
         if isinstance(error, InvalidInputError):
             raise
         raise StorageError(
-            f"error fetching virtual reference {url}: {_reason(error, url)}", ErrorKind.VIRTUAL_CHUNK_FETCH
+            f"error fetching virtual reference {shown_url(url)}: {_reason(error, url)}",
+            ErrorKind.VIRTUAL_CHUNK_FETCH,
         ) from error
 
 
@@ -412,11 +510,13 @@ def _reason(error: Exception, url: str) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"{file_failures.reason_of(error)[1]} ({error.strerror})"
     place = failures.Place(
-        "/".join(url.split("/", 3)[:3]),
+        "/".join(shown_url(url).split("/", 3)[:3]),
         "virtual chunks",
         "give those of this container in `authorize_virtual_chunk_access`",
         "`allow_http=True` to the store of this container",
     )
+    if isinstance(error, Unreachable):
+        return web_failures.reason_of(error, url)[1]
     reason = failures.reason_of(error, place)[1]
     failures.shorten(error)
     return reason

@@ -1,30 +1,39 @@
 """A repository on a web server: read only, and nothing in it can be listed.
 
-A simple server, such as ``python -m http.server``, knows no ranges and answers with whole objects. obstore
-refuses such an answer; here the object is asked for whole, and cut.
+A simple server, such as ``python -m http.server``, knows no ranges and answers with whole objects, which are
+cut here. Redirects to other servers are refused: see ``frazil.storage.web``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-
-from obstore.exceptions import NotSupportedError
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.keys import range_past_end
-from frazil.storage.locations import HttpLocation
-from frazil.storage.object_store import ObjectStorage
+from frazil.storage.base import ObjectInfo, Version
+from frazil.storage.counted import COUNTS
+from frazil.storage.keys import check_key, check_range, object_not_found, range_past_end
+from frazil.storage.option_names import shown_url
+from frazil.storage.read_only import ReadOnlyStorage
+from frazil.storage.settings import StorageSettings
+from frazil.storage.web import Answer, Unreachable, WebClient
+from frazil.storage.web_failures import reason_of, reason_of_status
+from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator, Mapping
 
-    from frazil.storage.base import ObjectInfo
-    from frazil.storage.settings import StorageSettings
+#: Characters of a key that stay as they are in the path of a URL.
+_UNQUOTED = "/!$&'()*+,;=:@~"
 
 
-class HttpStorage(ObjectStorage):
+class HttpStorage(ReadOnlyStorage):
     """The files below ``url``.
+
+    Raises ``InvalidInputError`` (``storage-config``) for headers that HTTP does not allow. A pickle holds the
+    headers in clear; ``repr`` shows none.
 
     >>> HttpStorage("https://example.org/data").is_read_only
     True
@@ -36,26 +45,62 @@ class HttpStorage(ObjectStorage):
         options: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         settings: StorageSettings | None = None,
+        user_agent: str | None = None,
     ) -> None:
-        location = HttpLocation(checked_url(url), dict(options or {}), dict(headers or {}))
-        super().__init__(location, settings=settings, read_only=True)
-        self._given = (url, options, headers)
+        self._url = checked_url(url)
+        self._options = dict(options or {})
+        self._headers = dict(headers or {})
+        self._settings = StorageSettings() if settings is None else settings
+        self._user_agent = user_agent
+        self._client = WebClient(web_options(self._options, self._settings, user_agent), self._headers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (HttpStorage, (self._url, self._options, self._headers, self._settings, self._user_agent))
+
+    def __repr__(self) -> str:
+        return f"<frazil.Storage>\ntype: HTTP\nurl: {shown_url(self._url)}\n"
+
+    @property
+    def url(self) -> str:
+        """The address that the names of all objects are added to."""
+        return self._url
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the client."""
+        return dict(self._options)
+
+    def encodes_names(self) -> bool:
+        return True
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        try:
-            return super().get(key, start, stop)
-        except StorageError as error:
-            if not isinstance(error.__cause__, NotSupportedError):
-                raise
-            return _cut(key, super().get(key), start, stop)
+        check_range(start, stop)
+        headers = {} if start == 0 and stop is None else {"Range": _range(start, stop)}
+        if headers and start == stop:
+            headers = {"Range": _range(start, start + 1)}  # an empty range cannot be asked for
+        answer = self._ask("GET", key, headers)
+        if answer.status == 416:
+            raise range_past_end(key, start, _size(answer))
+        return COUNTS.read(_cut(key, answer, start, stop))
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._client.in_thread(), self.get, key, start, stop)
+
+    def get_versioned(self, key: str) -> tuple[Buffer, Version]:
+        answer = self._ask("GET", key, {})
+        return COUNTS.read(answer.body), Version((answer.etag or "").strip('"') or None)
+
+    def head(self, key: str) -> ObjectInfo | None:
         try:
-            return await super().get_async(key, start, stop)
+            answer = self._ask("HEAD", key, {})
         except StorageError as error:
-            if not isinstance(error.__cause__, NotSupportedError):
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
-            return _cut(key, await super().get_async(key), start, stop)
+            return None
+        size = int(answer.headers.get("content-length", 0))
+        etag = (answer.etag or "").strip('"') or None
+        return ObjectInfo(key, size, datetime.fromtimestamp(answer.modified, UTC), etag)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         raise StorageError(
@@ -63,17 +108,48 @@ class HttpStorage(ObjectStorage):
             ErrorKind.OBJECT_STORE,
         )
 
+    def default_settings(self) -> StorageSettings:
+        return StorageSettings()
+
     def with_settings(self, settings: StorageSettings) -> HttpStorage:
-        other = HttpStorage(*self._given, settings=settings)
-        other._user_agent = self._user_agent
-        return other
+        return HttpStorage(self._url, self._options, self._headers, settings, self._user_agent)
+
+    def with_user_agent(self, user_agent: str) -> HttpStorage:
+        return HttpStorage(self._url, self._options, self._headers, self._settings, user_agent)
+
+    def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
+        parts = urlsplit(self._url)
+        path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
+        COUNTS.request()
+        try:
+            answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
+        except Unreachable as error:
+            kind, reason = reason_of(error, self._url)
+            raise StorageError(f"object {key!r}: {reason}", kind) from error
+        if answer.status in (404, 410):
+            raise object_not_found(key)
+        if answer.status not in (200, 206, 416):
+            kind, reason = reason_of_status(answer.status, self._url)
+            raise StorageError(f"object {key!r}: {reason}", kind)
+        return answer
 
 
-def _cut(key: str, whole: Buffer, start: int, stop: int | None) -> Buffer:
-    view = memoryview(whole)
-    if start >= len(view):
-        raise range_past_end(key, start, len(view))
-    return view[start:stop]
+def _range(start: int, stop: int | None) -> str:
+    return f"bytes={start}-{'' if stop is None else stop - 1}"
+
+
+def _size(answer: Answer) -> int:
+    size = answer.headers.get("content-range", "").rpartition("/")[2]
+    return int(size) if size.isdigit() else 0
+
+
+def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
+    """The bytes that were asked for, out of an answer that may hold more."""
+    first = answer.start
+    if first > start or (start and start >= first + len(answer.body)):
+        raise range_past_end(key, start, first + len(answer.body))
+    view = memoryview(answer.body)[start - first :]
+    return view if stop is None else view[: stop - start]
 
 
 def checked_url(url: str) -> str:
@@ -85,7 +161,7 @@ def checked_url(url: str) -> str:
         parsed = False
     if not parsed:
         raise StorageError(
-            f"cannot parse URL {url!r}: expected a scheme and a host, such as https://host/path",
+            f"cannot parse URL {shown_url(url)!r}: expected a scheme and a host, such as https://host/path",
             ErrorKind.CANNOT_PARSE_URL,
         )
     return url

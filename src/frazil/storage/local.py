@@ -18,6 +18,10 @@ inode at once and their clocks tick in milliseconds.
 *Hidden names.* Temporary and lock files are called ``<object>#<digits>``. The object_store crate, which
 the reference lists directories with, takes such names for its own unfinished uploads and does not show
 them either. What a killed writer leaves behind is such a file, and harmless.
+
+*Links.* The root, and folders below it, may be symbolic links: administrators link folders to other disks. An
+object that is a link is read if it leads to a file below the root, and refused otherwise: nobody who unpacks
+a repository reads other files of the machine by it. A write replaces the link, and never what it leads to.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ from frazil.storage.base import (
 from frazil.storage.counted import COUNTS
 from frazil.storage.file_failures import reason_of
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
+from frazil.storage.links import open_inside
 from frazil.storage.settings import (
     StorageConcurrencySettings,
     StorageRetriesSettings,
@@ -77,6 +82,8 @@ _LOCK_SECONDS: Final = 60.0
 
 _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+#: What ``O_NOFOLLOW`` answers for a link.
+_IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 #: What file systems without hard links answer to ``link``.
 _NO_LINKS: Final = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
@@ -139,7 +146,7 @@ class LocalStorage(Storage):
         check_range(start, stop)
         COUNTS.request()
         with _errors(key, "read"):
-            descriptor = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._open(self._path(key))
             try:
                 if stop is None or stop - start > _CALL_BYTES:
                     return COUNTS.read(_read_large(descriptor, key, start, stop))
@@ -149,6 +156,15 @@ class LocalStorage(Storage):
                 return COUNTS.read(data)
             finally:
                 os.close(descriptor)
+
+    def _open(self, path: str) -> int:
+        """An object may be a link to a file below the root; the kernel notices links at no cost."""
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno not in _IS_LINK:
+                raise
+        return open_inside(path, self._root)
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         data = self.get(key)
@@ -584,7 +600,7 @@ def _locked(path: str) -> Iterator[None]:
     if not within.acquire(timeout=_LOCK_SECONDS):
         raise _lock_timeout(lock_path)
     try:
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             _lock_file(descriptor, lock_path, deadline)
             yield

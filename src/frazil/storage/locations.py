@@ -1,4 +1,4 @@
-"""Where objects are: a bucket, a container, or a web address, with who asks for them.
+"""Where objects are: a bucket or a container, with who asks for them.
 
 A location is a value: compare it, pickle it, print it (no secret shows). ``connect`` makes the client.
 Credentials reach the client through a callable, static ones as well, because a client that is given a key
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from frazil.about import user_agent
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
@@ -37,6 +37,7 @@ from frazil.storage.credentials import (
 )
 from frazil.storage.failures import Place, first_line
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
+from frazil.storage.option_names import CLIENT_OPTIONS, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,28 +60,15 @@ _RETRY_TIMEOUT: Final = timedelta(minutes=5)
 _EXPIRY_MARGIN: Final = timedelta(seconds=15)
 
 #: Options of the HTTP client; all other options are the store's own.
-_CLIENT_OPTIONS: Final = frozenset(
-    {
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_url",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "randomize_addresses",
-        "read_timeout",
-        "timeout",
-        "user_agent",
-    }
-)
+_CLIENT_OPTIONS: Final = CLIENT_OPTIONS | {
+    "allow_http",
+    "allow_invalid_certificates",
+    "default_content_type",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "user_agent",
+}
 
 
 class Location(ABC):
@@ -145,7 +133,7 @@ class S3Location(Location):
             config["endpoint"] = endpoint
         if options.checksum_algorithm is not None:
             config["checksum_algorithm"] = _s3_checksum(options.checksum_algorithm)
-        client = _client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
+        client = client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
         client["allow_http"] = options.allow_http
         return _checked(
             self.place,
@@ -154,7 +142,7 @@ class S3Location(Location):
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
-                retry_config=_retry_config(settings),
+                retry_config=retry_config(settings),
                 credential_provider=None if anonymous else _s3_provider(self.credentials),
             ),
         )
@@ -166,7 +154,7 @@ class S3Location(Location):
             "bucket": self.bucket,
             "prefix": prefix or None,
             "region": options.region,
-            "endpoint_url": options.endpoint_url,
+            "endpoint_url": None if options.endpoint_url is None else shown_url(options.endpoint_url),
             "anonymous": isinstance(self.credentials, S3Credentials.Anonymous) or None,
             "allow_http": options.allow_http or None,
             "force_path_style": options.force_path_style or None,
@@ -207,7 +195,7 @@ class GcsLocation(Location):
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
-                retry_config=_retry_config(settings),
+                retry_config=retry_config(settings),
                 credential_provider=_Refreshing(self.credentials)
                 if isinstance(self.credentials, GcsCredentials.Refreshable)
                 else None,
@@ -251,7 +239,7 @@ class AzureLocation(Location):
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
-                retry_config=_retry_config(settings),
+                retry_config=retry_config(settings),
                 credential_provider=_Refreshing(self.credentials)
                 if isinstance(self.credentials, AzureCredentials.Refreshable)
                 else None,
@@ -261,31 +249,6 @@ class AzureLocation(Location):
     def describe(self, prefix: str) -> str:
         rows = {"type": "Azure", "account": self.account, "container": self.container}
         return _lines({**rows, "prefix": prefix or None})
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLocation(Location):
-    """Files below an address of the web. Read only, and nothing can be listed."""
-
-    url: str
-    config: Mapping[str, str] = field(default_factory=dict, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    @property
-    def place(self) -> Place:
-        return Place(repr(self.url), "HTTP", "give `headers` with them, such as Authorization", "http://")
-
-    def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
-        client, _ = _split_options(self.config, settings, {**self.headers, **headers})
-        client["allow_http"] = urlsplit(self.url).scheme == "http"
-        url = self.url.rstrip("/") + (f"/{prefix}" if prefix else "")
-        return _checked(
-            self.place,
-            lambda: HTTPStore(url, client_options=client, retry_config=_retry_config(settings)),
-        )
-
-    def describe(self, prefix: str) -> str:
-        return _lines({"type": "HTTP", "url": self.url})
 
 
 def _lines(rows: Mapping[str, str | bool | None]) -> str:
@@ -324,7 +287,8 @@ def _check_endpoint(option: str, url: str | None) -> None:
         valid = False
     if not valid:
         raise StorageError(
-            f"{option}: expected an address such as https://host or http://host:9000, found {url!r}",
+            f"{option}: expected an address such as https://host or http://host:9000, found "
+            f"{shown_url(url)!r}",
             ErrorKind.STORAGE_CONFIG,
         )
 
@@ -336,9 +300,10 @@ def _milliseconds(value: int | None, default: timedelta) -> timedelta:
     return default if value is None else timedelta(milliseconds=value)
 
 
-def _client_options(
+def client_options(
     settings: StorageSettings, headers: Mapping[str, str], stream_timeout: int | None = None
 ) -> ClientConfig:
+    """Options of the HTTP client; times as ``timedelta``."""
     timeouts = settings.timeouts
     stream = DEFAULT_STREAM_TIMEOUT if stream_timeout is None else stream_timeout
     client: ClientConfig = {"user_agent": user_agent(), "timeout": _ATTEMPT_TIMEOUT}
@@ -358,7 +323,8 @@ def _client_options(
     return client
 
 
-def _retry_config(settings: StorageSettings) -> RetryConfig:
+def retry_config(settings: StorageSettings) -> RetryConfig:
+    """How often a request is tried again, and when."""
     retries, timeouts = settings.retries, settings.timeouts
     total = None if timeouts is None else timeouts.operation_timeout_ms
     tries = 10 if retries is None or retries.max_tries is None else retries.max_tries
@@ -378,7 +344,7 @@ def _split_options(
     given: Mapping[str, str], settings: StorageSettings, headers: Mapping[str, str]
 ) -> tuple[ClientConfig, dict[str, Any]]:
     """The options of the HTTP client, and those of the store."""
-    client: dict[str, Any] = dict(_client_options(settings, headers))
+    client: dict[str, Any] = dict(client_options(settings, headers))
     client |= {name: value for name, value in given.items() if name in _CLIENT_OPTIONS}
     store = {name: value for name, value in given.items() if name not in _CLIENT_OPTIONS}
     return client, store  # type: ignore[return-value]  # a TypedDict, built by key

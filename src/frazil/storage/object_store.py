@@ -45,6 +45,7 @@ from frazil.storage.base import (
 from frazil.storage.counted import COUNTS
 from frazil.storage.failures import explained, first_line, is_missing_bucket, shorten
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
+from frazil.storage.option_names import check_headers
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
 
@@ -85,6 +86,8 @@ class ObjectStorage(Storage):
         self._location = location
         self._prefix = prefix.strip("/")
         self._settings = StorageSettings() if settings is None else settings
+        check_headers(read_headers)
+        check_headers(write_headers)
         self._read_headers = dict(read_headers or {})
         self._write_headers = dict(write_headers or {})
         self.is_read_only = read_only

@@ -6,12 +6,11 @@ the short way to make them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum, IntEnum
 from os import PathLike, fspath
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from frazil.arguments import checked
 from frazil.display import (
@@ -27,6 +26,7 @@ from frazil.display import (
     required,
     unsigned,
 )
+from frazil.storage.option_names import check_headers, shown_headers, shown_options, shown_url
 
 
 class ChecksumAlgorithm(IntEnum):
@@ -79,18 +79,15 @@ class S3Options(Settings):
         "checksum_algorithm": instance(ChecksumAlgorithm),
     }
 
-
-# Options of object store clients whose names have one of these hold credentials; headers often do.
-_SECRET: Final = re.compile("key|secret|token|password|sas|bearer|credential", re.IGNORECASE)
+    def _displayed(self, name: str) -> Any:
+        value = getattr(self, name)
+        return shown_url(value) if name == "endpoint_url" and value is not None else value
 
 
 def _masked(name: str, value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {
-        option: "****" if name == "headers" or _SECRET.search(option) else text
-        for option, text in value.items()
-    }
+    return shown_headers(value) if name == "headers" else shown_options(value)
 
 
 class _Variant(Numbered, Settings):
@@ -184,7 +181,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Http(_Variant):
-        """Files on a web server; read only. ``headers`` go with every request, and are persisted with it."""
+        """Files on a web server; read only. ``headers`` go with every request."""
 
         opts: _Options | None = None
         headers: _Options | None = None
@@ -256,5 +253,9 @@ def azure_store(*, account: str, config: dict[str, str] | None = None) -> Object
 def http_store(
     opts: dict[str, str] | None = None, headers: dict[str, str] | None = None
 ) -> ObjectStoreConfig.Http:
-    """Virtual chunks on a web server."""
+    """Virtual chunks on a web server.
+
+    Raises ``InvalidInputError`` (``storage-config``) for headers that HTTP does not allow.
+    """
+    check_headers(headers)
     return ObjectStoreConfig.Http(opts, headers)

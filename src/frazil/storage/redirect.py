@@ -23,8 +23,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
 
-from frazil.errors import ErrorKind, ReadOnlyError, StorageError
-from frazil.storage.base import ALWAYS, Storage
+from frazil.errors import ErrorKind, StorageError
 from frazil.storage.credentials import (
     azure_anonymous_credentials,
     gcs_anonymous_credentials,
@@ -34,13 +33,15 @@ from frazil.storage.http import HttpStorage, checked_url
 from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
+from frazil.storage.option_names import shown_url
+from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Buffer, Callable, Iterator, Mapping
     from email.message import Message
 
-    from frazil.storage.base import Condition, ObjectInfo, Refused, Stored, Version
+    from frazil.storage.base import ObjectInfo, Storage, Version
 
 #: Where R2 and Tigris are.
 R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
@@ -50,10 +51,8 @@ _MAX_REDIRECTS: Final = 10
 _SECONDS: Final = 30.0
 
 
-class RedirectStorage(Storage):
+class RedirectStorage(ReadOnlyStorage):
     """See the module. Resolved once; a pickle made after that holds the answer."""
-
-    is_read_only = True
 
     def __init__(
         self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
@@ -65,7 +64,7 @@ class RedirectStorage(Storage):
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\ntype: redirect\nurl: {self._url}\n"
+        return f"<frazil.Storage>\ntype: redirect\nurl: {shown_url(self._url)}\n"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -103,18 +102,6 @@ class RedirectStorage(Storage):
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         return await self.target().get_async(key, start, stop)
 
-    def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        raise _read_only()
-
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        raise _read_only()
-
-    def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        raise _read_only()
-
-    def delete(self, keys: Iterable[str]) -> None:
-        raise _read_only()
-
     def default_settings(self) -> StorageSettings:
         return StorageSettings() if self._resolved is None else self._resolved.default_settings()
 
@@ -125,12 +112,6 @@ class RedirectStorage(Storage):
         return RedirectStorage(self._url, self._settings, user_agent)
 
 
-def _read_only() -> ReadOnlyError:
-    return ReadOnlyError(
-        "a redirected storage is read only: use the storage that it leads to", ErrorKind.READ_ONLY_STORAGE
-    )
-
-
 def follow(url: str) -> str:
     """The first address with a scheme of its own that ``url`` redirects to."""
     now = url
@@ -138,7 +119,7 @@ def follow(url: str) -> str:
         if urlsplit(now).scheme not in ("http", "https"):
             return now
         now = urljoin(now, _location(now))
-    raise _bad_redirect(f"{url} redirects more than {_MAX_REDIRECTS} times")
+    raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -163,9 +144,9 @@ def _location(url: str) -> str:
         with answer:
             status, location = answer.code, answer.headers.get("Location")
     except OSError as error:
-        raise _bad_redirect(f"request to {url} failed: {error}") from error
+        raise _bad_redirect(f"request to {shown_url(url)} failed: {error}") from error
     if location is None or not 300 <= status < 400:
-        raise _bad_redirect(f"expected a redirect from {url}, found status {status}")
+        raise _bad_redirect(f"expected a redirect from {shown_url(url)}, found status {status}")
     return str(location)
 
 
@@ -174,7 +155,7 @@ def storage_of(url: str) -> Storage:
     parts = urlsplit(url)
     build = _BUILDERS.get(parts.scheme)
     if build is None:
-        raise _bad_redirect(f"unknown scheme: {url}, expected one of {', '.join(_BUILDERS)}")
+        raise _bad_redirect(f"unknown scheme: {shown_url(url)}, expected one of {', '.join(_BUILDERS)}")
     return build(parts, dict(parse_qsl(parts.query)))
 
 
@@ -184,7 +165,7 @@ def _bad_redirect(text: str) -> StorageError:
 
 def _parameter(url: SplitResult, query: Mapping[str, str], name: str) -> str:
     if name not in query:
-        raise _bad_redirect(f"{url.geturl()} must have the query parameter {name!r}")
+        raise _bad_redirect(f"{shown_url(url.geturl())} must have the query parameter {name!r}")
     return query[name]
 
 

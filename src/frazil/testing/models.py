@@ -65,9 +65,9 @@ class GroupNode:
     (['a', 'a/x', 'b'], ['a', 'b'], ['a/x'])
     """
 
-    children: dict[str, ArrayNode | GroupNode] = field(default_factory=dict)
+    children: dict[str, Node] = field(default_factory=dict)
 
-    def walk(self, prefix: str | PurePosixPath = "") -> Iterator[tuple[PurePosixPath, ArrayNode | GroupNode]]:
+    def walk(self, prefix: str | PurePosixPath = "") -> Iterator[tuple[PurePosixPath, Node]]:
         """Path and node of everything below, depth first."""
         for name, child in self.children.items():
             path = PurePosixPath(prefix) / name
@@ -145,3 +145,6 @@ class GroupNode:
     def from_store(cls, store: Store) -> GroupNode:
         """``from_store_async``, without an event loop."""
         return sync(cls.from_store_async(store))
+
+
+Node = ArrayNode | GroupNode

@@ -1,6 +1,7 @@
 """Real object stores on 127.0.0.1, for tests: started with a time limit, stopped by process id.
 
     with ministack() as server:
+        server.make_bucket("a-bucket")
         storage = server.storage("a-bucket")
 
 ============  ===================================================================================

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from hypothesis import strategies as st
 
-from frazil.testing.models import ArrayNode, GroupNode
+from frazil.testing.models import ArrayNode, GroupNode, Node
 
 #: Source and target, and for an invalid move what its error must match.
 type Move = tuple[str, str]
@@ -65,7 +65,7 @@ def skeletons(*, max_leaves: int = 50, max_children: int = 4) -> st.SearchStrate
     arrays = st.builds(ArrayNode, shapes, st.sampled_from(_TYPES).map(np.dtype))
     leaves = arrays | st.builds(GroupNode)
 
-    def group(children: st.SearchStrategy[ArrayNode | GroupNode]) -> st.SearchStrategy[GroupNode]:
+    def group(children: st.SearchStrategy[Node]) -> st.SearchStrategy[GroupNode]:
         lists = st.lists(children, min_size=1, max_size=max_children)
         return lists.map(lambda nodes: GroupNode({str(i): node for i, node in enumerate(nodes)}))
 

@@ -28,6 +28,7 @@ from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
+from frazil.repository.frames import claimed_bytes, require_plausible
 from frazil.repository.paths import absolute
 from frazil.repository.session import Session
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
@@ -142,8 +143,11 @@ class IcechunkStore(Store):
             found = _find(workspace, key, byte_range)
         else:
             found = await on_thread(_find, workspace, key, byte_range)
-        data = await workspace.reader.read_async(*found) if isinstance(found, tuple) else found
-        return None if data is None else _buffer(data, prototype)
+        if not isinstance(found, tuple):
+            return None if found is None else _buffer(found, prototype)
+        data = await workspace.read_ref_async(*found)
+        _require_plausible(workspace, key, data)
+        return _buffer(data, prototype)
 
     @unchecked
     def get_sync(
@@ -152,13 +156,16 @@ class IcechunkStore(Store):
         """``get`` without an event loop."""
         workspace = self._session.workspace
         found = _find(workspace, key, byte_range)
-        data = workspace.reader.read(*found) if isinstance(found, tuple) else found
-        return None if data is None else _buffer(data, prototype)
+        if not isinstance(found, tuple):
+            return None if found is None else _buffer(found, prototype)
+        data = workspace.read_ref(*found)
+        _require_plausible(workspace, key, data)
+        return _buffer(data, prototype)
 
     @unchecked
     async def exists(self, key: str) -> bool:
-        path, what = parse_key(key)
         workspace = self._session.workspace
+        path, what = _parsed(workspace, key)
         if what is Document.V3:
             return workspace.node(path) is not None
         if what is Document.V2:
@@ -167,8 +174,8 @@ class IcechunkStore(Store):
 
     async def getsize(self, key: str) -> int:
         """Number of bytes of a value; ``FileNotFoundError`` if it is not there."""
-        path, what = parse_key(key)
         workspace = self._session.workspace
+        path, what = _parsed(workspace, key)
         if what is Document.V3:
             node = workspace.node(path)
             if node is not None:
@@ -308,7 +315,7 @@ class IcechunkStore(Store):
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         """All keys at and below a path; whole segments, so ``a`` does not list ``ab/zarr.json``."""
         workspace = self._session.workspace
-        nodes, chunks = _below(workspace, _directory(prefix))
+        nodes, chunks = _read_below(workspace, _directory(prefix))
         for key in document_keys(nodes.paths_list()):
             yield key
         for path, start in chunks:
@@ -322,7 +329,7 @@ class IcechunkStore(Store):
 
     async def is_empty(self, prefix: str) -> bool:
         workspace = self._session.workspace
-        nodes, chunks = _below(workspace, _directory(prefix))
+        nodes, chunks = _read_below(workspace, _directory(prefix))
         if len(nodes):
             return False
         return not any([len(await self._off_loop(_chunks, workspace, *each)) for each in chunks])
@@ -330,7 +337,7 @@ class IcechunkStore(Store):
     async def getsize_prefix(self, prefix: str) -> int:
         """Number of bytes of all values at and below a path."""
         workspace = self._session.workspace
-        nodes, chunks = _below(workspace, _directory(prefix))
+        nodes, chunks = _read_below(workspace, _directory(prefix))
         tables = [await self._off_loop(_chunks, workspace, *each) for each in chunks]
         return nodes.user_data.total() + sum(int(table.length.sum()) for table in tables)
 
@@ -453,7 +460,7 @@ def _is_at_hand(workspace: Workspace, key: str) -> bool:
 
 def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesLike | _Wanted | None:
     """The bytes of a document, or where to read those of a chunk; None if it is not there."""
-    path, what = parse_key(key)
+    path, what = _parsed(workspace, key)
     if isinstance(what, tuple):
         ref = workspace.ref(path, what)
         if ref is not None:
@@ -465,6 +472,27 @@ def _find(workspace: Workspace, key: str, request: ByteRequest | None) -> BytesL
         return None
     start, stop = span(request, len(node.user_data))
     return memoryview(node.user_data)[start:stop]
+
+
+def _parsed(workspace: Workspace, key: str) -> tuple[str, Coords | Document]:
+    """What is about to be read; it is noted, if the session tracks that."""
+    path, what = parse_key(key)
+    if workspace.reads is not None:
+        if isinstance(what, tuple):
+            workspace.note_chunk(path, what)
+        elif what is Document.V3:
+            workspace.note_document(path)
+    return path, what
+
+
+def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
+    """``FormatError`` for a chunk that says that it is larger than one of its array can be."""
+    claimed = claimed_bytes(data)
+    if claimed is None:
+        return
+    node = workspace.node(parse_key(key)[0])
+    if node is not None:
+        require_plausible(key, node.user_data, claimed)
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
@@ -502,6 +530,13 @@ def _directory(prefix: str) -> str:
     return absolute(prefix.strip("/"))
 
 
+def _read_below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
+    """``_below``, to look at what is there."""
+    nodes, chunks = _below(workspace, path)
+    workspace.note_tree(path if len(nodes) or not chunks else chunks[0][0])
+    return nodes, chunks
+
+
 def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """Nodes at and below a path; their arrays, each with the coordinates that its chunks there start with."""
     nodes = workspace.nodes_table()
@@ -529,6 +564,7 @@ def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
 def _names(workspace: Workspace, path: str) -> list[str]:
     """Names directly below a path."""
     node = workspace.node(path)
+    workspace.note_members(path)
     if node is not None:
         own = ["zarr.json"] if node.array is None else ["zarr.json", "c"]
         return list(dict.fromkeys(own + workspace.children(path)))
@@ -536,6 +572,7 @@ def _names(workspace: Workspace, path: str) -> list[str]:
     directory = parse_directory(path)
     if directory is not None and workspace.is_array(directory[0]):
         array, start = directory
+        workspace.note_tree(array)
         index = _chunks(workspace, array, start).index
         if len(start) < index.shape[1]:
             names += map(str, np.unique(index[:, len(start)]).tolist())

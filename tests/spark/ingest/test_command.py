@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.spark.ingest.archives import daily, same, seen, truth
@@ -12,6 +13,7 @@ from tests.spark.ingest.archives import daily, same, seen, truth
 import frazil
 from frazil.cli.main import main
 from frazil.spark import Version
+from frazil.spark.ingest import operation
 
 
 def version(place: Path, branch: str = "main") -> Version:
@@ -77,3 +79,32 @@ def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_other_commands_do_not_import_spark() -> None:
     loaded = "any(name.startswith(('pyspark', 'frazil.spark')) for name in sys.modules)"
     subprocess.run([sys.executable, "-c", f"import sys, frazil.cli.main; sys.exit({loaded})"], check=True)
+
+
+def test_containers_of_the_repository_are_not_authorised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those of the command line: the repository's own list is not the user's word."""
+    theirs = "file:///home/"
+    config = frazil.RepositoryConfig()
+    config.set_virtual_chunk_container(
+        frazil.VirtualChunkContainer(theirs, frazil.local_filesystem_store("/home"))
+    )
+    frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "ice"), config)
+    paths = daily(tmp_path / "days", 1)
+    opened: list[set[str]] = []
+    plan = operation.plan_ingest
+
+    def seen_by(session: frazil.Session, request: Any) -> Any:
+        opened.append(set(session.workspace.context.virtual.credentials))
+        return plan(session, request)
+
+    monkeypatch.setattr(operation, "plan_ingest", seen_by)
+    mine = f"file://{tmp_path / 'days'}/"
+    assert (
+        main(
+            ["ingest", *paths, str(tmp_path / "ice"), "--virtual", "--engine", "inline", "--container", mine]
+        )
+        == 0
+    )
+    assert opened == [{mine}]

@@ -14,6 +14,7 @@ from tests.spark.ingest.archives import daily, repository, same, seen, truth, wr
 from tests.spark.reference import reference_storage
 
 import frazil
+from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import Inline, ingest, inspect_files
 
@@ -40,7 +41,7 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     # The container is in the repository's configuration now.
     repo = frazil.Repository.open(
         frazil.local_filesystem_storage(str(tmp_path / "repo")),
-        authorize_virtual_chunk_access={f"file://{tmp_path / 'days'}/": None},
+        authorize_virtual_chunk_access={f"file://{tmp_path / 'days'}/": LocalFileSystemAccess},
     )
     result = ingest(paths[4:], repo, mode="append", allow={"hole"}, **request)
     # What is missed fits between: whole chunks move, and nothing is copied.

@@ -102,6 +102,8 @@ def test_rows_are_where_they_belong(repo: frazil.Repository, path: Path) -> None
         None,
     ]
     writer.commit(sent, 0)
+    commit = next(iter(repo.ancestry(branch="main")))
+    assert commit.message == "Write 3 rows to `/` (time, lat, lon, tas), mode upsert: batch 0 of query q"
     writer.commit([message(writer, observed((3, 10.0, 1), (5, 10.0, 1), tas=[7.5, 8.5]))], 1)
     found = shown(repo)
     assert ((found.time.values - START) / HOUR).tolist() == [0, 5, 3]

@@ -196,6 +196,8 @@ def test_rows_are_written_by_the_data_source(
     try:
         shuffled(spark, "x >= 4").selectExpr("x + 100 AS a", "y", "v").createOrReplaceTempView("more")
         spark.sql("INSERT INTO stations SELECT * FROM more")
+        commit = next(iter(stations.ancestry(branch="main")))
+        assert commit.message == "Write 24 rows to `/` (x, y, v), mode append"
         with pytest.raises(Exception, match="call one of them something else"):
             spark.sql("INSERT INTO stations SELECT a AS x, y, v FROM more")
     finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,9 @@ from tests.spark.transform.shared import INLINE, made, read
 import frazil
 from frazil.errors import ConflictError, FormatError, IcechunkError
 from frazil.spark import Version, copy_repository
+from frazil.storage.memory import MemoryStorage
+
+LATER = datetime.now(UTC) + timedelta(days=1)
 
 
 @pytest.fixture
@@ -77,6 +82,89 @@ def test_an_object_that_is_gone_leaves_nothing_to_open(
     assert not frazil.Repository.exists(place)
     copy_repository(repo, place, engine=INLINE)
     assert frazil.Repository.exists(place)
+
+
+def in_memory() -> frazil.Repository:
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0,
+        packing=frazil.PackingConfig(enabled=False),
+        num_updates_per_repo_info_file=2,
+    )
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    repo.save_config()
+    for number in range(3):
+        with repo.transaction("main", message=f"number {number}") as store:
+            zarr.create_array(store, name="a", data=np.full(4, number), chunks=(2,), overwrite=True)
+    return repo
+
+
+def is_whole(place: frazil.Storage) -> bool:
+    return frazil.Repository.open(place).verify("checksum").ok
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests", "chunks", "overwritten"])
+def test_a_damaged_copy_is_healed_by_another_run(folder: str) -> None:
+    repo, place = in_memory(), frazil.in_memory_storage()
+    copy_repository(repo, place, engine=INLINE)
+    for key in sorted(each.key for each in place.list(folder)):
+        data = bytes(place.get(key))
+        place.put(key, bytes([data[0] ^ 1]) + data[1:])
+    done = copy_repository(repo, place, engine=INLINE)
+    assert (done.objects > 0) == (folder != "chunks")
+    assert copy_repository(repo, place, compare=True, engine=INLINE).objects > 0 or folder != "chunks"
+    assert copy_repository(repo, place, compare=True, engine=INLINE).objects == 0
+    assert is_whole(place)
+    assert (np.asarray(read(Version.of(frazil.Repository.open(place)), "a")) == 2).all()
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests", "chunks"])
+def test_a_source_that_has_lost_a_file_is_not_copied_in_silence(folder: str) -> None:
+    repo, place = in_memory(), frazil.in_memory_storage()
+    key = max(each.key for each in repo.storage.list(folder))
+    repo.storage.delete([key])
+    with pytest.raises(FormatError, match=f"not published: (unreadable|missing): {key}"):
+        copy_repository(repo, place, engine=INLINE)
+    assert not frazil.Repository.exists(place)
+    assert not list(repo.storage.list("leases"))
+
+
+def test_a_copy_beside_a_collection_is_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit, an expiration and a collection before the n-th request to the source, for every n."""
+    real = {name: getattr(MemoryStorage, name) for name in ("get", "get_versioned", "put", "list", "head")}
+    whole = 0
+    for at in range(1, 60):
+        repo, place = in_memory(), frazil.in_memory_storage()
+        left = [at]
+
+        def counted(name: str, repo: frazil.Repository = repo, left: list[int] = left) -> Any:
+            def call(self: MemoryStorage, *args: Any) -> Any:
+                if self._contents is repo.storage._contents:  # type: ignore[attr-defined]
+                    left[0] -= 1
+                    if not left[0]:
+                        change(repo)
+                return real[name](self, *args)
+
+            return call
+
+        def change(repo: frazil.Repository) -> None:
+            with repo.transaction("main", message="newer") as store:
+                zarr.open_array(store, path="a")[:] = 9
+            repo.expire_snapshots(LATER)
+            repo.garbage_collect(LATER)
+
+        with monkeypatch.context() as patched:
+            for name in real:
+                patched.setattr(MemoryStorage, name, counted(name))
+            try:
+                copy_repository(repo, place, engine=INLINE)
+            except FormatError:
+                assert not frazil.Repository.exists(place)
+                continue
+        assert is_whole(place), at
+        whole += 1
+        if left[0] > 0:
+            break
+    assert whole > 10
 
 
 def test_version_1_is_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import zstandard
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.format.envelope import MAGIC, FileType, open_envelope
+from frazil.format.envelope import MAGIC, FileType, largest_payload, open_envelope
 
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 #: A flatbuffer's file identifier: the same header is on files of spec version 1.
@@ -41,12 +41,13 @@ def payload(data: Any, kind: FileType) -> bytes:
 def _decompressed(data: bytes) -> bytes:
     machine = zstandard.ZstdDecompressor().decompressobj()
     out = bytearray()
+    most = min(MAX_PAYLOAD_BYTES, largest_payload(len(data)))
     view = memoryview(data)
     try:
         for start in range(0, len(data), 1 << 12):
             out += machine.decompress(view[start : start + (1 << 12)])
-            if len(out) > MAX_PAYLOAD_BYTES:
-                raise FormatError(f"payload of more than {MAX_PAYLOAD_BYTES} bytes")
+            if len(out) > most:
+                raise FormatError(f"payload of more than {most} bytes")
             if machine.eof:
                 break
     except zstandard.ZstdError as error:

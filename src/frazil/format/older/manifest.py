@@ -40,6 +40,7 @@ from frazil.format.older.values import (
 
 #: Number of fields of the outermost array; the references are in the last one.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})
+_FIELDS_WITHOUT_ID: Final = 3
 _MAX_INDEX: Final = (1 << 32) - 1
 _CHARACTERS: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
 
@@ -61,11 +62,22 @@ def decode_old_manifest(data: Any, name: str, layout: Layout) -> OldManifest:
         tokens = Tokens(body)
         if not tokens.is_array(0) or int(tokens.members[0]) not in MANIFEST_FIELDS:
             raise FormatError("expected a manifest of 2, 3 or 4 fields")
-        chunks = int(tokens.children(0)[-1])
-        return OldManifest(_tables(tokens, *_entries(tokens, chunks)), {})
+        *others, chunks = tokens.children(0).tolist()
+        id_ = None if int(tokens.members[0]) == _FIELDS_WITHOUT_ID else _own_id(tokens, others[-1])
+        flags = others[1:2]  # of three or four fields the second
+        has_flags = bool((tokens.members[flags] > 0).any())
+        return OldManifest(id_, _tables(tokens, *_entries(tokens, chunks)), {}, has_flags)
 
 
 # ------------------------------------------------------------------------------------- MessagePack
+
+
+def _own_id(tokens: Tokens, at: int) -> bytes:
+    """The id of the manifest, [bytes, []]."""
+    inside = np.array([at + 1])
+    if not tokens.is_array(at) or not tokens.is_bytes(inside).all():
+        raise FormatError("expected the id of the manifest")
+    return _bytes(tokens.fixed(inside, OBJECT_ID_BYTES)[0])
 
 
 def _entries(tokens: Tokens, chunks: int) -> tuple[list[NodeId], I64, I64, I64]:
@@ -275,7 +287,7 @@ def _draft(chunks: dict[str, Any]) -> OldManifest:
             raise FormatError(f"expected a key of node and chunk coordinates, found {key!r:.80}")
         found.setdefault((node_id(node), len(coordinates)), {})[coordinates] = value
     return OldManifest(
-        {key: _draft_table(key[1], references, names) for key, references in found.items()}, names
+        None, {key: _draft_table(key[1], references, names) for key, references in found.items()}, names
     )
 
 

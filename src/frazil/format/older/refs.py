@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from frazil.errors import FormatError
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
 from frazil.format.older.generations import DRAFT, Layout
-from frazil.format.older.values import DRAFT_ID_BYTES, decoding, object_id, timestamp
+from frazil.format.older.values import DRAFT_ID_BYTES, OldRef, decoding, mapping, object_id, timestamp
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")
@@ -107,8 +107,8 @@ def ref_files(keys: Iterable[str], layout: Layout, *, encoded: bool = False) -> 
     return out
 
 
-def decode_ref(data: Any, name: str) -> bytes:
-    """The id of the snapshot that a ref file names, 12 bytes, of the draft 16.
+def decode_ref(data: Any, name: str) -> OldRef:
+    """What a ref file says. The id of its snapshot has 12 bytes, that of the draft 16.
 
     Raises ``FormatError`` naming the file.
     """
@@ -116,6 +116,5 @@ def decode_ref(data: Any, name: str) -> bytes:
         value = json.loads(bytes(data))
         if not isinstance(value, dict):
             raise FormatError(f"a ref that is a {type(value).__name__}, expected an object")
-        if "timestamp" in value:
-            timestamp(value["timestamp"])
-        return object_id(value["snapshot"])
+        written_at = timestamp(value["timestamp"]) if "timestamp" in value else None
+        return OldRef(object_id(value["snapshot"]), written_at, mapping(value.get("properties") or {}))

@@ -6,6 +6,7 @@ A snapshot is small beside its manifests, and is decoded value by value.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 from frazil.errors import FormatError
@@ -73,7 +74,29 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
             parent = None if fields["parent_id"] is None else object_id(fields["parent_id"])
         nodes = tuple(_node(path, value) for path, value in mapping(fields["nodes"]).items())
         properties = mapping(fields["properties"])
-        return OldSnapshot(id_, parent, timestamp(written), text(message), properties, nodes)
+        return OldSnapshot(
+            id_,
+            parent,
+            timestamp(written),
+            text(message),
+            properties,
+            nodes,
+            fields.get("total_parents"),
+            tuple(_unplaced(fields, written)),
+        )
+
+
+def _unplaced(fields: dict[str, Any], written: Any) -> Iterator[str]:
+    """Names of fields that would be lost. What repeats another field is not."""
+    if fields.get("started_at", written) != written:
+        yield "started_at"
+    length = len(fields.get("short_term_history") or ())
+    if fields.get("short_term_parents", length) != length:
+        yield "short_term_parents"
+    if fields.get("format_flags"):
+        yield "format_flags"
+    if fields.get("attribute_files"):
+        yield "attribute_files"
 
 
 def evidence(data: Any, name: str, layout: Layout, has_config: bool) -> Evidence:

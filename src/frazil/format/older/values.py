@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,11 +49,25 @@ class OldNode:
 
 
 @dataclass(frozen=True, slots=True)
+class OldRef:
+    """A ref file: the snapshot that it names, and what some versions say beside it.
+
+    ``written_at`` is in microseconds since 1970, None where the file has no time.
+    """
+
+    snapshot: bytes
+    written_at: int | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class OldSnapshot:
     """A snapshot file.
 
     ``id`` is what the file says of itself (the first versions wrote another name on the initial one).
-    ``written_at`` is in microseconds since 1970. ``parent`` is None where there is none.
+    ``written_at`` is in microseconds since 1970. ``parent`` is None where there is none. ``total_parents`` is
+    the number of ancestors, None where the file does not have it. ``unplaced`` names the fields that say
+    something for which a snapshot of spec version 2 has no place.
     """
 
     id: bytes
@@ -62,18 +76,23 @@ class OldSnapshot:
     message: str
     metadata: dict[str, Any]
     nodes: tuple[OldNode, ...]
+    total_parents: int | None = None
+    unplaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OldManifest:
-    """A manifest file: references by node and rank.
+    """A manifest file: references by node and rank. ``id`` is None in formats without one in the file.
 
     A node may be there under a rank that is not its array's: those entries mean nothing. ``chunk_names`` has
-    the draft's ids, of 16 bytes, of the chunks that the tables name.
+    the draft's ids, of 16 bytes, of the chunks that the tables name. ``has_flags`` says that the file has
+    format flags, whose meaning was never defined.
     """
 
+    id: bytes | None
     tables: Mapping[tuple[NodeId, int], ChunkTable]
     chunk_names: Mapping[bytes, bytes]
+    has_flags: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,7 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
     tasks = Tasks([])
     if combined.families:
         tasks = _tasks(session, request, combined, axis, there)
+        tasks = replace(tasks, reads=there.labels())
     kept = written | (bad if request.on_problem == "quarantine" else False)
     if kept.any():
         urls = [looked.urls[i] for i in np.flatnonzero(kept).tolist()]

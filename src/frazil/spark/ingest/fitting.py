@@ -53,6 +53,11 @@ class Present:
     def with_dim(self, dim: str) -> list[str]:
         return [name for name, each in self.arrays.items() if dim in (each.metadata.dimension_names or ())]  # type: ignore[union-attr]
 
+    def labels(self) -> tuple[str, ...]:
+        """Paths of the arrays that say what is where along a dimension."""
+        at = f"/{self.path}".rstrip("/")
+        return tuple(f"{at}/{name}" for name in self.arrays if self.with_dim(name))
+
     def time_units(self) -> dict[str, str]:
         units = {name: each.attrs.get("units") for name, each in self.arrays.items()}
         return {name: str(each) for name, each in units.items() if is_time(each)}

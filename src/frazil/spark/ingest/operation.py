@@ -25,6 +25,7 @@ from frazil.spark.ingest.working import work
 from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.versions import Target, takes_versions
+from frazil.storage.access import environment_access
 
 #: How often an ingest is planned when others commit to its arrays meanwhile.
 _TRIES: Final = 4
@@ -191,7 +192,8 @@ def ingest(
         try:
             result = run_job(job, engine, progress=progress)
             break
-        except RebaseFailedError:  # another ingest into these arrays: planned anew, on top of what it did
+        # Others wrote to these arrays, or to the labels that say where data go: planned anew, on top of that.
+        except RebaseFailedError:
             if not left:
                 raise
     if not reports:
@@ -217,14 +219,18 @@ def _fingerprints(target: Target, variables: frozenset[str] | None) -> dict[str,
 
 
 def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
-    """The repository with these containers in its saved configuration, authorised for this process."""
+    """The repository with these containers in its saved configuration, authorised for this process.
+
+    Whoever gives a container names its server, so the credentials of the environment may go there, unless
+    the repository was opened with others for this prefix.
+    """
     config = repo.config
-    known = config.virtual_chunk_containers or {}
-    fresh = [each for each in containers if known.get(each.url_prefix) != each]
-    for each in fresh:
+    saved = config.virtual_chunk_containers or {}
+    fresh = [each for each in containers if saved.get(each.url_prefix) != each]
+    for each in containers:
         config.set_virtual_chunk_container(each)
-    authorized = dict.fromkeys([each.url_prefix for each in containers], None)
-    repo = repo.reopen(config, authorize_virtual_chunk_access=authorized)
+    granted = {each.url_prefix: environment_access(each.url_prefix) for each in containers}
+    repo = repo.reopen(config, authorize_virtual_chunk_access={**granted, **repo.virtual_chunk_access})
     if fresh:
         repo.save_config()
     return repo

@@ -10,12 +10,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
+from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.ingest.combining import Combined
 from frazil.spark.ingest.inspection import Looked, Problem
 from frazil.spark.ingest.layout import ANY
 from frazil.spark.ingest.units import shown
-from frazil.spark.progress import counted, size
+from frazil.spark.progress import size
 
 _TOLD: Final = 10
 

@@ -101,7 +101,7 @@ def anomaly(
     names = {each.field.path for each in everything}
     for each in everything:
         among = coordinates_of(each.field, arrays_of(data, each.field.parent), each.field.dims)
-        names |= {each.field.path.rpartition("/")[0] + "/" + name for name in among}
+        names |= {each.field.path.rpartition("/")[0] + "/" + name for name in (*among, time)}
     sizes = limits or Limits()
     job = Job(
         "anomaly",

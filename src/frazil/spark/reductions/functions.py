@@ -17,7 +17,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.job import JobResult
 from frazil.spark.reductions.fields import Field, coordinate, require_same_labels
-from frazil.spark.reductions.grouping import By, Grouping, grouping, resampling, said
+from frazil.spark.reductions.grouping import By, Grouping, grouping, label_names, resampling, said
 from frazil.spark.reductions.running import Asked, How, Settings, run, several
 from frazil.spark.versions import Source
 
@@ -146,6 +146,7 @@ def groupby(
         groups,
         {"by": said(by)},
         settings,
+        labels=label_names(by),
     )
     return run(source, asked)
 
@@ -185,6 +186,7 @@ def climatology(
         groups,
         parameters,
         settings,
+        labels=(time,),
     )
     return run(source, asked)
 
@@ -210,7 +212,15 @@ def resample(
 
     parameters = {"freq": freq, "time": time, "closed": closed, "label": label}
     asked = Asked(
-        "resample", several(paths), None, several(how), not isinstance(how, str), groups, parameters, settings
+        "resample",
+        several(paths),
+        None,
+        several(how),
+        not isinstance(how, str),
+        groups,
+        parameters,
+        settings,
+        labels=(time,),
     )
     return run(source, asked)
 
@@ -235,6 +245,7 @@ def zonal_stats(
     if isinstance(zones, str | xr.DataArray):
         by = zones
         parameters = {"zones": said(by)}
+        labels = label_names(by)
 
         def groups(session: Session, field: Field) -> Grouping:
             if isinstance(by, xr.DataArray):
@@ -249,6 +260,7 @@ def zonal_stats(
             )
         borders = [float(each) for each in zones]
         parameters = {"zones": borders, "latitude": latitude}
+        labels = (latitude,)
         if len(borders) < 2 or not (np.diff(borders) > 0).all():
             raise InvalidInputError(
                 f"zones: expected at least two borders, each larger than the one before; found {borders}",
@@ -267,6 +279,7 @@ def zonal_stats(
         groups,
         parameters,
         settings,
+        labels=labels,
     )
     return run(source, asked)
 

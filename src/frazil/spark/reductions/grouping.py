@@ -185,6 +185,13 @@ def digest_of(*arrays: NDArray[Any] | Sequence[Any] | str) -> str:
     return hashed.hexdigest()[:16]
 
 
+def label_names(by: By) -> tuple[str, ...]:
+    """The coordinates of the source that give the labels; none where the labels are given."""
+    if isinstance(by, xr.DataArray):
+        return ()
+    return tuple(map(str, by)) if isinstance(by, Mapping) else (str(by).partition(".")[0],)
+
+
 def said(by: By) -> Any:
     """``by`` in words, for the record of a job."""
     if isinstance(by, str):

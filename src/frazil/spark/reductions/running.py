@@ -92,7 +92,9 @@ _SCRATCH: Final = "frazil_partials"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One call. ``groups`` gives the grouping of an array, whose dimensions go with ``dims``."""
+    """One call. ``groups`` gives the grouping of an array, whose dimensions go with ``dims``; it reads the
+    coordinates ``labels`` of the array's group.
+    """
 
     name: str
     paths: tuple[str, ...]
@@ -103,6 +105,7 @@ class Asked:
     parameters: Mapping[str, Any]
     settings: Settings
     cell_methods: str | None = None
+    labels: tuple[str, ...] = ()
 
 
 def several(paths: str | Sequence[str]) -> tuple[str, ...]:
@@ -149,7 +152,7 @@ def run(source: Source, asked: Asked) -> JobResult:
     check_targets(version, target, writes, fields)
     limits = settings.get("limits", Limits())
     plans = tuple(planned(number, reduction, limits) for number, reduction in enumerate(reductions))
-    coordinates = _coordinate_paths(session, fields)
+    coordinates = _coordinate_paths(session, fields, asked.labels)
     shared = Shared(
         session,
         reductions,
@@ -379,8 +382,8 @@ def check_targets(version: Version, target: Target, writes: Sequence[str], field
         )
 
 
-def _coordinate_paths(session: Session, fields: Sequence[Field]) -> tuple[str, ...]:
-    out: set[str] = set()
+def _coordinate_paths(session: Session, fields: Sequence[Field], labels: Sequence[str]) -> tuple[str, ...]:
+    out = {f"/{field.parent}/{name}".replace("//", "/") for field in fields for name in labels}
     for parent in {field.parent for field in fields}:
         among = arrays_of(session, parent)
         for field in fields:

@@ -35,6 +35,7 @@ from frazil.spark.streams.rows import DUPLICATES, MODES, Rows, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.places import Options, choice, listed, require_branch
+from frazil.spark.tables.rows import message_of
 from frazil.spark.tables.writer import chunks_option
 from frazil.spark.tables.writing import Asked
 
@@ -99,7 +100,8 @@ class RowsWriter(DataSourceStreamArrowWriter):
             )
         table = pa.concat_tables(tables)
         stamp = Stamp(query, batchId)
-        message = self._message or f"Batch {batchId} of {query}"
+        about = message_of(len(table), table.column_names, self._how.group, self._how.asked.mode)
+        message = self._message or f"{about}: batch {batchId} of query {query}"
         made = commit_once(
             self._repo, self._branch, stamp, lambda session: write_rows(session, table, self._how), message
         )

@@ -29,7 +29,7 @@ from frazil.changes.zarr_metadata import chunk_edges
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
-from frazil.format.ids import id_from_text, id_to_text, ids_to_text
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
@@ -39,6 +39,7 @@ from frazil.repository.differences import difference
 from frazil.repository.history import ancestry, ops_log
 from frazil.repository.missing import no_version
 from frazil.repository.mutations import require_snapshot
+from frazil.repository.naming import find_snapshot
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.spark.tables import places
@@ -545,15 +546,11 @@ def _paths_by_id(found: NodeTable) -> dict[bytes, str]:
 
 
 def _snapshot(repo: Repository, name: str) -> bytes:
-    """The snapshot that a text names: its id, a branch or a tag."""
+    """The snapshot that a text names: its id or the first characters of that, a branch or a tag."""
     info = repo._context.repo_info()
-    for known in (info.branches, info.tags):
-        if name in known:
-            return known[name]
-    try:
-        id_ = id_from_text(name)
-    except InvalidInputError as error:
-        raise no_version(info, name) from error
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
     require_snapshot(info, id_)
     return id_
 

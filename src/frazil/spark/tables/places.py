@@ -6,6 +6,8 @@
     access-key-id, secret-access-key, session-token
                           of an object store; without a key, what the environment of each process offers
     authorize-virtual     prefixes of virtual chunks that may be read, separated by commas
+    virtual-credentials   for these prefixes: ``anonymous`` (the default), or ``environment`` for the
+                          credentials that the environment of each process has
 
     branch, tag, snapshot-id, as-of-timestamp
                           which version: ``main`` unless told otherwise. A timestamp is text in ISO 8601 (UTC
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -33,6 +35,7 @@ from frazil.storage import (
     local_filesystem_storage,
     s3_storage,
 )
+from frazil.storage.access import anonymous_access, environment_access
 
 type Options = Mapping[str, str]
 
@@ -41,7 +44,9 @@ SECRET: Final = frozenset({"access-key-id", "secret-access-key", "session-token"
 _STORAGE: Final = frozenset({"region", "endpoint-url", "allow-http", "force-path-style", "anonymous"})
 _VERSION: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp")
 #: What `repository_at` and `session_at` understand.
-PLACE_OPTIONS: Final = SECRET | _STORAGE | frozenset({"path", "authorize-virtual", *_VERSION})
+PLACE_OPTIONS: Final = (
+    SECRET | _STORAGE | frozenset({"path", "authorize-virtual", "virtual-credentials", *_VERSION})
+)
 
 
 def storage_at(options: Options) -> Storage:
@@ -120,8 +125,13 @@ _SCHEMES: Final[dict[str, Callable[[str, str, Options], Storage]]] = {
 def repository_at(options: Options) -> Repository:
     """The repository that the options name; ``RepositoryNotFoundError`` if there is none."""
     prefixes = listed(options, "authorize-virtual")
-    authorized: dict[str, Any] | None = dict.fromkeys(prefixes) if prefixes else None
-    return Repository.open(storage_at(options), authorize_virtual_chunk_access=authorized)
+    access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
+    authorized = {prefix: access(prefix) for prefix in prefixes}
+    return Repository.open(storage_at(options), authorize_virtual_chunk_access=authorized or None)
+
+
+#: Values of the option `virtual-credentials`.
+_ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_access}
 
 
 def session_at(repo: Repository, options: Options) -> Session:

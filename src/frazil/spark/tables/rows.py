@@ -8,18 +8,32 @@ with what is new.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.results import Outcome
 from frazil.spark.tables.encoding import encode
 from frazil.spark.tables.layout import Layout, Positions
+
+#: Columns that a message names.
+_NAMED: Final = 8
+
+
+def message_of(count: int, columns: Sequence[str], group: str, mode: str) -> str:
+    """The commit message for rows, where the user gives none.
+
+    >>> message_of(1, ["time", "pr"], "/x", "append")
+    'Write 1 row to `/x` (time, pr), mode append'
+    """
+    names = ", ".join([*columns[:_NAMED], *(["..."] if len(columns) > _NAMED else [])])
+    return f"Write {counted(count, 'row')} to `/{group.strip('/')}` ({names}), mode {mode}"
 
 
 def write_rows(

@@ -30,7 +30,7 @@ from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.growing import MODES
 from frazil.spark.tables.layout import Layout, layout_of
 from frazil.spark.tables.places import Options
-from frazil.spark.tables.rows import unit_numbers, write_rows
+from frazil.spark.tables.rows import message_of, unit_numbers, write_rows
 from frazil.spark.tables.writing import Asked, InMemory, job_of
 from frazil.spark.versions import Target
 
@@ -134,7 +134,8 @@ class TableWriter(DataSourceArrowWriter):
             self._target,
             self._asked,
             id=self._id,
-            message=self._message or f"{count} rows",
+            message=self._message
+            or message_of(count, self._schema.names, self._target.group, self._asked.mode),
             before=merge,
         )
         run_job(job, engine)

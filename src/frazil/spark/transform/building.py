@@ -158,7 +158,7 @@ def run_building(
         build_blocks,
         None,
         parameters,
-        (version.input([array.path for array in read]),),
+        (version.input(sorted({each.path for each in (*read, *(old for old, _, _ in made.kept))})),),
         tuple(new.path for new in made.new),
         message,
         id=job_id,

@@ -1,0 +1,177 @@
+"""What a session has read, and what of it others have changed.
+
+A rebase compares writes with writes (`frazil.changes.conflicts`). Here the writes of others are compared with
+reads:
+
+    others                                  a read that is stale then
+    ------                                  -------------------------
+    changed the metadata of a node          its document, any part of the array, a tree above
+    wrote chunks of an array                those chunks, a tree above
+    created, deleted or moved a node        all of these, and the members of the group around it
+
+Paths are those of the version that was read. So a node is compared where it was, wherever it is now, and a
+path where nothing was is stale when somebody puts a node there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.changes.edits import Edits, ancestors, in_both, parent_of, parents, union
+from frazil.format.columns import U32
+
+#: Chunks that a message lists before it only counts.
+_LISTED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadSet:
+    """What was read.
+
+    documents  paths of nodes whose ``zarr.json`` was read, or was not there
+    members    paths of groups whose members were listed
+    trees      paths of nodes that were read with all that is below them
+    chunks     path of an array -> coordinates of chunks, uint32 (k, ndim); a column for each number of
+               dimensions that was asked for
+    boxes      path of an array -> boxes of chunks, uint32 (k, 2, ndim): first coordinates, and one more than
+               the last
+    """
+
+    documents: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
+    trees: frozenset[str] = frozenset()
+    chunks: Mapping[str, Sequence[U32]] = field(default_factory=dict)
+    boxes: Mapping[str, U32] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.documents or self.members or self.trees or self.chunks or self.boxes)
+
+
+NOTHING_READ: Final = ReadSet()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaleRead:
+    """Something that was read, and that others have changed.
+
+    ``path`` is that of the node or group that was read, ``change`` says what others did there, ``chunks`` are
+    the coordinates of the chunks, uint32 (k, ndim), where it is about chunks.
+    """
+
+    path: str
+    change: str
+    chunks: U32 | None = None
+
+    def __str__(self) -> str:
+        if self.chunks is None:
+            return f"`{self.path}`: {self.change}"
+        listing = ", ".join(map(str, self.chunks[:_LISTED].tolist()))
+        rest = f" and {len(self.chunks) - _LISTED} more" if len(self.chunks) > _LISTED else ""
+        return f"`{self.path}`: {self.change} {listing}{rest}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StaleRead) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.change))
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.path, self.change, None if self.chunks is None else self.chunks.tolist()
+
+
+def stale_reads(reads: ReadSet, theirs: Edits) -> list[StaleRead]:
+    """What of ``reads``, of the version that ``theirs`` leads away from, is not as it was; by path.
+
+    ``theirs`` is the difference between two versions (``edits_between``).
+    """
+    if not reads:
+        return []
+    sources = {id_: source for id_, (source, _) in theirs.moved.items()}
+    documents = {sources.get(id_, path) for id_, path in theirs.updated.items()}
+    writes = {sources.get(id_, path): theirs.chunks[id_] for id_, path in theirs.written.items()}
+    # At most one text for a path: that a node is gone says more than that another one is there.
+    places = {
+        **dict.fromkeys(theirs.created.values(), "a node was created here"),
+        **dict.fromkeys((target for _, target in theirs.moved.values()), "a node was moved here"),
+        **dict.fromkeys(sources.values(), "it was moved to another path"),
+        **dict.fromkeys(theirs.deleted.values(), "it was deleted"),
+    }
+    nodes = {**dict.fromkeys(documents, "its metadata were changed"), **places}
+    read_nodes = reads.documents | reads.chunks.keys() | reads.boxes.keys()
+    stale = {path: StaleRead(path, nodes[path]) for path in read_nodes & nodes.keys()}
+    for each in chain(
+        _members(reads.members, places),
+        _trees(reads.trees, nodes, writes),
+        _chunks(reads.chunks, writes),
+        _boxes(reads.boxes, writes),
+    ):
+        stale.setdefault(each.path, each)
+    return sorted(stale.values(), key=lambda each: each.path)
+
+
+def _members(members: frozenset[str], places: Mapping[str, str]) -> Iterator[StaleRead]:
+    for path in members & places.keys():
+        yield StaleRead(path, places[path])
+    for path in members & parents(places.keys() - {"/"}):
+        child = min(child for child in places if parent_of(child) == path != child)
+        yield StaleRead(path, f"among its members, `{child}`: {places[child]}")
+
+
+def _trees(trees: frozenset[str], nodes: Mapping[str, str], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
+    paths = nodes.keys() | writes.keys()
+    for path in trees & paths:
+        yield StaleRead(path, nodes[path]) if path in nodes else _chunks_of(path, writes[path])
+    for path in trees & ancestors(paths - {"/"}):
+        prefix = path.rstrip("/") + "/"
+        below = min(each for each in paths if each.startswith(prefix) and each != path)
+        yield StaleRead(path, f"below it, `{below}`: {nodes.get(below, 'others wrote chunks')}")
+
+
+def _chunks(chunks: Mapping[str, Sequence[U32]], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
+    for path in chunks.keys() & writes.keys():
+        for column in chunks[path]:
+            overlap = in_both(writes[path], column)
+            if overlap.any():
+                yield _chunks_of(path, writes[path][overlap])
+
+
+def _boxes(boxes: Mapping[str, U32], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
+    for path in boxes.keys() & writes.keys():
+        coords = writes[path]
+        if boxes[path].shape[2] != coords.shape[1]:
+            continue
+        overlap = np.zeros(len(coords), bool)
+        for low, high in boxes[path]:
+            overlap |= ((coords >= low) & (coords < high)).all(axis=1)
+        if overlap.any():
+            yield _chunks_of(path, coords[overlap])
+
+
+def _chunks_of(path: str, coords: U32) -> StaleRead:
+    return StaleRead(path, "others wrote the chunks", coords)
+
+
+def joined_reads(parts: Sequence[ReadSet]) -> ReadSet:
+    """All that one of these has."""
+    if len(parts) < 2:
+        return parts[0] if parts else NOTHING_READ
+    chunks: dict[str, dict[int, list[U32]]] = {}
+    boxes: dict[str, list[U32]] = {}
+    for part in parts:
+        for path, columns in part.chunks.items():
+            for column in columns:
+                chunks.setdefault(path, {}).setdefault(column.shape[1], []).append(column)
+        for path, column in part.boxes.items():
+            boxes.setdefault(path, []).append(column)
+    return ReadSet(
+        frozenset().union(*(part.documents for part in parts)),
+        frozenset().union(*(part.members for part in parts)),
+        frozenset().union(*(part.trees for part in parts)),
+        {path: tuple(map(union, by_rank.values())) for path, by_rank in chunks.items()},
+        {path: np.concatenate(columns) for path, columns in boxes.items()},
+    )

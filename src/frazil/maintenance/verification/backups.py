@@ -1,0 +1,101 @@
+"""The backups of ``repo`` that hold the older parts of the ops log.
+
+A file of the ops log names a backup for each of its updates but the newest: that backup was written right
+after the update, so the update is the newest one in it. Most of these backups may be gone: a collection of
+garbage leaves only the chain, in which each file names the one with the next older part of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from frazil.errors import ErrorKind, FormatError, IcechunkError
+from frazil.format.keys import OVERWRITTEN, REPO, backup_key
+from frazil.format.repo_info import RepoInfo, decode_repo_info
+from frazil.maintenance.verification.requests import REQUESTS
+from frazil.repository.files import before
+from frazil.repository.findings import Finding
+from frazil.storage.base import Storage
+
+#: So many of the newest backups are tried for one that can be read.
+_TRIED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A backup that the ops log names, with the time of its newest update and of the one before that.
+
+    ``older`` is the backup that was written after the update before; None where nothing names it.
+    """
+
+    name: str
+    time: int
+    older: str | None
+    older_time: int
+
+
+def check_chain(storage: Storage, info: RepoInfo) -> tuple[list[Finding], Iterator[Named]]:
+    """What is wrong with the chain of the ops log; all backups that it names."""
+    findings: list[Finding] = []
+    names: list[str] = []
+    times: list[int] = []
+    part: RepoInfo | None = info
+    name = ""
+    while part is not None:
+        key = backup_key(name) if name else REPO
+        try:
+            # In a file, the newest update names no backup: that would be the file itself.
+            names += [name, *part.ops.backups.texts()[1:]]
+            times += part.ops.updated_at.tolist()
+            name = part.repo_before_updates or ""
+            key = backup_key(name)
+            part = before(storage, part)
+        except IcechunkError as error:
+            findings.append(Finding("unreadable", key, detail=error.message))
+            break
+    pairs = zip(names, times, [*names[1:], ""], [*times[1:], 0], strict=True)
+    return findings, (Named(name, time, older or None, at) for name, time, older, at in pairs if name)
+
+
+def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[Finding]:
+    """The piece of work for some backups: those that are there can be read, and are the right ones."""
+
+    def check(backup: Named) -> list[Finding]:
+        key = backup_key(backup.name)
+        try:
+            return list(_exchanged(key, backup, decode_repo_info(storage.get(key), key)))
+        except IcechunkError as error:
+            gone = error.kind == ErrorKind.OBJECT_NOT_FOUND
+            return [] if gone else [Finding("unreadable", key, detail=error.message)]
+
+    with ThreadPoolExecutor(REQUESTS, "frazil-verify") as pool:
+        for findings in pool.map(check, named):
+            yield from findings
+
+
+def _exchanged(key: str, backup: Named, info: RepoInfo) -> Iterator[Finding]:
+    times = info.ops.updated_at[:2].tolist()
+    if times[:1] != [backup.time]:
+        yield Finding(
+            "exchanged", key, detail=f"the newest update is at {times[:1]} us, not {backup.time} us"
+        )
+    elif backup.older is not None and times[1:] and times[1] != backup.older_time:
+        # The name of that one is in the chain, and its time is only known from itself.
+        detail = f"the newest update is at {backup.older_time} us, not {times[1]} us"
+        yield Finding("exchanged", backup_key(backup.older), detail=detail)
+
+
+def newest_readable(storage: Storage) -> str | None:
+    """The newest backup of ``repo`` that can be read."""
+    keys = (each.key for each in storage.list(OVERWRITTEN))
+    for key in islice(sorted(keys), _TRIED):  # names count down
+        try:
+            decode_repo_info(storage.get(key), key)
+        except FormatError:
+            continue
+        return key
+    return None

@@ -1,0 +1,187 @@
+"""Chunk files: there, long enough, readable, and not exchanged where their names tell."""
+
+from __future__ import annotations
+
+from collections.abc import Buffer, Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.chunks.virtual import VirtualSources
+from frazil.errors import ErrorKind, IcechunkError, StorageError
+from frazil.format.columns import I64, U8, U32, U64
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_to_text
+from frazil.format.keys import CHUNKS, chunk_key, manifest_key
+from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
+from frazil.maintenance.listing import Listed
+from frazil.maintenance.verification.manifests import Needed
+from frazil.maintenance.verification.requests import REQUESTS, virtual
+from frazil.repository.files import MANIFEST
+from frazil.repository.findings import Finding
+from frazil.storage.base import Storage
+
+#: Bytes of one request, and of a gap between two chunks that is read with them.
+_BLOCK: Final = 16 << 20
+_GAP: Final = 1 << 18
+
+
+def absent(needed: Iterable[Needed], there: Listed) -> tuple[U8, U64]:
+    """Chunk files that are missing or too short: ids (k, 12), sorted, and how many bytes there are."""
+    ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
+    known = id_keys(there.ids)
+    for each in needed:
+        keys = id_keys(each.files)
+        rows = np.minimum(known.searchsorted(keys), max(len(known) - 1, 0))
+        same = known[rows] == keys if len(known) else np.zeros(len(keys), bool)
+        sizes = np.zeros(len(keys), np.uint64)
+        sizes[same] = there.sizes[rows[same]]
+        ids.append(each.files[~same | (sizes < each.ends)])
+    lost = np.unique(id_keys(np.concatenate(ids))).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    sizes = np.zeros(len(lost), np.uint64)
+    rows = known.searchsorted(id_keys(lost))
+    there_too = np.isin(id_keys(lost), known)
+    sizes[there_too] = there.sizes[rows[there_too]]
+    return lost, sizes
+
+
+def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> list[Finding]:
+    """The chunks of a manifest that are lost with such files."""
+    known = id_keys(files)
+    found: list[Finding] = []
+    try:
+        arrays = MANIFEST.read(storage, manifest).arrays
+    except IcechunkError as error:
+        return [Finding("unreadable", manifest_key(manifest), detail=error.message)]
+    for node, table in arrays.items():
+        hit = np.flatnonzero(np.isin(id_keys(table.chunk_ids), known))
+        for source in hit.tolist():
+            at = int(known.searchsorted(id_keys(table.chunk_ids[source : source + 1]))[0])
+            rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
+            rows &= table.offset + table.length > sizes[at]
+            if rows.any():
+                problem = "short" if sizes[at] else "missing"
+                name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
+                detail = f"{int(sizes[at])} bytes are there"
+                found.append(Finding(problem, name, node, table.index[rows], detail))
+    return found
+
+
+# Bytes
+
+
+def read_rows(
+    storage: Storage,
+    sources: VirtualSources,
+    manifest: bytes,
+    start: int,
+    stop: int,
+    *,
+    is_hashed: bool = False,
+) -> tuple[list[Finding], int]:
+    """Read all bytes of some references of a manifest, counted over its arrays in the order of their ids;
+    what could not be read, and how many bytes were.
+
+    ``is_hashed``: new chunk files are named by the hash of their bytes. A file with a random name is no
+    finding, only one with the bytes of another file that is there.
+    """
+    spans: list[_Span] = []
+    first = 0
+    try:
+        arrays = MANIFEST.read(storage, manifest).arrays
+    except IcechunkError as error:
+        return [Finding("unreadable", manifest_key(manifest), detail=error.message)], 0
+    for node, table in sorted(arrays.items()):
+        part = table.take(slice(max(0, start - first), max(0, stop - first)))
+        first += len(table)
+        for name, rows, get in _objects(part, storage, sources):
+            hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None
+            for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
+                spans.append(_Span(name, get, low, high, node, part.index[rows[inside]], hashed_in))
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        answers = list(pool.map(_Span.finding, spans))
+    read = sum(span.high - span.low for span, each in zip(spans, answers, strict=True) if each is None)
+    return [each for each in answers if each is not None], read
+
+
+type _Get = Callable[[int, int], Buffer]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Span:
+    """A range of an object to read at once, and the chunks in it."""
+
+    name: str
+    get: _Get
+    low: int
+    high: int
+    node: bytes
+    index: U32
+    #: Where a file is named that has these bytes, if names tell.
+    hashed_in: Storage | None = None
+
+    def finding(self) -> Finding | None:
+        """What is wrong with it."""
+        try:
+            data = memoryview(self.get(self.low, self.high))
+            if data.nbytes != self.high - self.low:
+                raise StorageError(
+                    f"{self.name}: expected the bytes {self.low} to {self.high}, found {data.nbytes} bytes",
+                    ErrorKind.INVALID_OBJECT_SIZE,
+                )
+            return None if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)
+        except IcechunkError as error:
+            return Finding(str(error.kind), self.name, self.node, self.index, error.message)
+
+    def _exchanged(self, storage: Storage, data: Buffer) -> Finding | None:
+        other = chunk_key(sha256(data).digest()[:OBJECT_ID_BYTES])
+        if other == self.name or storage.head(other) is None:
+            return None
+        return Finding("exchanged", self.name, self.node, self.index, f"it has the bytes of {other}")
+
+
+def _objects(table: ChunkTable, storage: Storage, sources: VirtualSources) -> Iterator[tuple[str, I64, _Get]]:
+    """The objects that hold chunks of a table: name, rows, and how a range is read."""
+    for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL):
+        rows = np.flatnonzero(table.kind == kind)
+        order = rows[np.argsort(table.source[rows], kind="stable")]
+        cuts = np.flatnonzero(np.diff(table.source[order])) + 1
+        for part in np.split(order, cuts) if len(order) else ():
+            source = int(table.source[part[0]])
+            if kind == ChunkKind.NATIVE:
+                name = chunk_key(table.chunk_ids[source].tobytes())
+                yield name, part, partial(storage.get, name)
+            else:
+                ref = virtual(table, source, 0, 1)
+                yield ref.location, part, partial(_get_foreign, sources, ref)
+
+
+def _get_foreign(sources: VirtualSources, ref: VirtualRef, low: int, high: int) -> Buffer:
+    return sources.locate(ref).get(low, high)
+
+
+def _ranges(offset: U64, length: U64) -> Iterator[tuple[int, int, I64]]:
+    """Ranges to read, each with the rows that lie in it: neighbours together, blocks of bounded size."""
+    order = np.argsort(offset, kind="stable")
+    low = offset[order].astype(np.int64)
+    high = np.maximum.accumulate(low + length[order].astype(np.int64))
+    if not len(order):
+        return
+    blocks = (high - low[0]) // _BLOCK
+    new = np.flatnonzero((low[1:] > high[:-1] + _GAP) | (blocks[1:] != blocks[:-1])) + 1
+    for rows in np.split(np.arange(len(order)), new):
+        if high[rows[-1]] > low[rows[0]]:
+            yield int(low[rows[0]]), int(high[rows[-1]]), order[rows]
+
+
+def split_rows(count: int, size: int, most: int) -> list[tuple[int, int]]:
+    """Ranges of ``count`` rows with about ``most`` of their ``size`` bytes in each."""
+    parts = max(1, min(count, -(-size // most)))
+    cuts: NDArray[np.int64] = np.linspace(0, count, parts + 1).astype(np.int64)
+    return [
+        (low, high) for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True) if high > low
+    ]

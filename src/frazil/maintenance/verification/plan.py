@@ -1,0 +1,263 @@
+"""A verification as a whole: what to read, by whom, and what of the findings still holds.
+
+Others may commit, expire and collect garbage meanwhile. A file that is missing is only wrong if somebody
+needs it now. So each finding remembers the version or the manifest that led to it, and in the end the
+repository's state is read again: findings of versions that are gone are dropped. A version that was needed
+before and is needed afterwards was needed all the time, and nobody may have touched its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.errors import ConflictError, ErrorKind, IcechunkError
+from frazil.format.columns import U8
+from frazil.format.ids import id_keys, id_list, id_matrix
+from frazil.format.keys import CHUNKS
+from frazil.format.repo_info import RepoInfo
+from frazil.format.snapshot import ManifestFiles
+from frazil.maintenance.batches import manifest_batches, snapshot_batches
+from frazil.maintenance.listing import listed
+from frazil.maintenance.verification.backups import Named, check_chain, check_named
+from frazil.maintenance.verification.chunks import absent, read_rows, split_rows, without_files
+from frazil.maintenance.verification.manifests import Needed, check_manifest
+from frazil.maintenance.verification.state import State, state_of, versions_of
+from frazil.maintenance.verification.uses import Uses
+from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
+from frazil.maintenance.walk import each_once, side_by_side
+from frazil.repository.assets import Assets
+from frazil.repository.context import Context
+from frazil.repository.findings import Finding, VerificationReport, VerifyLevel
+
+#: Bytes that one item reads.
+_BYTES: Final = 1 << 30
+#: Items at work in one process.
+_ITEMS: Final = 4
+#: Problems of files that nobody can read any more.
+_LOSSES: Final = ("unreadable", "missing", "short")
+#: So often the chain of backups is looked at while others move it.
+_TRIES: Final = 5
+
+#: A piece of work: a context and an item, to all that is found.
+type Piece = Callable[[Context, Any], Iterable[Any]]
+#: Does a piece of work on all items, anywhere; the answers one after the other, in the order of the items.
+type Run = Callable[[Piece, Sequence[Any]], Iterator[Any]]
+
+
+# Pieces of work. Answers begin with the id of the version or manifest that they are about.
+
+
+def versions_piece(context: Context, item: Sequence[Version]) -> Iterator[CheckedVersion]:
+    """Snapshots and their logs."""
+    return check_versions(context.storage, item)
+
+
+def manifests_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], Needed]]:
+    """Manifests, and foreign objects."""
+    what, group = item
+    for id_, sizes, uses in group:
+        yield id_, *check_manifest(context.storage, context.virtual, id_, sizes, uses, **what)
+
+
+def lost_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding]]]:
+    """References of manifests to chunk files that are missing or short."""
+    group, files, sizes = item
+    return ((id_, without_files(context.storage, id_, files, sizes)) for id_ in group)
+
+
+def bytes_piece(context: Context, item: Any) -> Iterator[tuple[bytes, list[Finding], int]]:
+    """Bytes of chunks."""
+    id_, low, high = item
+    is_hashed = context.settings.deduplicate
+    yield id_, *read_rows(context.storage, context.virtual, id_, low, high, is_hashed=is_hashed)
+
+
+def backups_piece(context: Context, item: Sequence[Named]) -> Iterator[Finding]:
+    """Backups that the ops log names."""
+    return check_named(context.storage, item)
+
+
+PIECES: Final[tuple[Piece, ...]] = (versions_piece, manifests_piece, lost_piece, bytes_piece, backups_piece)
+
+
+def here(context: Context) -> Run:
+    """Work on threads of this process."""
+
+    def run(piece: Piece, items: Sequence[Any]) -> Iterator[Any]:
+        for answers in side_by_side(items, lambda item: list(piece(context, item)), _ITEMS):
+            yield from answers
+
+    return run
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What was found until now, by the version or manifest that led to it."""
+
+    by_version: list[tuple[bytes, Finding]] = field(default_factory=list)
+    by_manifest: list[tuple[bytes, Finding]] = field(default_factory=list)
+    manifests_of: dict[bytes, U8] = field(default_factory=dict)
+    references: int = 0
+    manifests: int = 0
+    bytes_read: int = 0
+
+
+def verify(context: Context, level: VerifyLevel, run: Run) -> VerificationReport:
+    """The whole of it; ``run`` does the pieces."""
+    state = state_of(context)
+    has_chunks = level != "metadata"
+    progress, needed = _check_stored(context, state, run, with_chunks=has_chunks, with_foreign=has_chunks)
+    if level == "checksum":
+        _check_bytes(needed, run, progress)
+    backups = _check_backups(context, state, level, run)
+    suspects = progress.by_version or progress.by_manifest or state.findings
+    findings = [*_still(progress, state, state_of(context) if suspects else state), *backups]
+    paths = _paths(context, state, {each.node for each in findings})
+    return VerificationReport(
+        level,
+        len(state.needed),
+        progress.manifests,
+        progress.references,
+        progress.bytes_read,
+        tuple(findings),
+        paths,
+    )
+
+
+def stored_findings(context: Context, info: RepoInfo, run: Run) -> list[Finding]:
+    """What the versions of ``info`` miss among the files of ``context.storage``, where no ``repo`` need be.
+
+    Foreign objects and the bytes of chunks are not looked at.
+    """
+    state = State(tuple(version for version in versions_of(info) if version.is_needed), (), info)
+    progress, _ = _check_stored(context, state, run, with_chunks=True, with_foreign=False)
+    chain, _ = check_chain(context.storage, info)
+    return [each for each in (*_still(progress, state, state), *chain) if each.problem in _LOSSES]
+
+
+def _check_stored(
+    context: Context, state: State, run: Run, *, with_chunks: bool, with_foreign: bool
+) -> tuple[_Progress, dict[bytes, Needed]]:
+    progress = _Progress()
+    files, uses = _check_versions(state, run, progress)
+    what = {"with_chunks": with_chunks, "with_foreign": with_foreign}
+    needed = _check_manifests(files, uses, what, run, progress)
+    if with_chunks:
+        _check_files(context, files, needed, run, progress)
+    return progress, needed
+
+
+def _check_versions(state: State, run: Run, progress: _Progress) -> tuple[ManifestFiles, Uses]:
+    lists: list[ManifestFiles] = [ManifestFiles.empty()]
+    users: list[Uses] = []
+    for checked in run(versions_piece, snapshot_batches(state.versions)):
+        progress.by_version += ((checked.id, each) for each in checked.findings)
+        progress.manifests_of[checked.id] = checked.manifests.ids
+        lists.append(checked.manifests)
+        users.append(checked.uses)
+    files = each_once(lists)
+    progress.manifests, progress.references = len(files), int(files.num_chunk_refs.sum())
+    return files, Uses.union(users)
+
+
+def _check_manifests(
+    files: ManifestFiles, uses: Uses, what: dict[str, bool], run: Run, progress: _Progress
+) -> dict[bytes, Needed]:
+    work = [
+        (what, [(id_, (size, count), uses.of(id_)) for id_, size, count in group])
+        for group in manifest_batches(files, with_sizes=True)
+    ]
+    needed: dict[bytes, Needed] = {}
+    for id_, findings, need in run(manifests_piece, work):
+        progress.by_manifest += ((id_, each) for each in findings)
+        needed[id_] = need
+    return needed
+
+
+def _check_files(
+    context: Context, files: ManifestFiles, needed: dict[bytes, Needed], run: Run, progress: _Progress
+) -> None:
+    lost, sizes = absent(needed.values(), listed(context.storage, CHUNKS))
+    if not len(lost):
+        return
+    hit = [bool(np.isin(id_keys(need.files), id_keys(lost)).any()) for need in needed.values()]
+    affected = files.take(np.isin(id_keys(files.ids), id_keys(id_matrix(_chosen(needed, hit)))))
+    work = [(group, lost, sizes) for group in manifest_batches(affected)]
+    for id_, findings in run(lost_piece, work):
+        progress.by_manifest += ((id_, each) for each in findings)
+
+
+def _chosen(needed: dict[bytes, Needed], hit: list[bool]) -> list[bytes]:
+    return [id_ for id_, chosen in zip(needed, hit, strict=True) if chosen]
+
+
+def _check_bytes(needed: dict[bytes, Needed], run: Run, progress: _Progress) -> None:
+    ranges = [
+        (id_, low, high)
+        for id_, need in needed.items()
+        for low, high in split_rows(need.count, need.size, _BYTES)
+        if need.size
+    ]
+    reported = {each.key for _, each in progress.by_manifest}
+    for id_, findings, size in run(bytes_piece, ranges):
+        progress.by_manifest += ((id_, each) for each in findings if each.key not in reported)
+        progress.bytes_read += size
+
+
+def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run) -> list[Finding]:
+    """Whoever changes the repository moves the chain, and a collection then deletes what is not in it any
+    more.
+    """
+    info = state.info
+    for _ in range(_TRIES):
+        if info is None:
+            return []
+        findings, named = check_chain(context.storage, info)
+        if level == "checksum":
+            findings += run(backups_piece, snapshot_batches(list(named)))
+        newer = state_of(context).info if findings else None
+        if newer is None or newer.repo_before_updates == info.repo_before_updates:
+            return findings
+        info = newer
+    raise ConflictError(
+        f"the ops log moved to other backups in each of {_TRIES} attempts to verify it: try again",
+        ErrorKind.REPO_INFO_UPDATED,
+    )
+
+
+def _still(progress: _Progress, before: State, after: State) -> list[Finding]:
+    """Findings of what is needed now as well, each once."""
+    # Of versions that no ref leads to, only damage was reported.
+    detached = {version.id for version in before.versions if not version.is_needed}
+    unreadable = after.info is None and not after.versions
+    alive = before.needed if unreadable else after.needed
+    used = {id_ for version, ids in progress.manifests_of.items() if version in alive for id_ in id_list(ids)}
+    gone = {each.key for each in before.findings} - {each.key for each in after.findings}
+    every = [
+        *(each for each in before.findings if each.key not in gone),
+        *(each for id_, each in progress.by_version if id_ in alive | detached),
+        *(each for id_, each in progress.by_manifest if id_ in used),
+    ]
+    once = {(each.problem, each.key, each.node, each.coordinates.tobytes()): each for each in every}
+    return list(once.values())
+
+
+def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:
+    """Where some nodes are, in the newest version that can be read and has them."""
+    left, paths = nodes - {b""}, dict[bytes, str]()
+    assets = Assets(context.storage, context.assets.limits)
+    for version in reversed(state.versions):
+        if not left:
+            break
+        try:
+            table = assets.snapshot(version.id).nodes
+        except IcechunkError:  # it is among the findings
+            continue
+        known = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
+        paths.update((node, known[node]) for node in left & known.keys())
+        left -= paths.keys()
+    return paths

@@ -1,0 +1,99 @@
+"""Which versions a repository has at a moment, as far as that can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from frazil.errors import FormatError, IcechunkError, RepositoryNotFoundError
+from frazil.format.ids import id_list
+from frazil.format.keys import REPO
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.maintenance.garbage import referred
+from frazil.maintenance.verification.backups import newest_readable
+from frazil.maintenance.verification.versions import Version
+from frazil.repository.context import Context
+from frazil.repository.findings import Finding
+from frazil.repository.refs_v1 import RefKind, list_refs, read_ref, ref_key
+from frazil.repository.snapshots_v1 import read_all_snapshots
+from frazil.storage.base import Storage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """All versions, oldest first where that is known; what is wrong with the files that name them.
+
+    ``info`` is the repo info, None in spec version 1 and where it cannot be read.
+    """
+
+    versions: tuple[Version, ...]
+    findings: tuple[Finding, ...]
+    info: RepoInfo | None = None
+
+    @property
+    def needed(self) -> set[bytes]:
+        """Ids of the versions that a branch or tag leads to."""
+        return {version.id for version in self.versions if version.is_needed}
+
+
+def state_of(context: Context) -> State:
+    """As it is now. Raises only what the storage raises, not what damage leads to."""
+    if context.spec_version < 2:
+        return _version_1(context.storage)
+    try:
+        info = context.repo_info()
+        return State(tuple(versions_of(info)), (), info)
+    except (FormatError, RepositoryNotFoundError) as error:
+        backup = newest_readable(context.storage)
+        newest = "no backup" if backup is None else f"of the backups {backup} is the newest one that"
+        detail = f"{error.message}; {newest} can be read"
+        return State((), (Finding("unreadable", REPO, detail=detail),))
+
+
+def versions_of(info: RepoInfo) -> Iterator[Version]:
+    """All versions of a repository of spec version 2, oldest first."""
+    table = info.table
+    ids, parents, pruned = id_list(table.ids()), table.parents().tolist(), table.pruned()
+    counts = pruned.lengths.tolist()
+    order = np.argsort(table.flushed_at(), kind="stable").tolist()
+    is_needed = referred(info).tolist()
+    for row in order:
+        logs = tuple(pruned.row(row).tolist()) if counts[row] else ()
+        # The log of a version whose parent was expired tells the difference to that parent.
+        parent = None if parents[row] < 0 or logs else ids[parents[row]]
+        yield Version(ids[row], parent, logs, is_needed[row])
+
+
+def _version_1(storage: Storage) -> State:
+    """Snapshots that refs lead to. Expiration changes parents, and nothing remembers the ones before."""
+    findings: list[Finding] = []
+    tips: list[bytes] = []
+    names, _ = list_refs(storage)
+    refs = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
+    for kind, name in refs:
+        try:
+            ref = read_ref(storage, kind, name)
+        except FormatError as error:
+            findings.append(Finding("unreadable", ref_key(storage, kind, name), detail=error.message))
+            continue
+        if ref is not None:
+            tips.append(ref.snapshot)
+    ids = _reachable(read_all_snapshots(storage), tips)
+    return State(tuple(Version(id_, None, (), is_needed=True) for id_ in reversed(ids)), tuple(findings))
+
+
+def _reachable(entries: Mapping[bytes, SnapshotEntry | IcechunkError], tips: Iterable[bytes]) -> list[bytes]:
+    """The tips and all before them, as far as files can be read."""
+    out: dict[bytes, None] = {}
+    for tip in tips:
+        id_: bytes | None = tip
+        while id_ is not None and id_ not in out:
+            out[id_] = None
+            entry = entries.get(id_)
+            id_ = entry.parent if isinstance(entry, SnapshotEntry) else None
+    return list(out)
+
+
+__all__ = ["State", "state_of", "versions_of"]

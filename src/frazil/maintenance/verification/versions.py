@@ -1,0 +1,184 @@
+"""Snapshots and their transaction logs: readable, the right ones, and in agreement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import ne
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.errors import ErrorKind, IcechunkError
+from frazil.format.columns import Ragged
+from frazil.format.ids import (
+    INITIAL_SNAPSHOT_ID,
+    NODE_ID_BYTES,
+    OBJECT_ID_BYTES,
+    id_keys,
+    id_list,
+)
+from frazil.format.keys import manifest_key, snapshot_key, transaction_key
+from frazil.format.nodes import NodeTable
+from frazil.format.snapshot import ManifestFiles, Snapshot
+from frazil.format.transaction_log import TransactionLog
+from frazil.maintenance.verification.uses import Uses
+from frazil.repository.assets import Assets, CacheLimits
+from frazil.repository.findings import Finding
+from frazil.storage.base import Storage
+
+#: Parents are mostly the snapshots that were checked just before.
+_CACHED: Final = CacheLimits(snapshot_nodes=50_000, chunk_refs=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A snapshot to check.
+
+    parent     the one that its transaction log compares it with; None where that is not known
+    pruned     snapshots that were expired between the two, whose logs may be there
+    is_needed  whether a branch or tag leads to it. Others may have lost files to a collection of garbage
+    """
+
+    id: bytes
+    parent: bytes | None
+    pruned: tuple[bytes, ...]
+    is_needed: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedVersion:
+    """What is wrong with a snapshot; its manifests, and who uses them."""
+
+    id: bytes
+    findings: list[Finding]
+    manifests: ManifestFiles
+    uses: Uses
+
+
+def check_versions(storage: Storage, versions: Sequence[Version]) -> Iterator[CheckedVersion]:
+    """The piece of work for some snapshots, best in the order of their history."""
+    assets = Assets(storage, _CACHED)
+    return (_checked(assets, version) for version in versions)
+
+
+def _checked(assets: Assets, version: Version) -> CheckedVersion:
+    try:
+        return _check(assets, version)
+    except IcechunkError as error:  # some columns are only decoded when they are used
+        finding = Finding("unreadable", snapshot_key(version.id), detail=error.message)
+        return CheckedVersion(version.id, [finding], ManifestFiles.empty(), Uses.union([]))
+
+
+def _check(assets: Assets, version: Version) -> CheckedVersion:
+    findings: list[Finding] = []
+    for id_ in version.pruned:
+        _read_log(assets, id_, findings, may_be_gone=True)
+    try:
+        snapshot = assets.snapshot(version.id)
+    except IcechunkError as error:
+        _read_log(assets, version.id, findings, may_be_gone=not version.is_needed)
+        if version.is_needed or error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            findings.append(Finding("unreadable", snapshot_key(version.id), detail=error.message))
+        return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
+    # In spec version 1 the first snapshot has no log, and with old writers a random id.
+    first = snapshot.spec_version < 2 and snapshot.parent_id is None
+    log = _read_log(assets, version.id, findings, may_be_gone=first or not version.is_needed)
+    if log is not None:
+        findings += _log_findings(assets, version, snapshot, log)
+    if not version.is_needed:
+        return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
+    uses = _uses(snapshot.nodes)
+    listed = snapshot.manifests
+    unlisted = uses.manifests[~np.isin(id_keys(uses.manifests), id_keys(listed.ids))]
+    findings += [
+        Finding("unreadable", manifest_key(each), detail=f"{snapshot_key(version.id)} does not list it")
+        for each in id_list(np.unique(unlisted, axis=0))
+    ]
+    return CheckedVersion(version.id, findings, listed, uses)
+
+
+def _read_log(
+    assets: Assets, id_: bytes, findings: list[Finding], *, may_be_gone: bool
+) -> TransactionLog | None:
+    try:
+        return assets.transaction_log(id_)
+    except IcechunkError as error:
+        if not may_be_gone or error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            findings.append(Finding("unreadable", transaction_key(id_), detail=error.message))
+        return None
+
+
+def _uses(nodes: NodeTable) -> Uses:
+    counts = nodes.manifests.lengths
+    owners = np.repeat(np.arange(len(nodes)), counts)
+    ids = nodes.manifests.compact().values.view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    sizes = 2 * nodes.array_length.lengths[owners]
+    extents = Ragged.from_lengths(nodes.extents.compact().values, sizes)
+    return Uses.union([Uses(ids, nodes.ids[owners], extents)])
+
+
+# Logs against snapshots
+
+
+def _log_findings(
+    assets: Assets, version: Version, snapshot: Snapshot, log: TransactionLog
+) -> Iterator[Finding]:
+    key = transaction_key(version.id)
+    before = NodeTable.from_nodes([]) if version.id == INITIAL_SNAPSHOT_ID else None
+    # Expiration in spec version 1 changes parents without a trace.
+    if version.parent is not None and snapshot.spec_version > 1:
+        try:
+            before = assets.snapshot(version.parent).nodes
+        except IcechunkError:
+            before = None  # a finding of its own
+    for what, expected, logged in _differences(before, snapshot.nodes, log):
+        yield Finding("log", key, detail=f"{what}: {expected} by the snapshots, {logged} in the log")
+
+
+def _differences(
+    before: NodeTable | None, after: NodeTable, log: TransactionLog
+) -> Iterator[tuple[str, int, int]]:
+    """What a log and the two snapshots say differently, with the number of nodes of each.
+
+    Without ``before`` only what holds of the later one alone. A node that is written again with the same
+    content counts as updated in the log only.
+    """
+    for kind, arrays in (("arrays", True), ("groups", False)):
+        there = id_keys(after.ids[after.is_array == arrays])
+        new, deleted, updated = (
+            id_keys(getattr(log, f"{name}_{kind}")) for name in ("new", "deleted", "updated")
+        )
+        if before is None:
+            if not np.isin(new, there).all():
+                yield f"new {kind}", int(np.isin(new, there).sum()), len(new)
+            continue
+        known = id_keys(before.ids[before.is_array == arrays])
+        for name, expected, logged in (
+            ("new", np.setdiff1d(there, known), new),
+            ("deleted", np.setdiff1d(known, there), deleted),
+        ):
+            if not np.array_equal(expected, logged):
+                yield f"{name} {kind}", len(expected), len(logged)
+        changed = _changed(before, after, arrays=arrays)
+        if not np.isin(changed, updated).all():
+            yield f"updated {kind}", len(changed), len(updated)
+    nodes = [after] if before is None else [before, after]
+    if before is not None:
+        written = np.frombuffer(b"".join(log.updated_chunks), np.uint8).reshape(-1, NODE_ID_BYTES)
+        arrays_of = np.concatenate([id_keys(table.ids[table.is_array]) for table in nodes])
+        if not np.isin(id_keys(written), arrays_of).all():
+            yield "arrays with updated chunks", int(np.isin(id_keys(written), arrays_of).sum()), len(written)
+
+
+def _changed(before: NodeTable, after: NodeTable, *, arrays: bool) -> Any:
+    """Ids of nodes that are in both, with other metadata."""
+    keys, old = id_keys(after.ids), id_keys(before.ids)
+    _, rows, old_rows = np.intersect1d(keys, old, assume_unique=True, return_indices=True)
+    some = after.is_array[rows] == arrays
+    rows, old_rows = rows[some], old_rows[some]
+    documents = after.user_data.take(rows).blobs(), before.user_data.take(old_rows).blobs()
+    return keys[rows[np.fromiter(map(ne, *documents), bool, len(rows))]]
+
+
+__all__ = ["CheckedVersion", "Version", "check_versions"]

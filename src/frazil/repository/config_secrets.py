@@ -1,0 +1,64 @@
+"""Secrets in a configuration: whoever can read a repository can read the configuration that it has saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.config import RepositoryConfig
+from frazil.repository.config_document import to_document
+from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.object_store_config import ObjectStoreConfig, S3Options
+from frazil.storage.option_names import secret_headers, secret_options, shown_url
+
+
+def document_to_save(config: RepositoryConfig, store_secrets: bool = False) -> dict[str, Any]:
+    """The configuration as the map that is saved.
+
+    Raises ``InvalidInputError`` (``secret-in-config``) for options and headers of containers that may hold
+    a secret, unless ``store_secrets``. Containers that were read from a repository are there already.
+    """
+    containers = (config.virtual_chunk_containers or {}).values()
+    found = [
+        f"{option} of the container {shown_url(container.url_prefix)!r}"
+        for container in containers
+        if not container.from_repository
+        for option in _secrets(container)
+    ]
+    if found and not store_secrets:
+        raise InvalidInputError(
+            f"the configuration may hold secrets: {', '.join(found)}. Everybody who can read the repository "
+            "could read them. Give credentials with authorize_virtual_chunk_access instead, or ask for it "
+            "with store_secrets=True",
+            ErrorKind.SECRET_IN_CONFIG,
+        )
+    return to_document(config)
+
+
+def _secrets(container: VirtualChunkContainer) -> Iterator[str]:
+    if shown_url(container.url_prefix) != container.url_prefix:
+        yield "the user's name in the URL"
+    match container.store:
+        case (
+            ObjectStoreConfig.S3(options)
+            | ObjectStoreConfig.S3Compatible(options)
+            | ObjectStoreConfig.Tigris(options)
+        ):
+            yield from _of_s3(options)
+        case ObjectStoreConfig.Gcs(opts) | ObjectStoreConfig.Azure(opts):
+            yield from _options(opts)
+        case ObjectStoreConfig.Http(opts, headers):
+            yield from _options(opts)
+            yield from (f"header `{name}`" for name in secret_headers(headers or {}))
+        case _:
+            pass
+
+
+def _of_s3(options: S3Options) -> Iterator[str]:
+    if options.endpoint_url is not None:
+        yield from _options({"endpoint_url": options.endpoint_url})
+
+
+def _options(options: Mapping[str, str] | None) -> Iterator[str]:
+    return (f"option `{name}`" for name in secret_options(options or {}))

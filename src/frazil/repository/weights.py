@@ -1,0 +1,50 @@
+"""How much memory a decoded file holds, for the bounds of caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+
+def held_bytes(value: object) -> int:
+    """Bytes of the arrays and texts that a value of dataclasses and mappings keeps alive.
+
+    Many columns are views of one decompressed file, which counts once, as a whole. What Python adds for each
+    object is not counted.
+
+    >>> whole = np.zeros(1000, np.uint8)
+    >>> held_bytes({"column": whole[10:20], "other": whole[20:30]})
+    1000
+    """
+    buffers: dict[int, int] = {}
+    pending: list[Any] = [value]
+    total = 0
+    while pending:
+        each = pending.pop()
+        if isinstance(each, np.ndarray):
+            owner, size = _owner(each)
+            buffers[id(owner)] = size
+        elif is_dataclass(each):
+            pending += [getattr(each, field.name) for field in fields(each)]
+        elif isinstance(each, Mapping):
+            first = next(iter(each.values()), None)
+            if is_dataclass(first) or isinstance(first, np.ndarray):
+                pending += each.values()
+            else:
+                total += len(str(each))
+        elif isinstance(each, str | bytes):
+            total += len(each)
+    return total + sum(buffers.values())
+
+
+def _owner(array: np.ndarray[Any, Any]) -> tuple[object, int]:
+    """What holds the memory of an array, and its size."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    return owner, memoryview(owner).nbytes

@@ -1,0 +1,87 @@
+"""What a repository may say about a container of virtual chunks.
+
+A repository is data from somebody. The user authorises a URL prefix; the repository then says which store
+holds it. A repository that could name the server as well would send the user's credentials there, and one
+that could name files would send those. So a saved container is a hint: the region or account of the public
+service that the prefix's scheme means, and how to talk to it. The list names what is allowed, not what is
+forbidden, so that an option that a client gets in a later version opens no hole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.access import require_scheme, scheme_of
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.option_names import CLIENT_OPTIONS, PLAIN_HEADERS, plain_name, shown_url
+
+#: Options that become a part of the server's name; their values are checked.
+_HOST_PARTS: Final = frozenset({"account", "account_name", "region"})
+_HOST_PART: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+_GCS: Final = CLIENT_OPTIONS | {"skip_signature"}
+_AZURE: Final = CLIENT_OPTIONS | {"account", "account_name", "skip_signature", "disable_tagging"}
+
+
+def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
+    """Raise ``InvalidInputError`` unless a repository may say this about the URLs below the prefix.
+
+    The kind is ``invalid-virtual-ref`` if the store cannot hold such URLs, and
+    ``untrusted-virtual-chunk-container`` if it has options that only the user may set.
+
+    >>> from frazil.storage.object_store_config import s3_store
+    >>> require_hint(s3_store(region="eu-west-1", anonymous=True), "s3://bucket/")
+    >>> require_hint(s3_store(endpoint_url="http://evil.example"), "s3://bucket/")
+    Traceback (most recent call last):
+    frazil.errors.InvalidInputError: the repository's container 's3://bucket/' sets `endpoint_url`...
+    """
+    require_scheme(store, url_prefix)
+    refused = list(dict.fromkeys(_refused(store, url_prefix)))
+    if refused:
+        raise InvalidInputError(
+            f"the repository's container {shown_url(url_prefix)!r} sets {', '.join(refused)}. A repository "
+            "may not choose which server, file or secret its readers use. If you trust these settings, open "
+            "the repository with config= and a VirtualChunkContainer of your own for this prefix: make it "
+            "anew, or call as_own() on the saved one",
+            ErrorKind.UNTRUSTED_VIRTUAL_CHUNK_CONTAINER,
+        )
+
+
+def _refused(store: AnyObjectStoreConfig, url_prefix: str) -> Iterator[str]:
+    match store:
+        case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
+            yield from _refused_of_s3(options)
+        case ObjectStoreConfig.Tigris(options):
+            if scheme_of(url_prefix) != "tigris":
+                yield "the endpoint of Tigris for an s3:// prefix"
+            yield from _refused_of_s3(options)
+        case ObjectStoreConfig.Gcs(opts):
+            yield from _refused_of(opts or {}, _GCS)
+        case ObjectStoreConfig.Azure(opts):
+            yield from _refused_of(opts or {}, _AZURE)
+        case ObjectStoreConfig.Http(opts, headers):
+            yield from _refused_of(opts or {}, CLIENT_OPTIONS)
+            yield from (f"the header `{name}`" for name in headers or {} if name.lower() not in PLAIN_HEADERS)
+        case _:
+            pass
+
+
+def _refused_of_s3(options: S3Options) -> Iterator[str]:
+    if options.endpoint_url is not None:
+        yield "`endpoint_url`"
+    if options.allow_http:
+        yield "`allow_http`"
+    if options.region is not None:
+        yield from _refused_of({"region": options.region}, _HOST_PARTS)
+
+
+def _refused_of(options: Mapping[str, str], allowed: frozenset[str]) -> Iterator[str]:
+    for option, value in options.items():
+        name = plain_name(option)
+        if name not in allowed:
+            yield f"`{option}`"
+        elif name in _HOST_PARTS and _HOST_PART.fullmatch(value) is None:
+            yield f"`{option}` to something that is not letters, digits and hyphens"

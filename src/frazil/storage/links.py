@@ -1,0 +1,52 @@
+"""Files that are reached through symbolic links.
+
+A folder that somebody sends may hold links to any file of its reader. So a file counts as inside of a folder
+if its real path is. The folder itself may be a link, or be below one: that was its owner's choice. The check
+looks at the file that is open, so that nobody can exchange a link in between. (A hard link cannot be told
+from the file itself; only who may write both folders can make one.)
+"""
+
+from __future__ import annotations
+
+import os
+
+from frazil.errors import ErrorKind, StorageError
+
+
+def open_inside(path: str, folder: str) -> int:
+    """A descriptor that reads the file at ``path``.
+
+    Raises ``StorageError`` (``link-outside``) if links lead out of ``folder``, and what ``os.open`` raises.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _require_inside(descriptor, path, folder)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_inside(descriptor: int, path: str, folder: str) -> None:
+    real = _real_path(descriptor, path)
+    # Most folders are no links; to find that out takes a system call for each part of the path.
+    if not real.startswith(os.path.join(folder, "")) and not real.startswith(
+        os.path.join(os.path.realpath(folder), "")
+    ):
+        raise StorageError(
+            f"{path!r} is a symbolic link, or below one, that leads out of {folder!r}: expected a file "
+            "inside. If you trust it, move the file, or give the folder that it is in",
+            ErrorKind.LINK_OUTSIDE,
+        )
+
+
+def _real_path(descriptor: int, path: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # a system without /proc
+        real = os.path.realpath(path)
+        if not os.path.samestat(os.fstat(descriptor), os.stat(real)):
+            raise StorageError(
+                f"{path!r} was exchanged while it was opened", ErrorKind.LINK_OUTSIDE
+            ) from None
+        return real

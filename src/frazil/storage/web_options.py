@@ -1,0 +1,101 @@
+"""How to talk to web servers: options of ``http_storage`` and ``http_store``, and settings of storages."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.locations import client_options, retry_config
+from frazil.storage.settings import StorageSettings
+
+_TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+#: Unit of a time -> seconds.
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), 0.001),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 3600.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """Times in seconds; ``retries`` come after the first try."""
+
+    timeout: float
+    user_agent: str
+    retries: int
+    first_pause: float
+    longest_pause: float
+    all_tries: float
+    follow_redirects: bool = False
+    proxy_url: str | None = field(default=None, repr=False)
+    proxy_excludes: tuple[str, ...] = ()
+    root_certificate: str | bytes | None = field(default=None, repr=False)
+    allow_invalid_certificates: bool = False
+
+    def tls(self) -> ssl.SSLContext:
+        """Who is trusted: the authorities of this machine, and the one that was given."""
+        context = ssl.create_default_context()
+        if self.root_certificate is not None:
+            given = self.root_certificate
+            context.load_verify_locations(cadata=given if isinstance(given, str) else given.decode("ascii"))
+        if self.allow_invalid_certificates:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def web_options(
+    given: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
+) -> WebOptions:
+    """The options that hold.
+
+    Raises ``StorageError`` (``storage-config``) for a time or a condition that is none.
+
+    >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
+    3.0
+    """
+    client: dict[str, Any] = {**client_options(settings, {}), **given}
+    retry: Any = retry_config(settings)
+    read, whole = (_seconds(client, name) for name in ("read_timeout", "timeout"))
+    return WebOptions(
+        timeout=min(read or whole, whole),
+        user_agent=user_agent or str(client["user_agent"]),
+        retries=retry["max_retries"],
+        first_pause=retry["backoff"]["init_backoff"].total_seconds(),
+        longest_pause=retry["backoff"]["max_backoff"].total_seconds(),
+        all_tries=retry["retry_timeout"].total_seconds(),
+        follow_redirects=_flag(client, "follow_redirects"),
+        proxy_url=client.get("proxy_url"),
+        proxy_excludes=tuple(each.strip() for each in client.get("proxy_excludes", "").split(",")),
+        root_certificate=client.get("root_certificate") or client.get("proxy_ca_certificate"),
+        allow_invalid_certificates=_flag(client, "allow_invalid_certificates"),
+    )
+
+
+def _seconds(options: Mapping[str, Any], name: str) -> float:
+    value = options.get(name, 0)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    found = _TIME.fullmatch(str(value).lower())
+    unit = None if found is None else _UNITS.get(found[2])
+    if found is None or unit is None:
+        raise StorageError(
+            f"option `{name}`: expected a time such as 30s, found {value!r}", ErrorKind.STORAGE_CONFIG
+        )
+    return float(found[1]) * unit
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    value = str(options.get(name, "false")).lower()
+    if value not in ("true", "false"):
+        raise StorageError(
+            f"option `{name}`: expected true or false, found {value!r}", ErrorKind.STORAGE_CONFIG
+        )
+    return value == "true"

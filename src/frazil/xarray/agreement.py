@@ -1,0 +1,324 @@
+"""Whether a dataset goes together with the group that it is written to; compared before anything is written.
+
+xarray writes what it appends with the encoding and under the attributes that exist, and overwrites variables
+that do not grow. Where the dataset says something else, the result reads as other data. Each check is one
+reason to refuse, and has a name with which a caller accepts it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal
+
+import numpy as np
+import xarray as xr
+from dask.array.core import from_array, map_blocks
+from dask.base import compute
+from numpy.typing import NDArray
+
+from frazil.errors import InvalidInputError
+from frazil.xarray.lossless import ArrayForm, cell, mismatch
+from frazil.xarray.stored import StoredGroup
+
+Check = Literal["variables", "attributes", "packing", "static", "values", "order"]
+
+#: Attributes that say what the values are. Others are texts for readers, and may differ.
+_MEANING: Final = (
+    "units",
+    "calendar",
+    "standard_name",
+    "positive",
+    "cell_methods",
+    "flag_values",
+    "flag_masks",
+    "flag_meanings",
+    "formula_terms",
+    "grid_mapping",
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+)
+#: Those that xarray keeps in the encoding of what it has decoded.
+_DECODED: Final = ("calendar", "grid_mapping", "formula_terms")
+#: A variable with one of these is a coordinate reference system: all that it says is in its attributes.
+_REFERENCE_SYSTEM: Final = ("grid_mapping_name", "crs_wkt", "spatial_ref")
+_CALENDARS: Final = {"gregorian": "standard", "365_day": "noleap", "366_day": "all_leap"}
+#: Calendars that agree since 1582.
+_WESTERN: Final = {"standard", "proleptic_gregorian"}
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """What is about to be written where. ``region`` has slices, of the dimensions that it names."""
+
+    dataset: xr.Dataset
+    stored: StoredGroup
+    append_dim: Hashable | None = None
+    region: Mapping[Any, slice] = field(default_factory=dict)
+    compute_options: Mapping[str, Any] = field(default_factory=dict)
+    accept: frozenset[str] = frozenset()
+
+    def shared(self) -> Iterator[tuple[str, xr.Variable, ArrayForm]]:
+        """The variables that exist already: name, new variable, form in which it is stored."""
+        for name, variable in self.dataset.variables.items():
+            if str(name) in self.stored.forms:
+                yield str(name), variable, self.stored.forms[str(name)]
+
+    def is_static(self, variable: xr.Variable) -> bool:
+        """Whether the values have to be those that are stored, and are not written."""
+        grows = self.append_dim is None or self.append_dim in variable.dims
+        return not grows and "static" not in self.accept
+
+
+def require_agreement(writing: Writing) -> xr.Dataset:
+    """The dataset to write. Values in memory are checked now, those of dask as they are computed.
+
+    Raises ``InvalidInputError`` (``data-mismatch``) for the first check that fails and is not accepted.
+    """
+    for name, check in _CHECKS.items():
+        if name in writing.accept:
+            continue
+        with _named(name), warnings.catch_warnings():
+            # xarray warns when it writes. What it would change is refused here.
+            warnings.simplefilter("ignore")
+            check(writing)
+    return writing.dataset if "values" in writing.accept else _checked_lazily(writing)
+
+
+@contextmanager
+def _named(check: str) -> Iterator[None]:
+    """Add to an error how its check is accepted."""
+    try:
+        yield
+    except InvalidInputError as error:
+        message = error.message.rstrip(".")
+        raise mismatch(f"{message}. To write it all the same: accept=[{check!r}]") from error.__cause__
+
+
+def _variables(writing: Writing) -> None:
+    stored, dim = writing.stored, writing.append_dim
+    for name, variable, _ in writing.shared():
+        if set(stored.dims[name]) != set(variable.dims):
+            raise mismatch(
+                f"`{name}`: expected the dimensions {stored.dims[name]} that are stored, found "
+                f"{variable.dims}"
+            )
+    for each, size in writing.dataset.sizes.items():
+        old = stored.sizes.get(each, size)
+        if each != dim and each not in writing.region and old != size:
+            raise mismatch(
+                f"dimension `{each}`: expected the size {old} that is stored, found {size}: select or "
+                "reindex the dataset (ds.reindex), or write it to another group"
+            )
+    extra = sorted(str(name) for name in writing.dataset.variables if str(name) not in stored.variables)
+    if extra and (dim is not None or writing.region):
+        raise mismatch(
+            f"`{extra[0]}`: expected the variables that are stored ({', '.join(sorted(stored.variables))}), "
+            "found one more, without values for what is stored. Write it for all of that first (mode='a') "
+            f"or leave it out (ds.drop_vars({extra}))"
+        )
+    if dim is not None and (
+        missing := sorted(stored.with_dim(dim) - set(map(str, writing.dataset.variables)))
+    ):
+        raise mismatch(
+            f"`{missing[0]}`: expected all variables that are stored with the dimension `{dim}`, found none "
+            "of this name: its array would be shorter than the others. Add it to the dataset (missing: "
+            f"{', '.join(missing)})"
+        )
+
+
+def _attributes(writing: Writing) -> None:
+    for name, variable, form in writing.shared():
+        own = {key: variable.encoding[key] for key in _DECODED if key in variable.encoding}
+        own |= variable.attrs
+        keys: Iterator[str] | tuple[str, ...] = _MEANING
+        if any(key in form.attrs for key in _REFERENCE_SYSTEM):
+            keys = tuple(form.attrs)
+        for key in keys:
+            if key not in form.attrs or own.get(key) is None:
+                continue
+            old, new = form.attrs[key], own[key]
+            if not (_same_calendar(old, new, variable) if key == "calendar" else _same(old, new)):
+                raise mismatch(
+                    f"`{name}`: expected the {key} {old!r} that is stored, found {new!r}: convert the "
+                    f"values, or correct ds[{name!r}].attrs[{key!r}]"
+                )
+
+
+def _packing(writing: Writing) -> None:
+    for name, variable, form in writing.shared():
+        own = {key: variable.encoding.get(key) for key in ("scale_factor", "add_offset")}
+        if not form.packed or form.dtype.kind not in "iu" or all(each is None for each in own.values()):
+            continue
+        for key, default in (("scale_factor", 1.0), ("add_offset", 0.0)):
+            old, new = form.attrs.get(key, default), own[key]
+            new = default if new is None else new
+            if float(old) != float(new):
+                raise mismatch(
+                    f"`{name}`: expected the {key} {old!r} that is stored, found {new!r} in the encoding of "
+                    "the dataset: its values would be rounded to other steps. To accept these steps, delete "
+                    f"it: ds[{name!r}].encoding = {{}}"
+                )
+
+
+def _static(writing: Writing) -> None:
+    """What does not grow is equal to what is stored: coordinates, above all."""
+    if writing.append_dim is not None:
+        for name, variable, form in writing.shared():
+            if writing.is_static(variable):
+                _require_equal(writing, name, variable, form)
+        return
+    for label in writing.dataset.indexes:
+        name = str(label)
+        if name in writing.stored.forms and name in writing.stored.sizes and _relabels(writing, name):
+            _require_equal(writing, name, writing.dataset.variables[name], writing.stored.forms[name])
+
+
+def _relabels(writing: Writing, dim: str) -> bool:
+    """Whether other labels would be wrong: for a region always, else where variables along the dimension are
+    in the dataset, and others are not.
+    """
+    if writing.region:
+        return True
+    along = {str(name) for name, each in writing.dataset.variables.items() if dim in each.dims} - {dim}
+    return bool(along) and bool(writing.stored.with_dim(dim) - along - {dim})
+
+
+def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: ArrayForm) -> None:
+    variable = variable.transpose(*writing.stored.dims[name])
+    if variable.chunks is not None:
+        array = writing.stored.variables[name]
+        stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
+        compared = map_blocks(  # type: ignore[no-untyped-call]
+            partial(_equal_block, form=form, dims=variable.dims, attrs=variable.attrs),
+            variable.data,
+            stored,
+            dtype=np.bool_,
+            chunks=tuple((1,) * len(sizes) for sizes in variable.chunks),
+            meta=np.empty((0,) * variable.ndim, np.bool_),
+        )
+        compute(compared, **writing.compute_options)  # type: ignore[no-untyped-call]
+        return
+    stored_numbers = writing.stored.numbers(name, writing.region)
+    _equal(form, variable.dims, np.asarray(variable.values), variable.attrs, stored_numbers)
+
+
+def _equal(form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], stored: Any) -> None:
+    new = form.numbers(dims, values, attrs)
+    if new.shape != stored.shape:
+        raise mismatch(f"`{form.name}`: expected the shape {stored.shape} that is stored, found {new.shape}")
+    differs = np.asarray(new != stored, np.bool_)
+    if new.dtype.kind in "fc":
+        differs &= ~(np.isnan(new) & np.isnan(stored))
+    if not differs.any():
+        return
+    at = tuple(int(each[0]) for each in np.nonzero(differs)) if differs.ndim else ()
+    old = form.decode(dims, stored, values)
+    raise mismatch(
+        f"`{form.name}`: expected the values that are stored, found others: at {at} {cell(old, at)} is "
+        f"stored, and {cell(values, at)} is new. If the order differs, put the dataset in that of the group "
+        f"(ds.reindex, ds.sel); ds.drop_vars({form.name!r}) keeps the values that are stored"
+    )
+
+
+def _equal_block(new: Any, stored: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any]) -> Any:
+    _equal(form, dims, np.asarray(new), attrs, np.asarray(stored))
+    return np.zeros((1,) * np.ndim(new), np.bool_)
+
+
+def _values(writing: Writing) -> None:
+    for _, variable, form in writing.shared():
+        form.require_kind(variable)
+        if variable.chunks is None and not writing.is_static(variable):
+            form.require_exact(variable)
+
+
+def _checked_lazily(writing: Writing) -> xr.Dataset:
+    lazy = {
+        name: variable.copy(
+            deep=False,
+            data=map_blocks(  # type: ignore[no-untyped-call]
+                partial(_checked_block, form=form, dims=variable.dims, attrs=variable.attrs),
+                variable.data,
+                dtype=variable.dtype,
+                meta=variable.data._meta,
+            ),
+        )
+        for name, variable, form in writing.shared()
+        if variable.chunks is not None and not writing.is_static(variable) and not form.holds_all(variable)
+    }
+    return writing.dataset.assign(lazy) if lazy else writing.dataset
+
+
+def _checked_block(values: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any]) -> Any:
+    with _named("values"):
+        form.numbers(dims, np.asarray(values), attrs)
+    return values
+
+
+def _order(writing: Writing) -> None:
+    """Labels of the dimension that grows: none twice, and where they have an order, they go on in it."""
+    dim = str(writing.append_dim)
+    form = writing.stored.forms.get(dim)
+    if form is None or writing.stored.dims[dim] != (dim,):
+        return
+    variable = writing.dataset.variables[dim]
+    values = np.asarray(variable.values)
+    new = form.numbers(variable.dims, values, variable.attrs)
+    stored = writing.stored.numbers(dim, {})
+    if wrong := _out_of_order(stored, new, is_time=" since " in str(form.attrs.get("units"))):
+        last = form.decode(variable.dims, stored[-1:], values) if len(stored) else stored
+        after = f"after the last one that is stored, {cell(last, (0,))}" if len(last) else "in one direction"
+        raise mismatch(
+            f"`{dim}`: expected labels that are new and go on in order {after}, found "
+            f"{cell(values, (wrong - 1,))}: sort the dataset (ds.sortby) and leave out what is stored "
+            f"(ds.sel); region={{{dim!r}: 'auto'}} replaces what is stored"
+        )
+
+
+def _out_of_order(stored: NDArray[Any], new: NDArray[Any], *, is_time: bool) -> int:
+    """The position in ``new``, from 1, of the first label that is not in order; 0 if there is none."""
+    together = np.concatenate([stored, new])
+    up, down = (together[1:] > together[:-1], together[1:] < together[:-1])
+    before = max(len(stored) - 1, 0)
+    ordered = together.dtype.kind in "iuf" and len(together) > 1
+    for steps in (up, down):
+        # One label has no direction, but time has: it goes on upwards.
+        has_direction = steps[:before].all() if before else steps[0:1].all() or (is_time and steps is up)
+        if ordered and has_direction:
+            wrong = np.flatnonzero(~steps[before:])
+            return int(wrong[0]) + 1 + (not len(stored)) if len(wrong) else 0
+    _, first = np.unique(new, return_index=True)
+    again = np.isin(new, stored)
+    again |= ~np.isin(np.arange(len(new)), first)
+    return int(np.argmax(again)) + 1 if again.any() else 0
+
+
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, str) and isinstance(new, str):
+        return old.strip() == new.strip()
+    return bool(np.array_equal(np.asarray(old), np.asarray(new)))
+
+
+def _same_calendar(old: Any, new: Any, variable: xr.Variable) -> bool:
+    ours, theirs = (_CALENDARS.get(str(each).lower(), str(each).lower()) for each in (old, new))
+    return ours == theirs or (variable.dtype.kind == "M" and {ours, theirs} <= _WESTERN)
+
+
+#: In the order in which they are made: from what costs least.
+_CHECKS: Final[Mapping[str, Callable[[Writing], None]]] = {
+    "variables": _variables,
+    "attributes": _attributes,
+    "packing": _packing,
+    "static": _static,
+    "order": _order,
+    "values": _values,
+}
+#: What ``to_icechunk(accept=...)`` takes.
+CHECKS: Final = tuple(_CHECKS)

@@ -1,0 +1,233 @@
+"""Whether values can be stored in the form of an array: encode them as xarray does, decode, and compare.
+
+xarray encodes what it appends with the packing, units and type of the array that exists, and zarr casts the
+result to the array's type. Neither of them checks that the numbers fit. ``ArrayForm`` does the same two
+steps, decodes the result and compares it with the values:
+
+* numbers in integer arrays, texts, booleans and times are equal;
+* packed numbers differ by half a step (``scale_factor / 2``) at most;
+* numbers in floating point arrays differ by the rounding of their type at most.
+
+Missing values have to be missing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from xarray.coders import CFDatetimeCoder
+from xarray.conventions import decode_cf_variable
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.xarray.private import encode_zarr_variable
+
+#: Encoding that changes values. The rest says how bytes are stored.
+_VALUES: Final = (
+    "dtype",
+    "scale_factor",
+    "add_offset",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "units",
+    "calendar",
+)
+#: Elements that are checked at a time.
+_SLAB: Final = 1 << 22
+_TEXT: Final = "UTO"
+#: Kinds of values -> kinds of arrays that store them. Objects are times or texts: their values show which.
+_STORES: Final = {"b": "b", **dict.fromkeys("iuf", "iufc"), "c": "c", **dict.fromkeys("Mm", "iuf"), "S": "S"}
+_STORES.update(dict.fromkeys("UT", _TEXT))
+
+
+def mismatch(message: str) -> InvalidInputError:
+    """The error for data that do not go together with what is stored."""
+    return InvalidInputError(message, ErrorKind.DATA_MISMATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayForm:
+    """How an array stores values: its type and attributes, and the encoding that xarray reads from them."""
+
+    name: str
+    dtype: np.dtype[Any]
+    attrs: Mapping[str, Any]
+    encoding: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, name: str, stored: xr.Variable, decoded: xr.Variable) -> ArrayForm:
+        """From a variable as it is stored, and as xarray decodes it."""
+        encoding = {key: decoded.encoding[key] for key in _VALUES if key in decoded.encoding}
+        return cls(name, stored.dtype, dict(stored.attrs), encoding)
+
+    @property
+    def packed(self) -> bool:
+        return "scale_factor" in self.attrs or "add_offset" in self.attrs
+
+    def text(self) -> str:
+        """For messages: the type, and the attributes that change values."""
+        items = (f"{key} {self.attrs[key]}" for key in _VALUES if key in self.attrs)
+        return ", ".join([str(self.dtype), *items])
+
+    def holds_all(self, variable: xr.Variable) -> bool:
+        """Whether the types alone show that nothing is lost."""
+        coded = set(_VALUES) & self.attrs.keys()
+        if self.dtype.kind == "f" and _is_nan(self.attrs.get("_FillValue", np.nan)):
+            coded -= {"_FillValue"}
+        # numpy takes integers of 64 bits for safe in floats of 64 bits.
+        long = variable.dtype.kind in "iu" and variable.dtype.itemsize == 8 and self.dtype.kind not in "iu"
+        plain = variable.dtype.kind in "biufc" and not coded and not long
+        return plain and np.can_cast(variable.dtype, self.dtype, "safe")
+
+    def require_kind(self, variable: xr.Variable) -> None:
+        """Check the type of a variable, without its values."""
+        kind = "b" if self.attrs.get("dtype") == "bool" else self.dtype.kind
+        if kind not in _STORES.get(variable.dtype.kind, kind):
+            raise mismatch(
+                f"`{self.name}`: expected values of the kind that is stored ({self.text()}), found "
+                f"{variable.dtype}: convert them (ds.astype)"
+            )
+
+    def numbers(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
+        """What xarray and zarr store for values; ``InvalidInputError`` where that is something else.
+
+        ``attrs`` are those of the variable that the values are from.
+        """
+        try:
+            with np.errstate(all="ignore"):
+                variable = xr.Variable(dims, values, dict(attrs), dict(self.encoding))
+                encoded = encode_zarr_variable(variable, name=self.name, zarr_format=3)
+                numbers = np.asarray(encoded.data).astype(self.dtype)
+                original = self._original(dims, values, attrs)
+                back = self.decode(dims, numbers, original)
+                same = self._same(dims, original, numbers, back)
+        except (ValueError, TypeError, ArithmeticError, Warning) as error:
+            raise mismatch(
+                f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found "
+                f"{values.dtype}, which cannot be stored there: {error}"
+            ) from error
+        if not same.all():
+            raise mismatch(self._message(values, original, back, ~same))
+        return numbers
+
+    def require_exact(self, variable: xr.Variable) -> None:
+        """Check a variable in memory, a slab at a time."""
+        if self.holds_all(variable):
+            return
+        values = np.asarray(variable.values)
+        if not variable.ndim:
+            self.numbers(variable.dims, values, variable.attrs)
+            return
+        step = max(_SLAB // max(values[:1].size, 1), 1)
+        for start in range(0, len(values), step):
+            self.numbers(variable.dims, values[start : start + step], variable.attrs)
+
+    def _original(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
+        """The values themselves; of numbers with units of time (``decode_times=False``), the times."""
+        if values.dtype.kind not in "iuf" or " since " not in str(attrs.get("units")):
+            return values
+        times = {key: attrs[key] for key in ("units", "calendar") if key in attrs}
+        return decode_cf_variable(self.name, xr.Variable(dims, values, times)).values
+
+    def decode(self, dims: tuple[Hashable, ...], numbers: NDArray[Any], original: NDArray[Any]) -> Any:
+        """Stored numbers as xarray reads them; times in the type of ``original``."""
+        kind = original.dtype.kind
+        times: CFDatetimeCoder | bool = True
+        if kind == "M":
+            unit: Any = np.datetime_data(original.dtype)[0]
+            times = CFDatetimeCoder(use_cftime=False, time_unit=unit)
+        elif kind == "O" and original.size and hasattr(original.flat[0], "calendar"):
+            times = CFDatetimeCoder(use_cftime=True)
+        is_timedelta = kind == "m" or str(self.attrs.get("dtype", "")).startswith("timedelta64")
+        variable = xr.Variable(dims, numbers, dict(self.attrs))
+        return decode_cf_variable(
+            self.name,
+            variable,
+            decode_times=times,
+            decode_timedelta=is_timedelta,
+            concat_characters=False,
+            stack_char_dim=False,
+        ).values
+
+    def _same(
+        self, dims: tuple[Hashable, ...], original: NDArray[Any], numbers: NDArray[Any], back: NDArray[Any]
+    ) -> NDArray[np.bool_]:
+        kinds = original.dtype.kind, back.dtype.kind
+        if kinds[0] in _TEXT and kinds[1] in _TEXT:
+            return np.asarray(original.astype(object) == back.astype(object), np.bool_)
+        numeric = kinds[0] in "iuf" and kinds[1] in "iuf"
+        if not numeric and kinds[0] != kinds[1]:
+            return np.zeros(original.shape, np.bool_)
+        if kinds[0] in "Mm":
+            same = (original == back) | (np.isnat(original) & np.isnat(back))
+            if self.dtype.kind == "f":
+                above = self.decode(dims, np.nextafter(numbers, np.inf, dtype=self.dtype), original)
+                same |= np.abs(back - original) <= np.abs(above - back)
+            return np.asarray(same)
+        if kinds[0] in "iu" and kinds[1] == "f" and not self.packed:
+            # Both as floats would be rounded alike.
+            return np.asarray(np.isfinite(back) & (back.astype(original.dtype) == original))
+        same = original == back
+        if kinds[0] in "fc" or self.packed:
+            same |= np.isnan(original) & np.isnan(back)
+        if self.packed or self.dtype.kind in "fc":
+            finite = np.isfinite(original) & np.isfinite(back)
+            same |= finite & (np.abs(back - original) <= self._tolerance(original, back))
+        return np.asarray(same)
+
+    def _tolerance(self, original: NDArray[Any], back: NDArray[Any]) -> Any:
+        types = [each for each in (self.dtype, original.dtype, back.dtype) if each.kind in "fc"]
+        eps = max(float(np.finfo(each).eps) for each in types)
+        offset = abs(float(self.attrs.get("add_offset", 0)))
+        rounding = 2 * eps * np.maximum(np.abs(original), offset) + float(
+            max(np.finfo(each).smallest_subnormal for each in types)
+        )
+        if self.dtype.kind in "iu":
+            return rounding + abs(float(self.attrs.get("scale_factor", 1))) * 0.5000001
+        return rounding
+
+    def _message(
+        self, values: NDArray[Any], original: NDArray[Any], back: NDArray[Any], losses: NDArray[np.bool_]
+    ) -> str:
+        at = tuple(int(each[0]) for each in np.nonzero(losses)) if losses.ndim else ()
+        new, read = cell(original, at), cell(back, at)
+        return (
+            f"`{self.name}`: expected values that the stored array ({self.text()}) can hold, found {new} "
+            f"(one of {int(losses.sum())} such values), which would be read back as {read}. "
+            + self._advice(original)
+        )
+
+    def _advice(self, original: NDArray[Any]) -> str:
+        if " since " in str(self.attrs.get("units")):
+            if original.dtype.kind not in "MO":
+                return (
+                    f"Decode the times first, or give numbers in {self.attrs['units']!r} with that attribute."
+                )
+            return (
+                "Append times that these units can hold, or write the array again with finer units "
+                "(encoding={...: {'units': ...}})."
+            )
+        if self.packed and self.dtype.kind in "iu":
+            limits = np.iinfo(self.dtype)
+            scale, offset = (float(self.attrs.get(k, d)) for k, d in (("scale_factor", 1), ("add_offset", 0)))
+            low, high = sorted((limits.min * scale + offset, limits.max * scale + offset))
+            return (
+                f"It holds {low:g} to {high:g}, and missing values only if it has a _FillValue: mask "
+                "(ds.where) what does not fit, or write the array again with another encoding."
+            )
+        return "Convert or mask the values, or write the array again with another type or _FillValue."
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(np.asarray(value).dtype.kind == "f" and np.isnan(value))
+
+
+def cell(values: Any, at: tuple[int, ...]) -> str:
+    """One value, for a message."""
+    value = values[at]
+    return repr(value.item()) if isinstance(value, np.generic) and value.dtype.kind in "biufc" else str(value)

@@ -1,0 +1,25 @@
+"""The functions of xarray that Frazil uses and that are not public.
+
+Only the writer of ``to_zarr`` is public in xarray, and it has no place for another way to write dask arrays.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import xarray as xr
+
+try:
+    from xarray.backends.common import ArrayWriter
+    from xarray.backends.writers import dump_to_store
+    from xarray.backends.zarr import ZarrStore, encode_zarr_variable
+
+    attrgetter("_validate_and_autodetect_region", "_validate_encoding")(ZarrStore)
+except (ImportError, AttributeError) as error:
+    raise ImportError(
+        f"frazil.xarray uses functions of xarray that are not public, and xarray {xr.__version__} lacks one "
+        f"({error}): install an older xarray (Frazil is tested with 2026.1 to 2026.9), or write with "
+        "`dataset.to_zarr(session.store, consolidated=False)`"
+    ) from error
+
+__all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_zarr_variable"]

@@ -1,0 +1,187 @@
+"""Backups of ``repo``: garbage collection deletes those that neither the ops log nor a recovery needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.maintenance.schedules import Schedule, Seen
+from tests.maintenance.test_in_use import opened_by
+
+import frazil
+from frazil.format.keys import backup_key
+from frazil.format.repo_info import decode_repo_info
+from frazil.maintenance.backups import RECENT
+from frazil.repository.history import ops_log
+from frazil.storage.memory import MemoryStorage
+
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+
+
+def config(keep: int) -> frazil.RepositoryConfig:
+    return frazil.RepositoryConfig(num_updates_per_repo_info_file=keep)
+
+
+def updated(storage: Any, updates: int, keep: int) -> frazil.Repository:
+    """A repository with so many updates, of which ``repo`` lists ``keep``."""
+    repo = frazil.Repository.create(storage, config(keep))
+    for number in range(updates):
+        repo.create_tag(f"t{number}", repo.lookup_branch("main"))
+    return repo
+
+
+def backups(storage: Any) -> dict[str, int]:
+    return {info.key: info.size for info in storage.list("overwritten")}
+
+
+def log(storage: Any) -> list[Any]:
+    return list(ops_log(storage, decode_repo_info(bytes(storage.get("repo")), "repo")))
+
+
+@pytest.mark.parametrize("keep", [1, 3, 10, 1000])
+def test_the_ops_log_stays_whole(keep: int) -> None:
+    """Also when updates go on, and when another collection comes."""
+    storage = MemoryStorage()
+    repo = updated(storage, 40, keep)
+    names: list[str] = []
+    for round_ in range(3):
+        before = log(storage)
+        count = len(backups(storage))
+        summary = repo.garbage_collect(TOMORROW)
+        after = log(storage)
+        # The entry that was newest has a backup now.
+        assert [replace(entry, backup_path=None) for entry in after[1:]] == [
+            replace(entry, backup_path=None) for entry in before
+        ]
+        assert [entry.backup_path for entry in after[2:]] == [entry.backup_path for entry in before[1:]]
+        assert summary.backups_deleted == count + 1 - len(backups(storage))
+        for number in range(25):
+            repo.create_tag(f"after{round_}.{number}", repo.lookup_branch("main"))
+            assert len(log(storage)) == len(after) + number + 1
+        names += [f"after{round_}.{number}" for number in range(25)]
+    told = [entry.name for entry in log(storage)[::-1] if str(entry.name).startswith("after")]
+    assert told == names
+
+
+def test_what_stays_is_what_the_log_needs_and_the_newest() -> None:
+    storage = MemoryStorage()
+    repo = updated(storage, 300, 1000)
+    size = sum(backups(storage).values())
+    summary = repo.garbage_collect(TOMORROW)
+    left = backups(storage)
+    assert summary.backup_bytes_deleted > 0.9 * size
+    assert summary.bytes_deleted == 0
+    assert len(left) <= 2 * RECENT + 2
+    newest = [str(entry.backup_path) for entry in log(storage)[1 : 1 + RECENT]]
+    assert set(map(backup_key, newest)) <= left.keys()
+    last = backup_key(newest[0])  # whoever restores it finds the whole log
+    assert len(list(ops_log(storage, decode_repo_info(bytes(storage.get(last)), last)))) == 301
+
+
+def test_young_backups_stay() -> None:
+    storage = MemoryStorage()
+    repo = updated(storage, 20, 5)
+    before = backups(storage)
+    assert repo.garbage_collect(datetime.now(UTC) - timedelta(hours=1)).backups_deleted == 0
+    assert before.keys() < backups(storage).keys()
+
+
+def test_a_dry_run_counts_and_deletes_nothing() -> None:
+    storage = MemoryStorage()
+    repo = updated(storage, 30, 5)
+    before = backups(storage)
+    looked = repo.garbage_collect(TOMORROW, dry_run=True)
+    assert backups(storage) == before
+    done = repo.garbage_collect(TOMORROW)
+    assert done.backups_deleted == looked.backups_deleted > 10
+    assert done.backup_bytes_deleted == looked.backup_bytes_deleted
+
+
+def test_other_objects_stay() -> None:
+    storage = MemoryStorage()
+    repo = updated(storage, 20, 5)
+    others = ["overwritten/mine", "overwritten/repo.1.X", "overwritten/below/repo.txt"]
+    for key in others:
+        storage.put(key, b"x")
+    repo.garbage_collect(TOMORROW)
+    assert set(others) <= backups(storage).keys()
+
+
+def test_a_damaged_backup_keeps_all() -> None:
+    storage = MemoryStorage()
+    repo = updated(storage, 20, 3)
+    before = backups(storage)
+    name = decode_repo_info(bytes(storage.get("repo")), "repo").repo_before_updates
+    assert name is not None
+    storage.put(backup_key(name), b"damaged")
+    summary = repo.garbage_collect(TOMORROW)
+    assert summary.backups_deleted == 0
+    assert "backups" in summary.delete_errors[0]
+    assert before.keys() <= backups(storage).keys()
+
+
+def test_leases_do_not_hold_back_backups() -> None:
+    storage = MemoryStorage()
+    repo = updated(storage, 1, 5)
+    repo.writable_session("main").fork()
+    for number in range(20):
+        repo.create_branch(f"b{number}", repo.lookup_branch("main"))
+    assert repo.garbage_collect(TOMORROW).backups_deleted > 5
+
+
+def scheduled(storage: MemoryStorage, schedule: Schedule, actor: int) -> frazil.Repository:
+    return opened_by(storage, Seen(storage, lambda what: schedule.request(actor, what)), config(3))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_updates_at_the_same_time(first: int) -> None:
+    """Whatever the order of requests, no backup that the log names is deleted."""
+    for cut in range(0, 100, 2):
+        storage = MemoryStorage()
+        updated(storage, 12, 3)
+        count = len(log(storage))
+        schedule = Schedule([first] * cut + [1 - first] * 100)
+        one, other = (scheduled(storage, schedule, actor) for actor in (0, 1))
+        ends = schedule.run(
+            lambda one=one: [one.create_tag(name, one.lookup_branch("main")) for name in ("a", "b")],
+            lambda other=other: other.garbage_collect(TOMORROW),
+        )
+        assert isinstance(ends[0], list), ends
+        assert isinstance(ends[1], frazil.GCSummary), ends
+        assert len(log(storage)) == count + 3
+        repo = frazil.Repository.open(storage, config(3))
+        for number in range(8):
+            repo.create_branch(f"b{number}", repo.lookup_branch("main"))
+            assert len(log(storage)) == count + 4 + number
+        if [actor for actor, _ in schedule.made].count(first) <= cut:
+            break
+    assert cut > 3
+
+
+def test_a_lost_answer_is_recognised_behind_a_collection() -> None:
+    """The write of ``repo`` took effect, its answer is lost; then come a collection and many updates."""
+    storage = MemoryStorage()
+    repo = updated(storage, 20, 3)
+    count = len(log(storage))
+    lost: list[str] = []
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        yield
+        if what == "put repo" and not lost:
+            lost.append(what)
+            repo.garbage_collect(TOMORROW)
+            for number in range(10):
+                repo.create_branch(f"b{number}", repo.lookup_branch("main"))
+            raise frazil.StorageError("no answer", frazil.ErrorKind.OBJECT_STORE)
+
+    tagger = opened_by(storage, Seen(storage, meet), config(3))
+    tagger.create_tag("once", repo.lookup_branch("main"))
+    assert lost
+    told = [entry.name for entry in log(storage)]
+    assert told.count("once") == 1
+    assert len(told) == count + 12

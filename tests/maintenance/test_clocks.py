@@ -1,0 +1,266 @@
+"""Collections of garbage beside sessions while clocks differ, or are set: the host's and the storage's. No
+version refers to a file that is missing, whatever became of the session.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import zarr
+from tests.maintenance.schedules import Clocked, HostTime, Seen
+from tests.maintenance.test_in_use import BY_CONTENT, REFUSED, leave_a_chunk, opened_by, repository, write
+
+import frazil
+from frazil.errors import IcechunkError, SnapshotNotFoundError
+from frazil.repository import clock
+from frazil.spark import Inline, maintenance
+
+AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
+
+Finish = Callable[[], str]
+
+
+def commit(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+    return lambda: session.commit("late")
+
+
+def amend(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+    return lambda: session.amend("late")
+
+
+def flush_and_tag(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+
+    def finish() -> str:
+        id_ = session.flush("on no branch")
+        repo.create_tag("late", id_)
+        return id_
+
+    return finish
+
+
+def tag(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    write(session, 5)
+    id_ = session.flush("on no branch")
+
+    def finish() -> str:
+        repo.create_tag("late", id_)
+        return id_
+
+    return finish
+
+
+def fork(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    part = session.fork()
+    write(part, 5)
+    session.merge(part)
+    return lambda: session.commit("late")
+
+
+def late_fork(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+
+    def finish() -> str:
+        part = session.fork()
+        zarr.open_array(part.store, path="x")[6:] = 5
+        session.merge(part)
+        return session.commit("late")
+
+    return finish
+
+
+def rebased(repo: frazil.Repository) -> Finish:
+    session = repo.writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="x")[:2] = 6
+    return lambda: session.commit("late", rebase_with=frazil.ConflictDetector())
+
+
+def tried_before(repo: frazil.Repository) -> Finish:
+    """It has stored manifests that it may use again."""
+    session = repo.writable_session("main")
+    write(session, 5)
+    with repo.transaction("main", message="theirs") as store:
+        zarr.open_array(store, path="x")[:2] = 6
+    with pytest.raises(frazil.ConflictError):
+        session.commit("too late")
+    return lambda: session.commit("late", rebase_with=frazil.ConflictDetector())
+
+
+WAYS = {each.__name__: each for each in (commit, amend, flush_and_tag, tag, fork, late_fork, rebased)}
+WAYS["tried_before"] = tried_before
+#: How a clock behaves: whose it is, and whether it is set while the session is open.
+CLOCKS = [(whose, ahead) for whose in ("differs", "storage is set", "host is set") for ahead in AHEAD]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> HostTime:
+    time = HostTime()
+    monkeypatch.setattr(clock, "time", time)
+    return time
+
+
+def now() -> datetime:
+    return clock.to_datetime(clock.now_us())
+
+
+def attempt(finish: Finish) -> str | IcechunkError:
+    try:
+        return finish()
+    except IcechunkError as error:
+        if error.kind not in REFUSED and not isinstance(error, SnapshotNotFoundError):
+            raise
+        return error
+
+
+def require_whole(storage: Clocked) -> None:
+    repo = frazil.Repository.open(storage)
+    assert maintenance.verify(repo, "exists", engine=Inline()).rows() == []
+
+
+class Scene:
+    """A session and a collection on one storage. Clocks differ, or are set when the session has written."""
+
+    def __init__(self, whose: str, ahead: float, host: HostTime, version: int = 2) -> None:
+        self.whose, self.ahead, self.host = whose, ahead, host
+        self.storage = Clocked()
+        if whose == "differs":
+            self.storage.ahead = ahead
+        repository(self.storage, version)
+
+    def set_clock(self) -> None:
+        if self.whose == "storage is set":
+            self.storage.ahead = self.ahead
+        if self.whose == "host is set":
+            self.host.ahead = self.ahead
+
+    def collector(self, meet: Callable[[str], Any]) -> frazil.Repository:
+        return opened_by(self.storage, Seen(self.storage, meet))
+
+
+@pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("at", ["once", "put repo", "delete snapshots", "delete chunks"])
+def test_a_collection_between_writing_and_committing(
+    way: str, whose: str, ahead: float, at: str, host: HostTime
+) -> None:
+    """The session commits when the collection is over, or when the collection is about to make a certain
+    request. It tries again at the end if the error said so.
+    """
+    scene = Scene(whose, ahead, host)
+    finish = WAYS[way](frazil.Repository.open(scene.storage, scene_config()))
+    scene.set_clock()
+    ends: list[str | IcechunkError] = []
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        if what == at and not ends:
+            ends.append(attempt(finish))
+        yield
+
+    scene.collector(meet).garbage_collect(now())
+    if not ends or getattr(ends[0], "kind", None) == frazil.ErrorKind.GARBAGE_COLLECTION_RUNNING:
+        ends.append(attempt(finish))
+        assert getattr(ends[-1], "kind", None) != frazil.ErrorKind.GARBAGE_COLLECTION_RUNNING
+    require_whole(scene.storage)
+    scene.collector(no_meeting).garbage_collect(now() + timedelta(days=2))
+    require_whole(scene.storage)
+
+
+def scene_config() -> frazil.RepositoryConfig:
+    return frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+
+
+@contextmanager
+def no_meeting(what: str) -> Iterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
+@pytest.mark.parametrize("hours", [2, 30])
+def test_chunks_that_are_found_again(whose: str, ahead: float, hours: int, host: HostTime) -> None:
+    scene = Scene(whose, ahead, host)
+    leave_a_chunk(scene.storage, hours)
+    finish = commit(frazil.Repository.open(scene.storage, BY_CONTENT))
+    scene.set_clock()
+    scene.collector(no_meeting).garbage_collect(now())
+    attempt(finish)
+    require_whole(scene.storage)
+
+
+@pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
+def test_version_1(whose: str, ahead: float, host: HostTime) -> None:
+    scene = Scene(whose, ahead, host, version=1)
+    finish = commit(frazil.Repository.open(scene.storage, scene_config()))
+    scene.set_clock()
+    scene.collector(no_meeting).garbage_collect(now())
+    attempt(finish)
+    require_whole(scene.storage)
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_manifests_that_tasks_have_written(ahead: float, host: HostTime, monkeypatch: Any) -> None:
+    """A collection comes after the tasks and before the commit."""
+    scene = Scene("differs", ahead, host)
+    repo = frazil.Repository.open(scene.storage, scene_config())
+    written = maintenance.rewritten
+
+    def collected(*arguments: Any) -> Any:
+        ready = written(*arguments)
+        scene.collector(no_meeting).garbage_collect(now() + timedelta(days=2))
+        return ready
+
+    monkeypatch.setattr(maintenance, "rewritten", collected)
+    ended = attempt(
+        lambda: maintenance.rewrite_manifests(
+            repo, "split", branch="main", engine=Inline(), manifests_on_executors_above=0
+        )
+    )
+    assert isinstance(ended, IcechunkError)
+    require_whole(scene.storage)
+
+
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_leases_last_while_clocks_differ(ahead: float, host: HostTime) -> None:
+    """A lease consists of durations: a constant difference of clocks changes nothing."""
+    scene = Scene("differs", ahead, host)
+    session = frazil.Repository.open(scene.storage, scene_config()).writable_session("main")
+    part = pickle.loads(pickle.dumps(session.fork()))
+    write(part, 5)
+    summary = scene.collector(no_meeting).garbage_collect(now())
+    assert (summary.chunks_deleted, summary.leases_respected) == (0, 1)
+    session.merge(part)
+    session.commit("of a fork")
+    require_whole(scene.storage)
+
+
+def test_a_host_clock_that_is_set_back_makes_no_lease_shorter(host: HostTime) -> None:
+    scene = Scene("host is set", -3_600, host)
+    session = frazil.Repository.open(scene.storage, scene_config()).writable_session("main")
+    write(session, 5)
+    session.workspace.writer.flush()
+    scene.set_clock()
+    part = session.fork()
+    assert scene.collector(no_meeting).garbage_collect(now() + timedelta(days=1)).chunks_deleted == 0
+    session.merge(part)
+    session.commit("of a fork")
+    require_whole(scene.storage)

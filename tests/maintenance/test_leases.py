@@ -1,0 +1,133 @@
+"""Leases: what they spare, when they end, and how people see and break them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from tests.maintenance.test_in_use import TOMORROW, repository, values, write
+
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
+from frazil.repository import leases, staged
+from frazil.repository.clock import now_us
+from frazil.storage.memory import MemoryStorage
+
+HOUR = 3600 * 1_000_000
+
+
+def forked(repo: frazil.Repository) -> frazil.Session:
+    session = repo.writable_session("main")
+    write(session, 4)
+    session.fork()
+    return session
+
+
+def test_leases_end() -> None:
+    repo = repository(MemoryStorage())
+    forked(repo)
+    now = now_us()
+    (lease,) = leases.in_force(repo.storage, now)
+    assert lease.since < now
+    assert leases.in_force(repo.storage, now + 25 * HOUR) == []
+    leases.delete_ended(repo.storage, now + 23 * HOUR)
+    assert len(repo.list_leases()) == 1
+    leases.delete_ended(repo.storage, now + 25 * HOUR)
+    assert repo.list_leases() == []
+
+
+def test_no_lease_lasts_longer_than_a_job() -> None:
+    """It was taken while the host's clock was wrong by years."""
+    storage = MemoryStorage()
+    leases.Lease.take(storage, now_us(), now_us() + 10 * 365 * 24 * HOUR)
+    assert leases.in_force(storage, now_us() + 9 * 24 * HOUR) == []
+
+
+def test_a_summary_names_the_leases_that_it_respected() -> None:
+    repo = repository(MemoryStorage())
+    assert "lease" not in repr(repo.garbage_collect(TOMORROW))
+    session = forked(repo)
+    for dry_run in (True, False):
+        summary = repo.garbage_collect(TOMORROW, dry_run=dry_run)
+        assert summary.chunks_deleted == 0
+        assert summary.leases_respected == 1
+        assert summary.spared_since == repo.list_leases()[0].protects_since
+        assert "leases_respected: 1" in repr(summary)
+    long_ago = repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
+    assert (long_ago.leases_respected, long_ago.spared_since) == (0, None)
+    session.commit("done")
+    assert repo.garbage_collect(TOMORROW).leases_respected == 0
+
+
+def test_a_dry_run_deletes_no_lease_that_has_ended() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    forked(repo)
+    (key,) = [info.key for info in storage.list("leases")]
+    objects = storage._contents.objects
+    objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=3))
+    assert repo.garbage_collect(TOMORROW, dry_run=True).leases_respected == 0
+    assert len(repo.list_leases()) == 1
+    repo.garbage_collect(TOMORROW)
+    assert repo.list_leases() == []
+
+
+async def test_a_lease_that_is_broken() -> None:
+    repo = repository(MemoryStorage())
+    session = forked(repo)
+    (lease,) = await repo.list_leases_async()
+    assert lease.purpose == "fork"
+    assert lease.protects_since <= lease.taken_at < lease.ends_at
+    await repo.break_lease_async(lease.id)
+    assert repo.garbage_collect(TOMORROW).chunks_deleted == 1
+    with pytest.raises(SessionStateError) as error:
+        session.commit("of chunks that are gone")
+    assert error.value.kind == ErrorKind.GARBAGE_COLLECTED
+    assert values(repo) == [1] * 8
+
+
+@pytest.mark.parametrize("name", ["", "x", "../repo", "job.x"])
+def test_only_leases_are_broken(name: str) -> None:
+    repo = repository(MemoryStorage())
+    with pytest.raises(InvalidInputError, match="lease_id: expected the id of a lease") as error:
+        repo.break_lease(name)
+    assert error.value.kind == ErrorKind.NOT_ALLOWED
+    assert values(repo) == [1] * 8
+
+
+def test_breaking_the_lease_of_a_job_gives_the_job_up() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    place = staged.place_of("main", "monday")
+    staged.take_lease(storage, place, now_us(), now_us(), "job `monday` on branch `main`")
+    storage.put(f"staging/{place}/plan", b"{}")
+    (lease,) = repo.list_leases()
+    assert lease.purpose == "job `monday` on branch `main`"
+    repo.break_lease(lease.id)
+    assert list(storage.list("staging")) == []
+    assert repo.list_leases() == []
+
+
+def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
+    """The host that resumes it may have another clock."""
+    storage = MemoryStorage()
+    place = staged.place_of("main", "monday")
+    staged.take_lease(storage, place, now_us() - 5 * HOUR, now_us(), "a")
+    (first,) = leases.leases(storage)
+    staged.take_lease(storage, place, now_us() + HOUR, now_us(), "b", resumes=True)
+    assert leases.leases(storage) == [first]
+    staged.take_lease(storage, place, now_us(), now_us(), "c")
+    assert leases.leases(storage) != [first]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"\xff", b'{"age": "x", "left": -1e400}', b'{"age": -5}', b'{"left": -%d}' % 10**40],
+)
+def test_a_damaged_lease_spares_nothing_for_long(content: bytes) -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    storage.put("leases/damaged", content)
+    assert repo.list_leases()[0].purpose == ""
+    assert leases.in_force(storage, now_us() + HOUR) == []

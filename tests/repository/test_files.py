@@ -1,0 +1,156 @@
+"""A file under the name of another is refused by every reader, with its name and both ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.errors import FormatError
+from frazil.format.ids import id_from_text
+from frazil.format.keys import OVERWRITTEN, backup_key
+from frazil.repository.assets import Assets, CacheLimits
+from frazil.repository.update import read_repo_info
+from frazil.storage.memory import MemoryStorage
+
+SOON = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.fixture(params=[1, 2])
+def repo(request: pytest.FixtureRequest) -> frazil.Repository:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(MemoryStorage(), config, spec_version=request.param)
+    for value in (1, 2, 3):
+        with repo.transaction("main", message=f"{value}") as store:
+            zarr.create_array(store, name=f"x{value}", data=np.full(4, value), chunks=(2,))
+    return repo
+
+
+def versions(repo: frazil.Repository) -> list[str]:
+    """Ids, newest first."""
+    return [each.id for each in repo.ancestry(branch="main")]
+
+
+def manifests(repo: frazil.Repository) -> list[str]:
+    """Of the newest three versions, newest first: the one that each of them added."""
+    ids = [{each.id for each in repo.list_manifest_files(id_)} for id_ in versions(repo)]
+    return [(new - old).pop() for new, old in pairwise(ids)]
+
+
+def exchange(storage: Any, one: str, other: str) -> None:
+    first, second = bytes(storage.get(one)), bytes(storage.get(other))
+    storage.put(one, second)
+    storage.put(other, first)
+
+
+def read_all(repo: frazil.Repository) -> None:
+    group = zarr.open_group(repo.readonly_session("main").store, mode="r")
+    for value in (1, 2, 3):
+        assert (np.asarray(group[f"x{value}"]) == value).all()
+
+
+def late_session(repo: frazil.Repository) -> frazil.Session:
+    session = repo.writable_session("main")
+    zarr.open_array(session.store, path="x1")[:] = 9
+    return session
+
+
+READERS: dict[str, list[Callable[[frazil.Repository], Any]]] = {
+    "manifests": [
+        read_all,
+        lambda repo: repo.garbage_collect(SOON),
+        lambda repo: repo.chunk_storage_stats(),
+        lambda repo: [repo.inspect_manifest(id_) for id_ in manifests(repo)],
+    ],
+    "snapshots": [
+        read_all,
+        lambda repo: repo.garbage_collect(SOON),
+        lambda repo: repo.chunk_storage_stats(),
+        lambda repo: [repo.inspect_snapshot(id_) for id_ in versions(repo)],
+        lambda repo: late_session(repo).commit("later"),
+    ],
+    "transactions": [
+        lambda repo: [repo.inspect_transaction_log(id_) for id_ in versions(repo)[:-1]],
+        lambda repo: repo.diff(from_snapshot_id=versions(repo)[-1], to_branch="main"),
+    ],
+}
+CASES = [(folder, reader) for folder, readers in READERS.items() for reader in readers]
+
+
+@pytest.mark.parametrize(("folder", "reader"), CASES)
+def test_two_files_that_changed_places_are_refused(
+    repo: frazil.Repository, folder: str, reader: Callable[[frazil.Repository], Any]
+) -> None:
+    names = manifests(repo) if folder == "manifests" else versions(repo)
+    exchange(repo.storage, f"{folder}/{names[0]}", f"{folder}/{names[1]}")
+    fresh = frazil.Repository.open(repo.storage)
+    with pytest.raises(FormatError, match=f"{folder}/") as caught:
+        reader(fresh)
+    assert names[0] in caught.value.message
+    assert names[1] in caught.value.message
+
+
+def test_a_log_that_is_another_stops_a_rebase(repo: frazil.Repository) -> None:
+    late = late_session(repo)
+    for value in (2, 3):
+        with repo.transaction("main", message="other") as store:
+            zarr.open_array(store, path=f"x{value}")[:] = 0
+    newest, before, *_ = versions(repo)
+    exchange(repo.storage, f"transactions/{newest}", f"transactions/{before}")
+    with pytest.raises(FormatError, match=f"transactions/{before}"):
+        late.commit("late", rebase_with=frazil.ConflictDetector())
+    assert versions(repo)[0] == newest
+
+
+def test_histories_of_spec_version_1_are_not_taken_from_another_file() -> None:
+    repo = frazil.Repository.create(MemoryStorage(), spec_version=1)
+    for value in range(12):
+        with repo.transaction("main", message=f"{value}") as store:
+            zarr.create_group(store, path=f"g{value}")
+    ids = versions(repo)
+    repo.storage.put(f"snapshots/{ids[4]}", repo.storage.get(f"snapshots/{ids[7]}"))
+    with pytest.raises(FormatError, match=f"snapshots/{ids[4]}"):
+        versions(frazil.Repository.open(repo.storage))
+    with pytest.raises(FormatError, match=f"snapshots/{ids[4]}"):
+        frazil.upgrade_icechunk_repository(frazil.Repository.open(repo.storage), dry_run=False)
+
+
+def test_all_files_of_assets_are_compared_with_their_names(repo: frazil.Repository) -> None:
+    one, other, *_ = versions(repo)
+    mine = manifests(repo)
+    for folder, key, wrong in (
+        ("snapshots", one, other),
+        ("transactions", one, other),
+        ("manifests", *mine[:2]),
+    ):
+        repo.storage.put(f"{folder}/{key}", repo.storage.get(f"{folder}/{wrong}"))
+    assets = Assets(repo.storage, CacheLimits())
+    for read, id_ in ((assets.snapshot, one), (assets.transaction_log, one), (assets.manifest, mine[0])):
+        with pytest.raises(FormatError, match=id_):
+            read(id_from_text(id_))
+
+
+def short_log() -> frazil.Repository:
+    config = frazil.RepositoryConfig(num_updates_per_repo_info_file=3)
+    repo = frazil.Repository.create(MemoryStorage(), config)
+    repo.save_config()
+    for value in range(12):
+        repo.create_tag(f"v{value}", versions(repo)[0])
+    return repo
+
+
+def test_a_walk_through_backups_that_lead_back_ends() -> None:
+    repo = short_log()
+    assert len(list(repo.ops_log())) == 14
+    info = read_repo_info(repo.storage)[0]
+    name = info.repo_before_updates
+    assert name is not None
+    repo.storage.put(backup_key(name), repo.storage.get("repo"))
+    with pytest.raises(FormatError, match=f"{OVERWRITTEN}/{name}: expected updates before"):
+        list(frazil.Repository.open(repo.storage).ops_log())

@@ -1,0 +1,274 @@
+"""A lost or damaged ``repo`` comes back from a backup, and after it the versions that came later."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import pytest
+import zarr
+from tests.maintenance.schedules import Seen
+from tests.repository.version_1 import copy_of
+
+import frazil
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ErrorKind,
+    FormatError,
+    InvalidInputError,
+    RepositoryNotFoundError,
+    SnapshotNotFoundError,
+    StorageError,
+)
+from frazil.storage.memory import MemoryStorage
+
+REPO = frazil.Repository
+
+
+def commit(repo: Any, n: int, branch: str = "main") -> str:
+    session = repo.writable_session(branch)
+    if n == 0:
+        zarr.create_array(session.store, name="x", shape=(16,), chunks=(1,), dtype="i4", compressors=None)
+    else:
+        zarr.open_array(session.store, path="x")[n] = n
+    id_: str = session.commit(str(n))
+    return id_
+
+
+def repository(storage: Any, commits: int = 3) -> frazil.Repository:
+    repo = REPO.create(storage)
+    for n in range(commits):
+        commit(repo, n)
+    return repo
+
+
+def messages(storage: Any, branch: str = "main") -> list[str]:
+    return [entry.message for entry in REPO.open(storage).ancestry(branch=branch)]
+
+
+def damage(storage: MemoryStorage, how: str) -> None:
+    data = bytes(storage.get("repo"))
+    storage.delete(["repo"])
+    if how == "cut":
+        storage.put("repo", data[: len(data) // 2])
+    if how == "empty":
+        storage.put("repo", b"")
+    if how == "flipped":
+        storage.put("repo", data[:-9] + bytes([data[-9] ^ 16]) + data[-8:])
+
+
+@pytest.mark.parametrize("how", ["lost", "cut", "empty", "flipped"])
+def test_there_and_back(how: str) -> None:
+    storage = MemoryStorage()
+    handle = repository(storage)
+    tip = handle.lookup_branch("main")
+    damage(storage, how)
+    newest = REPO.list_backups(storage)[0].name
+    for use in (lambda: REPO.open(storage), handle.list_branches, lambda: commit(handle, 5)):
+        with pytest.raises((FormatError, RepositoryNotFoundError)) as error:
+            use()
+        assert newest in str(error.value)
+        assert "frazil.Repository.restore(storage)" in str(error.value)
+    before = copy_of(storage)
+    planned = REPO.restore(storage, dry_run=True)
+    assert {info.key: bytes(storage.get(info.key)) for info in storage.list("")} == {
+        info.key: bytes(before.get(info.key)) for info in before.list("")
+    }
+    done = REPO.restore(storage)
+    assert (planned.backup, planned.restored, done.restored) == (done.backup, False, True)
+    assert [entry.id for entry in done.unlisted] == [tip]
+    assert (done.missing, done.backup) == ((), newest)
+    assert messages(storage) == ["1", "0", "Repository initialized"]
+    if how != "lost":  # what was there is kept
+        assert any(not _can_be_read(storage, each.name) for each in REPO.list_backups(storage))
+    # The lost commit, on the branch where it was.
+    repo = REPO.open(storage)
+    assert repo.recover_snapshot(tip, "main") == tip
+    assert messages(storage) == ["2", "1", "0", "Repository initialized"]
+    commit(repo, 4)
+    assert zarr.open_array(repo.readonly_session("main").store, path="x", mode="r")[:5].tolist() == [
+        0,
+        1,
+        2,
+        0,
+        4,
+    ]
+    kinds = [type(update.kind).__name__ for update in repo.ops_log()]
+    assert kinds[:4] == ["NewCommit", "NewCommit", "BranchReset", "NewCommit"]
+    assert kinds[-1] == "RepoInitialized"
+
+
+def _can_be_read(storage: MemoryStorage, name: str) -> bool:
+    try:
+        REPO.restore(storage, name, dry_run=True)
+    except FormatError:
+        return False
+    return True
+
+
+def test_as_a_new_branch() -> None:
+    storage = MemoryStorage()
+    repository(storage)
+    report = REPO.restore(storage, REPO.list_backups(storage)[1].name, overwrite=True)
+    assert messages(storage) == ["0", "Repository initialized"]
+    repo = REPO.open(storage)
+    assert [entry.message for entry in report.unlisted] == ["1", "2"]
+    for entry in report.unlisted:
+        repo.recover_snapshot(entry.id, "found")
+    assert messages(storage, "found") == ["2", "1", "0", "Repository initialized"]
+    with pytest.raises(AlreadyExistsError):
+        repo.recover_snapshot(report.unlisted[0].id, "again")
+    with pytest.raises(SnapshotNotFoundError):
+        repo.recover_snapshot("0" * 20, "again")
+
+
+def test_a_whole_repository_is_not_replaced() -> None:
+    storage = MemoryStorage()
+    repository(storage)
+    with pytest.raises(AlreadyExistsError, match="overwrite=True"):
+        REPO.restore(storage)
+    assert len(messages(storage)) == 4
+
+
+def test_a_later_format_is_no_damage() -> None:
+    storage = MemoryStorage()
+    repository(storage)
+    data = bytearray(storage.get("repo"))
+    data[36] = 9
+    storage.put("repo", bytes(data))
+    for act in (REPO.open, REPO.restore):
+        with pytest.raises(FormatError) as error:
+            act(storage)
+        assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
+        assert "restore" not in str(error.value)
+
+
+def test_nothing_to_restore_from() -> None:
+    storage = MemoryStorage()
+    with pytest.raises(RepositoryNotFoundError):
+        REPO.restore(storage)
+    REPO.create(storage)
+    damage(storage, "cut")
+    with pytest.raises(FormatError) as error:
+        REPO.open(storage)
+    assert "restore" not in str(error.value)
+    with pytest.raises(RepositoryNotFoundError):
+        REPO.restore(storage)
+    with pytest.raises(StorageError) as missing:
+        REPO.restore(storage, "repo.1.A")
+    assert missing.value.kind == ErrorKind.OBJECT_NOT_FOUND
+
+
+def test_the_newest_backups_are_damaged_too() -> None:
+    storage = MemoryStorage()
+    repository(storage, 12)
+    names = [each.name for each in REPO.list_backups(storage)]
+    for name in names[:9]:
+        storage.put(f"overwritten/{name}", b"damaged")
+    damage(storage, "lost")
+    assert REPO.restore(storage).backup == names[9]
+    assert messages(storage)[0] == "1"
+
+
+def test_backups_of_a_writer_whose_clock_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names sort by clocks; the latest state is what the ops logs say."""
+    storage = MemoryStorage()
+    repo = repository(storage, 2)
+    for info in list(storage.list("overwritten")):  # the first update was made by a clock an hour ahead
+        folder, start, random = info.key.split(".")
+        if "1CECHNKREP0F1RSTCMT0" not in info.key and len(list(repo.ops_log())) == 3:
+            storage.put(f"{folder}.{int(start) - 3_600_000:014d}.{random}", bytes(storage.get(info.key)))
+            storage.delete([info.key])
+            break
+    damage(storage, "lost")
+    REPO.restore(storage)
+    assert messages(storage)[0] == "0"
+
+
+def test_another_writer_is_first() -> None:
+    for step in range(1, 40):
+        storage = MemoryStorage()
+        repository(storage)
+        damage(storage, "cut")
+        count = 0
+
+        def meet(what: str) -> Any:
+            nonlocal count
+            count += 1
+            if count == step:  # noqa: B023  # used in here
+                REPO.restore(storage)  # noqa: B023
+                commit(REPO.open(storage), 5)  # noqa: B023
+            return nullcontext()
+
+        try:
+            REPO.restore(Seen(storage, meet))
+        except (ConflictError, AlreadyExistsError):
+            assert messages(storage)[0] == "5"
+        else:
+            assert messages(storage)[0] in {"1", "5"}
+        if count < step:
+            break
+        assert messages(storage)[0] == "5"
+
+
+def test_a_parent_that_is_not_clear() -> None:
+    """Two tips from which the lost commit can come."""
+    storage = MemoryStorage()
+    repo = repository(storage)
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    other = commit(repo, 3, "dev")
+    main = repo.lookup_branch("main")
+    lost = commit(repo, 3)
+    report = REPO.restore(storage, overwrite=True)
+    assert [entry.id for entry in report.unlisted] == [lost]
+    repo = REPO.open(storage)
+    with pytest.raises(InvalidInputError, match="several tips"):
+        repo.recover_snapshot(lost, "found")
+    repo.recover_snapshot(lost, "found", parent=main)
+    assert messages(storage, "found")[1] == "2"
+    assert other == repo.lookup_branch("dev")
+
+
+def test_files_of_a_lost_version_are_gone() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    lost = commit(repo, 3)
+    manifest = repo.list_manifest_files(lost)[0].id
+    REPO.restore(storage, overwrite=True)
+    storage.delete([f"manifests/{manifest}"])
+    with pytest.raises(StorageError, match="manifests are gone"):
+        REPO.open(storage).recover_snapshot(lost, "main")
+
+
+def test_refs_whose_snapshots_are_gone_are_reported() -> None:
+    storage = MemoryStorage()
+    repo = repository(storage)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    tagged = repo.lookup_tag("v1")
+    damage(storage, "lost")
+    storage.delete([f"snapshots/{tagged}"])
+    assert REPO.restore(storage).missing == ("main",)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("writer", ["frazil", "icechunk"])
+def test_the_reference_goes_on(writer: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "repo")
+    package: Any = {"frazil": frazil, "icechunk": icechunk}[writer]
+    first = package.Repository.create(package.local_filesystem_storage(path))
+    for n in range(3):
+        commit(first, n)
+    tip = first.lookup_branch("main")
+    (tmp_path / "repo" / "repo").unlink()
+    storage = frazil.local_filesystem_storage(path)
+    report = REPO.restore(storage)
+    REPO.open(storage).recover_snapshot(tip, "main")
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(path))
+    assert [entry.message for entry in theirs.ancestry(branch="main")][:3] == ["2", "1", "0"]
+    commit(theirs, 5)
+    assert messages(storage)[0] == "5"
+    assert len(list(theirs.ops_log())) == len(list(REPO.open(storage).ops_log())) >= 5
+    assert report.unlisted[0].id == tip

@@ -1,0 +1,124 @@
+"""How histories look in consoles and notebooks."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+import numpy as np
+
+import frazil
+from frazil.display import Record
+from frazil.repository.asynchronous import BothWays
+from frazil.repository.tables import ROWS, snapshots_table
+from frazil.repository.values import Diff, SnapshotInfo
+
+WHEN = datetime(2026, 11, 21, 7, 24, 10, tzinfo=UTC)
+
+
+def history(commits: int = 3) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    for number in range(commits):
+        repo.writable_session("main").commit(f"<b> {number}\nmore", allow_empty=True)
+    return repo
+
+
+def test_a_history_is_a_table_and_still_an_iterator() -> None:
+    repo = history()
+    ancestry = repo.ancestry(branch="main")
+    first = next(ancestry)
+    lines = repr(ancestry).splitlines()
+    assert lines[0] == "<frazil: history of branch main, newest first>"
+    assert re.split(r"  +", lines[1]) == ["id", "written at (UTC)", "message"]
+    assert lines[2] == f"{first.id}  {first.written_at:%Y-%m-%d %H:%M:%S}  <b> 2"
+    assert len(lines) == 2 + 4
+    assert [each.message[:5] for each in ancestry] == ["<b> 1", "<b> 0", "Repos"]
+    html = ancestry._repr_html_()
+    assert html.count("<tr>") == 1 + 4
+    assert f'<td style="text-align: left">{first.id}</td>' in html
+    assert "<b>" not in html
+    repo.create_tag("v1", first.id)
+    assert "history of tag v1" in repr(repo.ancestry(tag="v1"))
+    assert f"history of snapshot {first.id}" in repr(repo.ancestry(snapshot_id=first.id))
+
+
+def test_the_log_of_operations_is_a_table() -> None:
+    repo = history(1)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    log = repo.ops_log()
+    lines = repr(log).splitlines()
+    assert [line.split("  ", 1)[1].partition("(")[0].strip() for line in lines[2:]] == [
+        "TagCreated", "NewCommit", "RepoInitialized",
+    ]  # fmt: skip
+    assert "TagCreated(name=&quot;v1&quot;)" in log._repr_html_()
+    assert len(list(log)) == 3
+
+
+def test_a_long_history_is_not_read() -> None:
+    taken = []
+
+    def snapshots() -> Iterator[SnapshotInfo]:
+        for number in range(100_000):
+            taken.append(number)
+            yield SnapshotInfo("A" * 20, None, WHEN, f"commit {number}")
+
+    table = snapshots_table("history", snapshots)
+    assert taken == []
+    lines = str(table).splitlines()
+    assert lines[-1] == "..."
+    assert len(lines) == 2 + ROWS + 1
+    assert table.html().count("<tr>") == 1 + ROWS + 1
+    assert taken == [*range(ROWS + 1)] * 2
+
+
+def test_other_iterators_have_a_text() -> None:
+    assert repr(BothWays(iter([1]))) == "<frazil: an iterator>"
+    assert BothWays(iter([1]))._repr_html_() is None
+
+
+def test_the_picture_names_branches_tags_and_times_in_the_colours_of_the_page() -> None:
+    repo = history(1)
+    tip = repo.lookup_branch("main")
+    repo.create_branch("fix", tip)
+    repo.create_tag("v1", tip)
+    wide = "温" * 30 + "W" * 30
+    repo.writable_session("fix").commit(wide, allow_empty=True)
+    svg = repo.ancestry_graph()._repr_svg_()
+    root = ElementTree.fromstring(svg)  # our own
+    assert root.attrib["fill"] == "currentColor"
+    assert "black" not in svg + repo.ancestry_graph(plain=True)._repr_svg_()
+    texts = [
+        ["".join(span.itertext()) for span in text] for text in root.iter("{http://www.w3.org/2000/svg}text")
+    ]
+    when = f"{repo.lookup_snapshot(tip).written_at:%Y-%m-%d %H:%M}"
+    assert texts[1] == [tip[:8], when, "branch main", "tag v1", "<b> 0"]
+    assert texts[0][2:] == ["branch fix", wide]
+    # 13 pixels high: 0.6 of that for most, all of it for wide ones
+    assert int(root.attrib["width"]) > 2 * 26 + 8 + 30 * 13 + (8 + 16 + 10 + 30 + 6) * 8
+
+
+def test_differences_leave_out_what_is_empty() -> None:
+    one = Diff(new_arrays={"/a"}, chunk_coordinates={"/a": np.zeros((1, 1), "u4")})
+    html = one._repr_html_()
+    assert re.findall(r'field-name">(\w+):', html) == ["new_arrays", "updated_chunks"]
+    assert '{"/a": 1 chunk}' in html
+    assert re.findall(r'field-value">(\w+)', Diff()._repr_html_()) == ["none"]
+
+
+def test_values_name_modules_that_exist() -> None:
+    def subclasses(cls: type) -> Iterator[type]:
+        for each in cls.__subclasses__():
+            yield each
+            yield from subclasses(each)
+
+    for cls in subclasses(Record):
+        path = cls.__dict__.get("shown_as")
+        if not isinstance(path, str) or not cls.__module__.startswith("frazil.repository"):
+            continue
+        module, _, name = f"frazil.{path}".rpartition(".")
+        # The reference has `repository.RepoStatus`. Here `frazil` has all of them.
+        public = getattr(importlib.import_module(module), name, None) or getattr(frazil, name)
+        assert public.__qualname__ == cls.__qualname__, path

@@ -1,0 +1,23 @@
+"""The command, as a module of the package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import frazil
+
+
+def test_the_package_is_the_command() -> None:
+    texts = [
+        subprocess.run(
+            [sys.executable, "-m", module, "--version"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for module in ("frazil", "frazil.cli")
+    ]
+    assert texts[0] == texts[1]
+    assert frazil.__version__ in texts[0]

@@ -1,0 +1,31 @@
+"""The kind of an error, for programs that are checked strictly."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import frazil
+from frazil import ErrorKind
+
+
+def test_kinds_are_members_and_text() -> None:
+    for kind in (ErrorKind.IO, "io"):
+        error = frazil.StorageError("broken", kind)
+        for each in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            checked: ErrorKind = each.kind
+            assert checked is ErrorKind.IO
+            assert checked == "io"
+    assert frazil.StorageError("broken").kind is ErrorKind.OBJECT_STORE
+
+
+def test_what_other_code_makes_up_stays_text() -> None:
+    assert frazil.IcechunkError("broken", "my-own").kind == "my-own"
+
+
+def test_raised_kinds_are_members() -> None:
+    with pytest.raises(frazil.IcechunkError) as raised:
+        frazil.Repository.open(frazil.in_memory_storage())
+    assert raised.value.kind is ErrorKind.REPOSITORY_NOT_FOUND
