@@ -14,16 +14,18 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import itertools
 import numbers
 import re
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
 
+from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InternalError
 
 _KNOWN: Final[Mapping[str, tuple[type, ...]]] = {
@@ -59,12 +61,51 @@ _DEFECTS: Final = (
     StopIteration,
 )
 
+#: What to do with a value of a class that is often given in place of another: by what was given and expected.
+_REMEDIES: Final = {
+    ("Session", "Repository"): "pass the repository, and name the version in the arguments for it",
+    ("Session", "Version"): "pass the repository or `Version.of(repo, branch=...)`",
+    ("Session", "IcechunkStore"): "pass session.store",
+    ("IcechunkStore", "Session"): "pass store.session",
+    (
+        "Repository",
+        "Session",
+    ): "pass a session: repo.writable_session(branch) or repo.readonly_session(branch)",
+    ("Repository", "Target"): "pass Target(repo, branch, group)",
+    ("Repository", "Storage"): "pass repo.storage",
+    ("Storage", "Repository"): "open it first: Repository.open(storage)",
+    ("str", "Repository"): "open it first: Repository.open(local_filesystem_storage(path))",
+    ("Path", "Repository"): "open it first: Repository.open(local_filesystem_storage(path))",
+    ("str", "Storage"): "pass local_filesystem_storage(path), or s3_storage(bucket=..., prefix=...)",
+    ("Path", "Storage"): "pass local_filesystem_storage(path)",
+    ("str", "Sequence"): "pass a list of one text",
+    ("str", "datetime"): "pass datetime.fromisoformat(text), with a time zone",
+    ("int", "timedelta"): "pass timedelta(seconds=...)",
+}
+_UNEXPECTED: Final = re.compile(r"unexpected keyword argument '(\w+)'$")
+
+
+def wrong_type(name: str, value: object, *expected: str) -> TypeError:
+    """The error for an argument of another class than the ones with these names, with what to do.
+
+    >>> print(wrong_type("to", 3, "Target", "None"))
+    to: expected Target or None, found int
+    """
+    text = f"{name}: expected {' or '.join(expected)}, found {type(value).__name__}"
+    given = [each.__name__ for each in type(value).__mro__]
+    remedies = (_REMEDIES.get(pair) for pair in itertools.product(given, expected))
+    remedy = next(filter(None, remedies), None)
+    return TypeError(text if remedy is None else f"{text}: {remedy}")
+
+
 #: What a parameter may be, and how to say so; None if it is not looked at.
 type _Expected = tuple[tuple[type, ...], str, bool] | None
 
 
-def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
     """A function that looks at its arguments first; ``TypeError`` if one is of the wrong type.
+
+    ``only``: the names of the parameters to look at, all of them unless given.
 
     >>> @checked
     ... def double(number: int) -> int:
@@ -84,21 +125,28 @@ def checked[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             module = inspect.unwrap(function).__globals__
             parameters = made.parameters.items()
             expected = {
-                name: None if parameter.kind in _VARIOUS else _expected(parameter.annotation, module)
+                name: None
+                if parameter.kind in _VARIOUS or (only is not None and name not in only)
+                else _expected(parameter.annotation, module)
                 for name, parameter in parameters
             }
             signature = made
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
-            inspect.unwrap(function)(*args, **kwargs)  # Python says it better: which function, which argument
+            try:
+                # Python says it better: which function, which argument.
+                inspect.unwrap(function)(*args, **kwargs)
+            except TypeError as error:
+                unknown = _UNEXPECTED.search(str(error))
+                if unknown is None:
+                    raise
+                raise TypeError(f"{error}{suggest(unknown[1], signature.parameters)}") from None
             raise
         for name, value in given.arguments.items():
             wanted = expected[name]
             if wanted is not None and not _is_one(value, wanted):
-                raise TypeError(
-                    f"{function.__name__}: {name}: expected {wanted[1]}, found {type(value).__name__}"
-                )
+                raise wrong_type(f"{function.__name__}: {name}", value, *wanted[1].split(" or "))
 
     if inspect.iscoroutinefunction(function):
 
@@ -148,7 +196,7 @@ def check_fields(value: Any) -> None:
     for name, wanted in _fields_of(cls):  # type: ignore[arg-type]  # classes can be hashed
         given = getattr(value, name)
         if wanted is not None and not _is_one(given, wanted):
-            raise TypeError(f"{cls.__name__}: {name}: expected {wanted[1]}, found {type(given).__name__}")
+            raise wrong_type(f"{cls.__name__}: {name}", given, *wanted[1].split(" or "))
 
 
 @functools.cache
@@ -185,11 +233,26 @@ def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
             return None
         found += known
     sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
-    return tuple(found), " or ".join(names), sequence
+    members = [
+        each.__name__ for name in names if _is_alias(module.get(name)) for each in _class(module[name]) or ()
+    ]
+    names = [name for name in names if not _is_alias(module.get(name))]
+    return tuple(found), " or ".join([*members, *names]), sequence
+
+
+def _is_alias(value: object) -> bool:
+    return isinstance(value, typing.TypeAliasType)
 
 
 def _class(value: object) -> tuple[type, ...] | None:
-    return (value,) if isinstance(value, type) else None
+    """The classes behind a name in an annotation; None if there is something else behind it."""
+    if isinstance(value, typing.TypeAliasType):
+        # A union of classes: ``type Source = Repository | Version``.
+        members = typing.get_args(value.__value__)
+        return members if members and all(isinstance(each, type) for each in members) else None
+    # A protocol can be asked only if it says so.
+    is_protocol = getattr(value, "_is_protocol", False) and not getattr(value, "_is_runtime_protocol", False)
+    return (value,) if isinstance(value, type) and not is_protocol else None
 
 
 def _is_one(value: Any, expected: tuple[tuple[type, ...], str, bool]) -> bool:

@@ -22,6 +22,7 @@ from dask.base import compute, get_scheduler
 from dask.delayed import Delayed, delayed
 from zarr.core.array_spec import ArrayConfigParams
 
+from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
@@ -77,7 +78,9 @@ def store_dask(
     """
     for name in _UNSUPPORTED:
         if name in store_kwargs:
-            raise TypeError(f"expected arguments of dask.compute, found {name}, which is not supported")
+            raise TypeError(
+                f"store_dask does not support the argument {name}: give arguments of dask.compute"
+            )
     if not all(isinstance(source, Array) for source in sources):
         found = ", ".join(type(source).__name__ for source in sources)
         raise InvalidInputError(f"sources: expected dask arrays, found {found}", ErrorKind.NOT_ALLOWED)
@@ -86,8 +89,8 @@ def store_dask(
     where_to = [None] * len(targets) if regions is None else regions
     if not len(sources) == len(targets) == len(where_to):
         raise InvalidInputError(
-            "expected as many sources as targets and regions, found "
-            f"{len(sources)}, {len(targets)} and {len(where_to)}",
+            f"expected as many sources as targets and regions, found {len(sources)}, {len(targets)} and "
+            f"{len(where_to)}",
             ErrorKind.NOT_ALLOWED,
         )
     # Shared by all tasks, and so sent to each process once.
@@ -163,7 +166,9 @@ def _session(targets: Sequence[zarr.Array[Any]]) -> Session:
     stores = [getattr(target, "store", target) for target in targets]
     if not stores or not all(isinstance(store, IcechunkStore) and store == stores[0] for store in stores):
         raise InvalidInputError(
-            f"expected targets in one session, found {list(map(repr, stores))}", ErrorKind.NOT_ALLOWED
+            "expected zarr arrays or stores of one session as targets, found "
+            f"{some_of(map(repr, stores))}: open them with store=session.store",
+            ErrorKind.NOT_ALLOWED,
         )
     assert isinstance(stores[0], IcechunkStore)
     return stores[0].session

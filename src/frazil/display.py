@@ -29,9 +29,12 @@ import json
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from enum import Enum
+from heapq import nsmallest
 from html import escape
+from itertools import islice
 from textwrap import indent
 from typing import Any, ClassVar, Final
 
@@ -53,6 +56,63 @@ _STYLE: Final = """<style>
 def quoted(text: str) -> str:
     """Text in double quotes, on one line."""
     return json.dumps(text, ensure_ascii=False)
+
+
+#: Names that `suggest` looks at, and those of them that it compares letter by letter.
+_LOOKED_AT: Final = 200_000
+_COMPARED: Final = 200
+#: How similar a name has to be; 1 is the same.
+_SIMILAR: Final = 0.65
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that was probably meant, or nothing.
+
+    >>> "no branch `mian`" + suggest("mian", ["dev", "main"])
+    'no branch `mian`. Did you mean `main`?'
+    >>> suggest("quite-another", ["dev", "main"])
+    ''
+    """
+    known = {each.casefold(): each for each in islice(names, _LOOKED_AT)}
+    wanted = name.casefold()
+    letters = set(wanted)
+
+    def distance(other: str) -> int:
+        return len(letters ^ set(other)) + abs(len(wanted) - len(other))
+
+    near = known if len(known) <= _COMPARED else nsmallest(_COMPARED, known, distance)
+    close = get_close_matches(wanted, near, 1, _SIMILAR)
+    return f". Did you mean `{known[close[0]]}`?" if close else ""
+
+
+def span(value: timedelta) -> str:
+    """A length of time in words, for messages.
+
+    >>> span(timedelta(days=7)), span(timedelta(minutes=90)), span(timedelta(0))
+    ('7 days', '1 hour 30 minutes', '0 seconds')
+    """
+    if value < timedelta(0):
+        return f"minus {span(-value)}"
+    hours, rest = divmod(value.seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    parts = {
+        "day": value.days,
+        "hour": hours,
+        "minute": minutes,
+        "second": seconds + value.microseconds / 1e6,
+    }
+    words = [f"{count:g} {unit}{'' if count == 1 else 's'}" for unit, count in parts.items() if count]
+    return " ".join(words) or "0 seconds"
+
+
+def some_of(names: Iterable[str], most: int = 5) -> str:
+    """The first names of many, for a message.
+
+    >>> some_of(["a", "b"]), some_of(map(str, range(9)), 2), some_of([])
+    ('`a`, `b`', '`0`, `1`, ...', 'none')
+    """
+    first = [f"`{each}`" for each in islice(names, most + 1)]
+    return ", ".join([*first[:most], *(["..."] if len(first) > most else [])]) or "none"
 
 
 def counted(number: int, noun: str) -> str:
@@ -219,7 +279,8 @@ def unsigned(bits: int, *, zero: bool = True) -> Check:
             raise TypeError(f"{name}: expected an integer or None, found {type(value).__name__}")
         if not low <= int(value) < 1 << bits:
             raise InvalidInputError(
-                f"{name}: expected {low} to {(1 << bits) - 1}, found {value}", ErrorKind.STORAGE_CONFIG
+                f"{name}: expected {low} to {(1 << bits) - 1}, found {value}",
+                ErrorKind.STORAGE_CONFIG,
             )
 
     return check
@@ -272,6 +333,8 @@ class Settings(Record):
         check = self._checks.get(name)
         if check is not None:
             check(name, value)
+        elif not hasattr(type(self), name):
+            raise AttributeError(f"{self._title()} has no field `{name}`{suggest(name, self._fields)}")
         if not isinstance(value, int) and isinstance(value, numbers.Integral):
             value = int(value)  # one of numpy's
         object.__setattr__(self, name, value)

@@ -16,7 +16,10 @@ def extract_session(zarray: Any, axis: Any = None, keepdims: Any = None) -> Sess
     """
     store = zarray.store
     if not isinstance(store, IcechunkStore):
-        raise TypeError(f"expected an array over an IcechunkStore, found one over {type(store).__name__}")
+        raise TypeError(
+            f"expected a zarr array of a session (its store is an IcechunkStore), found one of a "
+            f"{type(store).__name__}: open it with store=session.store"
+        )
     return store.session
 
 

@@ -12,6 +12,7 @@
     ├── AlreadyExistsError
     ├── ReadOnlyError
     ├── InvalidInputError         (also ValueError): the caller's arguments
+    │   └── InvalidMetadataError  (also TypeError)
     ├── SessionStateError         right call, wrong moment
     │   └── SessionSnapshotNotFoundError
     ├── StorageError              the storage answered with an error, or not at all
@@ -137,6 +138,13 @@ class ErrorKind(StrEnum):
     INVALID_OBJECT_SIZE = "invalid-object-size"
     CONDITIONS_NOT_SUPPORTED = "conditions-not-supported"  # Frazil only
     FORKED_PROCESS = "forked-process"  # Frazil only
+    CREDENTIALS_MISSING = "credentials-missing"  # Frazil only
+    CREDENTIALS_REFUSED = "credentials-refused"  # Frazil only
+    STORAGE_PERMISSION = "storage-permission"  # Frazil only
+    BUCKET_NOT_FOUND = "bucket-not-found"  # Frazil only
+    STORAGE_UNREACHABLE = "storage-unreachable"  # Frazil only
+    STORAGE_TIMEOUT = "storage-timeout"  # Frazil only
+    STORAGE_FULL = "storage-full"  # Frazil only
     OUTCOME_UNKNOWN = "outcome-unknown"  # Frazil only
 
     # format
@@ -228,8 +236,8 @@ class ConflictError(IcechunkError):
         kind: str | None = None,
     ) -> None:
         text = message or (
-            "the branch was updated by another writer: "
-            f"expected parent {expected_parent}, found {actual_parent}"
+            f"the branch was updated by another writer: expected parent {expected_parent}, found "
+            f"{actual_parent}"
         )
         super().__init__(text, kind)
         self.args = (expected_parent, actual_parent)
@@ -243,6 +251,23 @@ class ConflictError(IcechunkError):
         return (type(self), (self.expected_parent, self.actual_parent, self.message, self.kind))
 
 
+#: Conflicts that the message of a failed rebase names, and chunks of each.
+_CONFLICTS_NAMED: Final = 3
+_ADVICE: Final = "Rebase with a solver that decides them, or make the changes again in a new session"
+
+
+def _conflict(conflict: Any) -> str:
+    """A conflict in a few words; of any class, for this module imports none."""
+    kind = getattr(conflict, "conflict_type", None)
+    chunks = getattr(conflict, "chunks", None)
+    text = f"{getattr(kind, 'name', conflict)} at {getattr(conflict, 'path', '?')}"
+    if chunks is None or not len(chunks):
+        return text
+    first = [str([int(i) for i in chunk]) for chunk in chunks[:_CONFLICTS_NAMED]]
+    more = ["..."] if len(chunks) > _CONFLICTS_NAMED else []
+    return f"{text}, chunks {', '.join(first + more)}"
+
+
 class RebaseFailedError(ConflictError):
     """A rebase stopped at ``snapshot`` with ``conflicts`` that the solver did not resolve.
 
@@ -252,14 +277,17 @@ class RebaseFailedError(ConflictError):
     default_kind = ErrorKind.REBASE_FAILED
 
     def __init__(self, snapshot: str, conflicts: Sequence[Any] = (), advice: str = "") -> None:
-        end = f". {advice}" if advice else ""
-        super().__init__(
-            message=f"rebase failed on snapshot {snapshot}: {len(conflicts)} conflict(s) found{end}"
-        )
-        self.args = (snapshot, list(conflicts))
         self.snapshot = snapshot
         self.conflicts = list(conflicts)
         self.advice = advice
+        count = len(self.conflicts)
+        first = "; ".join(map(_conflict, self.conflicts[:_CONFLICTS_NAMED]))
+        more = f"; and {count - _CONFLICTS_NAMED} more" if count > _CONFLICTS_NAMED else ""
+        super().__init__(
+            message=f"rebase failed on snapshot {snapshot}: {count} conflict{'' if count == 1 else 's'}"
+            f"{': ' if first else ''}{first}{more}. {advice or _ADVICE}"
+        )
+        self.args = (snapshot, self.conflicts)
 
     def _shown(self) -> str:
         return f'snapshot="{self.snapshot}", conflicts={self.conflicts}'
@@ -337,6 +365,12 @@ class InvalidInputError(IcechunkError, ValueError):
     """An argument is not what it has to be; the message says what was expected and found."""
 
     default_kind = ErrorKind.INVALID_KEY
+
+
+class InvalidMetadataError(InvalidInputError, TypeError):
+    """Metadata of a commit or of the repository that JSON cannot hold."""
+
+    default_kind = ErrorKind.BAD_METADATA
 
 
 class SessionStateError(IcechunkError):

@@ -490,7 +490,7 @@ def test_what_a_solver_gets(repo):
     assert big.theirs.read([[0]])[0][:4] == np.int32(5).tobytes()
     again = pickle.loads(pickle.dumps(error.value))
     assert again.conflicts == error.value.conflicts
-    with pytest.raises(ValueError, match="where the rebase found it"):
+    with pytest.raises(ValueError, match="in the process of the rebase"):
         _ = again.conflicts[0].ours
 
 

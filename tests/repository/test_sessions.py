@@ -202,7 +202,7 @@ def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
     "lifetime", [dt.timedelta(0), dt.timedelta(days=-1), dt.timedelta(days=7, seconds=1)]
 )
 def test_the_lifetime_of_a_session_has_bounds(repo, lifetime):
-    with pytest.raises(frazil.InvalidInputError, match=r"lifetime: .* at most 7 days") as error:
+    with pytest.raises(frazil.InvalidInputError, match=r"lifetime must be .* at most 7 days") as error:
         repo.writable_session("main", lifetime=lifetime)
     assert error.value.kind == ErrorKind.INVALID_COMMIT_CONFIGURATION
     with pytest.raises(TypeError):

@@ -170,7 +170,7 @@ def test_a_writer_of_ours_is_told(template: MemoryStorage) -> None:
             done.append(upgraded)
 
     writer = frazil.Repository.open(FaultyStorage(storage, choose))
-    with pytest.raises(frazil.FormatError, match="may not have seen it") as error:
+    with pytest.raises(frazil.FormatError, match="the change may be lost") as error:
         commit(writer, 9)
     assert error.value.kind == ErrorKind.UNSUPPORTED_SPEC_VERSION
     # Its files are there: as long as nobody has written since, another call takes them over.

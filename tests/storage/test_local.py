@@ -354,7 +354,7 @@ def test_of_many_the_first_error_is_raised_and_nothing_is_left_open(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, failing, fail_at_the_second)
-        with pytest.raises(StorageError, match=r"could not write '[abc]?': .*the disk is full"):
+        with pytest.raises(StorageError, match=r"could not write '[abc]?': no space left.*the disk is full"):
             storage.put_many([("a", b"1"), ("b", b"2"), ("c", b"3")])
     expected = {"write": set(), "replace": {"a"}, "fsync": {"a", "b", "c"}}
     assert set(os.listdir(tmp_path)) == expected[failing]

@@ -80,7 +80,7 @@ def changes_between(edits: Edits, before: Version, after: Version) -> ChangeSet:
     if taken := targets & set(edits.deleted.values()):
         raise SessionStateError(
             f"a node was moved to `{min(taken)}`, where another one had been deleted: one commit cannot do "
-            "this again elsewhere",
+            "this again. Take over the commits one by one",
             ErrorKind.NOT_ALLOWED,
         )
     out = ChangeSet(

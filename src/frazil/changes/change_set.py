@@ -95,9 +95,11 @@ class ChangeSet:
         """The array at ``path``; an error if there is none."""
         node = self.node(base, path)
         if node is None:
-            raise NodeNotFoundError(f"no array at `{path}`")
+            raise NodeNotFoundError(f"no array at `{path}`: create it first")
         if node.array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+            raise InvalidInputError(
+                f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+            )
         return node
 
     def set_node(
@@ -126,7 +128,7 @@ class ChangeSet:
             if (known.array is None) != (array is None):
                 found, given = ("a group", "an array") if known.array is None else ("an array", "a group")
                 raise AlreadyExistsError(
-                    f"there is {found} at `{path}`, delete it before you write {given}",
+                    f"there is {found} at `{path}` already: delete it before you write {given}",
                     ErrorKind.NODE_ALREADY_EXISTS,
                 )
             if known.array is not None and array is not None:
@@ -259,6 +261,6 @@ def check_coords(node: Node, coords: Coords) -> None:
 def _bad_coords(node: Node, coords: Coords) -> InvalidInputError:
     assert node.array is not None
     return InvalidInputError(
-        f"no chunk {coords} in `{node.path}`: its grid has {node.array.num_chunks} chunks",
+        f"no chunk {coords} in `{node.path}`: its grid has {node.array.num_chunks} chunks, counted from 0",
         ErrorKind.INVALID_CHUNK_INDEX,
     )

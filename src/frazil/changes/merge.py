@@ -18,6 +18,7 @@ from frazil.changes.moves import composed, misplaced, moved_twice
 from frazil.changes.seen import Seen
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U32
+from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import Node, NodeTable
 
@@ -61,7 +62,7 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
     if fork.moves:
         moves = composed(out.moves, fork.moves)
         if lost := misplaced(base, moves):
-            raise _failed(f"after the moves of all, `{lost}` would be two nodes, or below no group")
+            raise _failed(f"after the moves of all forks, `{lost}` would be two nodes, or in no group")
         out.moves = moves
     for path, node in fork.nodes.items():
         if node is not None and node.id in twins:
@@ -149,7 +150,9 @@ def _check_deleted(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int])
         lost += [id_ for id_ in changes.deleted.keys() & seen.touched.keys() if seen.touched[id_] >= made]
         lost += [id_ for id_ in mine & seen.deleted.keys() if seen.deleted[id_] >= made]
         if lost:
-            raise _failed(f"a node was deleted here and written to there (node id {lost[0].hex()})")
+            raise _failed(
+                f"one fork deleted a node that another one wrote to (node id {id_to_text(lost[0])})"
+            )
 
 
 def _same(one: Node | None, other: Node | None) -> bool:
@@ -179,7 +182,7 @@ def _check_chunks(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) 
         if len(twice):
             raise _failed(
                 f"{len(twice)} chunk(s) of `{edits[0][0].path}` were written by more than one fork, or "
-                f"since the fork; the first is {tuple(twice[0].tolist())}: align work with the grid"
+                f"since the fork; the first is {tuple(twice[0].tolist())}"
             )
 
 
@@ -199,4 +202,7 @@ def differing(tables: Sequence[ChunkTable]) -> U32:
 
 
 def _failed(detail: str) -> SessionStateError:
-    return SessionStateError(f"cannot merge: {detail}", ErrorKind.MERGE_FAILED)
+    return SessionStateError(
+        f"cannot merge: {detail}. Nothing was merged: let each fork change nodes and write chunks of its own",
+        ErrorKind.MERGE_FAILED,
+    )

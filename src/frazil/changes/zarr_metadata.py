@@ -72,7 +72,7 @@ def chunk_edges(document: bytes) -> list[int | list[int]]:
 def _array(parsed: dict[str, Any]) -> ArrayData:
     shape = _lengths(parsed.get("shape"), "shape", 0)
     if "data_type" not in parsed:
-        raise _bad("an array without data_type")
+        raise _bad("expected data_type, found none")
     num_chunks = tuple(map(_count, shape, _edges(parsed.get("chunk_grid"), len(shape))))
     names = parsed.get("dimension_names")
     if names is not None and (
@@ -80,7 +80,7 @@ def _array(parsed: dict[str, Any]) -> ArrayData:
         or len(names) != len(shape)
         or not all(name is None or isinstance(name, str) for name in names)
     ):
-        raise _bad(f"dimension_names for {len(shape)} dimensions expected, found {names!r}")
+        raise _bad(f"expected dimension_names for {len(shape)} dimensions, found {names!r}")
     return ArrayData(shape, num_chunks, None if names is None else tuple(names))
 
 
@@ -100,7 +100,7 @@ def _edges(grid: Any, ndim: int) -> list[int | list[int]]:
             )
         edges = [_rectilinear(axis) for axis in shapes]
     if len(edges) != ndim:
-        raise _bad(f"a chunk grid of {ndim} dimensions expected, found {len(edges)}")
+        raise _bad(f"expected a chunk grid of {ndim} dimensions, found {len(edges)}")
     return edges
 
 
@@ -113,7 +113,7 @@ def _rectilinear(axis: Any) -> int | list[int]:
     lengths = _lengths([run[0] for run in runs], "chunk_shapes", 1)
     counts = _lengths([run[1] for run in runs], "chunk_shapes", 1)
     if sum(counts) > _MAX_CHUNKS:
-        raise _bad(f"at most {_MAX_CHUNKS} chunks along a dimension, found {sum(counts)}")
+        raise _bad(f"expected at most {_MAX_CHUNKS} chunks along a dimension, found {sum(counts)}")
     return [length for length, count in zip(lengths, counts, strict=True) for _ in range(count)]
 
 
@@ -126,7 +126,7 @@ def _count(length: int, edges: int | list[int]) -> int:
         if count > len(edges):
             raise _bad(f"chunks of {sum(edges)} elements in all do not cover {length}")
     if count > _MAX_CHUNKS:
-        raise _bad(f"at most {_MAX_CHUNKS} chunks along a dimension, found {count}")
+        raise _bad(f"expected at most {_MAX_CHUNKS} chunks along a dimension, found {count}")
     return count
 
 
@@ -137,4 +137,4 @@ def _lengths(values: Any, field: str, least: int) -> tuple[int, ...]:
 
 
 def _bad(detail: str) -> InvalidInputError:
-    return InvalidInputError(f"bad zarr metadata: {detail}", ErrorKind.BAD_METADATA)
+    return InvalidInputError(f"invalid zarr metadata (zarr.json): {detail}", ErrorKind.BAD_METADATA)

@@ -145,7 +145,7 @@ class ChunkReader:
         stop = length if stop is None else min(stop, length)
         if start < 0 or stop < 0:
             raise InvalidInputError(
-                f"the byte range [{start}, {stop}) of a chunk is not one: expected 0 <= start <= stop",
+                f"invalid byte range [{start}, {stop}) of a chunk: expected 0 <= start <= stop",
                 ErrorKind.INVALID_BYTE_RANGE,
             )
         if start >= stop:

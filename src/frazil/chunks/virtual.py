@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from frazil.chunks.ranges import ByteRange
+from frazil.display import some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.foreign import open_foreign as connect
 from frazil.storage.hints import require_hint
@@ -163,7 +164,7 @@ class VirtualSources:
         if prefix is None:
             raise InvalidInputError(
                 f"{location!r} is relative to a virtual chunk container named {name!r}: expected one of "
-                f"{sorted(self._by_name)} and a path",
+                f"{some_of(sorted(self._by_name))}, and a path",
                 ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
             )
         return normalized(prefix + path)
@@ -214,7 +215,8 @@ class VirtualSources:
                 return url, prefix, container
         raise InvalidInputError(
             f"no virtual chunk container matches {shown_url(url)!r}: expected a location under one of "
-            f"{[shown_url(prefix) for prefix, _ in self._by_length]}",
+            f"{some_of(shown_url(prefix) for prefix, _ in self._by_length)}. Add a VirtualChunkContainer to "
+            "the configuration",
             ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
         )
 

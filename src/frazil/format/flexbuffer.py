@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.errors import FormatError, InvalidMetadataError
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -115,11 +115,14 @@ class _Writer:
             return self.map(value, depth)
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
             return self.vector([self.value(item, depth + 1) for item in value])
-        raise _unwritable(f"None, bool, int, float, str, sequence or mapping, found {type(value).__name__}")
+        raise _unwritable(
+            "None, bool, int, float, str, or a list or dict of these, as JSON has them, found "
+            f"{type(value).__name__}"
+        )
 
     def map(self, value: Mapping[Any, Any], depth: int) -> _Value:
         if not all(isinstance(name, str) for name in value):
-            raise _unwritable("a mapping with str keys")
+            raise _unwritable("a dict with keys of str")
         names = sorted(value, key=_utf8)
         items: list[_Value] = []
         positions: list[_Value] = []
@@ -196,12 +199,12 @@ def _integer(value: int) -> _Value:
         return _Value(UINT, _width(value), value, inline=True)
     if -(1 << 63) <= value < 0:
         return _Value(INT, _width(2 * ~value), value, inline=True)
-    raise _unwritable(f"integers of 64 bits, found {value}")
+    raise _unwritable(f"an integer of 64 bits, found {value}: store text instead")
 
 
 def _float(value: float) -> _Value:
     if not math.isfinite(value):
-        raise _unwritable(f"finite numbers, found {value}: JSON has no others, store None or text instead")
+        raise _unwritable(f"a finite number, found {value}: store None or text instead")
     try:
         exact = struct.unpack("<f", struct.pack("<f", value))[0] == value
     except OverflowError:
@@ -216,15 +219,15 @@ def _utf8(text: str) -> bytes:
         raise _unwritable(f"text that UTF-8 can encode, found {text!r}") from None
 
 
-def _unwritable(expected: str) -> InvalidInputError:
-    return InvalidInputError(f"a flexbuffer holds {expected}", ErrorKind.BAD_METADATA)
+def _unwritable(expected: str) -> InvalidMetadataError:
+    return InvalidMetadataError(f"expected {expected}")
 
 
 def dumps(value: Any) -> bytes:
     """Encode a JSON-like value: None, bool, int of 64 bits, finite float, str, sequence, str mapping; numbers
     and arrays of numpy as Python's.
 
-    Raises ``InvalidInputError`` of kind ``bad-metadata`` for anything else.
+    Raises ``InvalidMetadataError`` for anything else.
 
     >>> dumps({"is_root": True}).hex()
     '69735f726f6f740001090101010168022401'

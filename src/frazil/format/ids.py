@@ -22,6 +22,8 @@ NODE_ID_BYTES: Final = 8
 _TEXT_LENGTH: Final = {OBJECT_ID_BYTES: 20, NODE_ID_BYTES: 13}
 #: Of an object id as text.
 ID_TEXT_LENGTH: Final = _TEXT_LENGTH[OBJECT_ID_BYTES]
+#: So many first characters may stand for a whole id.
+SHORTEST_ID_START: Final = 4
 
 _RFC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _CROCKFORD: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -60,7 +62,8 @@ def id_from_text(text: str, size: int = OBJECT_ID_BYTES) -> bytes:
         if id_to_text(id_).encode() == raw:
             return id_
     raise InvalidInputError(
-        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32",
+        f"invalid id {text!r}: expected {_TEXT_LENGTH[size]} characters of Crockford base32 (0 to 9 and A "
+        f"to Z without I, L, O and U), found {len(text)}",
         ErrorKind.INVALID_SNAPSHOT_ID,
     )
 

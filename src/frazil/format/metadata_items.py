@@ -6,7 +6,7 @@ keeps the bytes, and decodes those of one row when they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import contains
@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import InvalidMetadataError
 from frazil.format import flexbuffer, msgpack
 from frazil.format.columns import Ragged
 from frazil.format.envelope import reading
@@ -60,17 +60,16 @@ class MetadataColumn:
         """Encoded values, items sorted by name."""
         if not all(map(isinstance, chain.from_iterable(rows), repeat(str))):
             wrong = next(name for row in rows for name in row if not isinstance(name, str))
-            raise TypeError(f"metadata: expected names that are text, found {wrong!r}")
+            raise InvalidMetadataError(f"metadata: expected names of str, found {wrong!r}")
         dumps = _DUMPERS[spec_version]
         try:
             items = [item for row in rows for item in sorted(row.items())]
             names = Ragged.of_text([name for name, _ in items])
         except (TypeError, UnicodeEncodeError) as error:
-            raise InvalidInputError(
-                f"names of metadata: expected text that UTF-8 can encode, found {error}",
-                ErrorKind.BAD_METADATA,
+            raise InvalidMetadataError(
+                f"names of metadata: expected text that UTF-8 can encode, found {error}"
             ) from None
-        values = Ragged.of_bytes([dumps(value) for _, value in items])
+        values = Ragged.of_bytes([_encoded(dumps, name, value) for name, value in items])
         return cls(numbered(np.array([len(row) for row in rows], np.int64)), names, values, spec_version)
 
     def having(self, name: str, text: str = "") -> NDArray[np.bool_]:
@@ -136,6 +135,13 @@ class MetadataColumn:
             Ragged.concat([part.names for part in parts]),
             Ragged.concat([part.values for part in parts]),
         )
+
+
+def _encoded(dumps: Callable[[Any], bytes], name: str, value: Any) -> bytes:
+    try:
+        return dumps(value)
+    except InvalidMetadataError as error:
+        raise InvalidMetadataError(f"metadata `{name}`: {error.message}") from None
 
 
 def read_metadata(tables: Tables, slot: int, source: str, spec_version: int = 2) -> MetadataColumn:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.errors import FormatError, InvalidMetadataError
 
 _MAX_DEPTH: Final = 128
 
@@ -68,7 +68,7 @@ def _as_json(value: Any) -> Any:
 def dumps(value: Any) -> bytes:
     """The bytes of a JSON-like value, in the shortest form.
 
-    Raises ``InvalidInputError`` (``bad-metadata``) for what is not JSON-like.
+    Raises ``InvalidMetadataError`` for what is not JSON-like.
 
     >>> dumps([1, "x", {"k": -7}]).hex()
     '9301a17881a16bf9'
@@ -89,7 +89,7 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
         _write_int(out, value)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            raise _unwritable(f"finite numbers, found {value}")
+            raise _unwritable(f"a finite number, found {value}: store None or text instead")
         out += struct.pack(">Bd", 0xCB, value)
     elif isinstance(value, np.bool_ | np.integer | np.floating):
         _write(out, value.item(), depth)
@@ -110,11 +110,14 @@ def _write(out: bytearray, value: Any, depth: int) -> None:
             _write(out, key, depth + 1)
             _write(out, item, depth + 1)
     else:
-        raise _unwritable(f"None, bool, int, float, str, sequence or mapping, found {type(value).__name__}")
+        raise _unwritable(
+            "None, bool, int, float, str, or a list or dict of these, as JSON has them, found "
+            f"{type(value).__name__}"
+        )
 
 
-def _unwritable(expected: str) -> InvalidInputError:
-    return InvalidInputError(f"MessagePack metadata holds {expected}", ErrorKind.BAD_METADATA)
+def _unwritable(expected: str) -> InvalidMetadataError:
+    return InvalidMetadataError(f"expected {expected}")
 
 
 def _text_key(key: Any) -> str:
@@ -131,7 +134,7 @@ def _write_int(out: bytearray, value: int) -> None:
         if limits <= value if value < 0 else value < limits:
             out += struct.pack(f">B{format_}", code, value)
             return
-    raise _unwritable(f"integers of 64 bits, found {value}")
+    raise _unwritable(f"an integer of 64 bits, found {value}: store text instead")
 
 
 def _write_size(

@@ -94,7 +94,9 @@ def new_config(
             store = _store(prefix, old)
             try:
                 if store is None:
-                    raise InvalidInputError("nothing is known of such locations")
+                    raise InvalidInputError(
+                        "expected a location in S3, GCS, Azure, on the web or in local files"
+                    )
                 container = _container(prefix, store)
                 container.validate()
             except InvalidInputError as error:

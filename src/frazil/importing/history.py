@@ -187,5 +187,5 @@ def _ordered(found: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, V
         left = id_to_text(min(found.keys() - out.keys()))
         raise FormatError(f"snapshot {left}: its ancestors form a cycle", ErrorKind.DESERIALIZATION)
     if len({version.id for version in out.values()}) < len(out):
-        raise FormatError("two snapshots with one id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
+        raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)
     return out, missing

@@ -224,7 +224,8 @@ class _Job:
         rows = info.snapshots.find_many(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
             raise InvalidInputError(
-                f"expected an empty place for the import, found another repository in {self.target!r}",
+                f"expected an empty place for the import, found another repository in {self.target.place()}: "
+                "give another target",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
         return replace(self._report(_Manifests({}, ())), was_there=True)
@@ -363,11 +364,11 @@ def _source(storage: Storage) -> Source:
         if storage.head(key) is not None:
             raise FormatError(
                 f"expected a repository older than spec version 1 to import, found one of version {version} "
-                f"in {storage!r}: {advice}",
+                f"in {storage.place()}: {advice}",
                 ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
     next(iter(storage.list(DOT.refs)), None)  # where nothing can be listed, that is what to say
-    raise RepositoryNotFoundError(f"no repository to import in {storage!r}")
+    raise RepositoryNotFoundError(f"no repository to import in {storage.place()}: correct the place")
 
 
 def _there(target: Storage) -> bytes | None:
@@ -382,10 +383,12 @@ def _there(target: Storage) -> bytes | None:
 
 def _require_writable(target: Storage) -> None:
     if target.is_read_only:
-        raise ReadOnlyError(f"{target!r} is read only", ErrorKind.READ_ONLY_STORAGE)
+        raise ReadOnlyError(
+            f"{target.place()} is read only: give a target that can be written", ErrorKind.READ_ONLY_STORAGE
+        )
     if target.is_whole_bucket:
         raise InvalidInputError(
-            "a repository needs a prefix of its own in the bucket, found an empty one",
+            "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
             ErrorKind.EMPTY_PREFIX_CREATION,
         )
 
@@ -415,7 +418,7 @@ def _refuse(target: Storage, strange: Iterable[str]) -> None:
     key = next(iter(strange), None)
     if key is not None:
         raise InvalidInputError(
-            f"expected an empty place for the import, found `{key}` in {target!r} "
+            f"expected an empty place for the import, found `{key}` in {target.place()} "
             "(to import in place, give no target)",
             ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
         )

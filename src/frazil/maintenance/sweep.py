@@ -134,9 +134,8 @@ class Sweeper:
     def _give_up_if_hopeless(self) -> None:
         if self._in_a_row >= max(1, self._patience.failures_in_a_row):
             raise ConflictError(
-                message=f"{self._in_a_row} requests to delete failed in a row, at last with: {self._last}. "
-                "What was deleted so far is gone, and the repository is whole: run it again when the storage "
-                "answers",
+                message=f"{self._in_a_row} requests to delete failed in a row, the last one with: "
+                f"{self._last}. The repository is complete: collect garbage again when the storage works",
                 kind=ErrorKind.GC_DELETES_FAILING,
             ) from self._last
 

@@ -93,7 +93,7 @@ def policy_of(settings: Effective) -> RetryPolicy:
 def needs_version_2() -> FormatError:
     """For what spec version 1 does not have."""
     return FormatError(
-        "repository version error, this operation requires a repository that is at least version 2: "
-        "frazil.upgrade_icechunk_repository makes it one",
+        "this operation needs a repository of spec version 2, found version 1: "
+        "upgrade it with frazil.upgrade_icechunk_repository",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )

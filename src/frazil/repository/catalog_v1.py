@@ -27,7 +27,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
+from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import CONFIG, REPO, backup_key, backup_name, snapshot_key
 from frazil.format.repo_info import Availability, OpsLog, RepoInfo, Status, UpdateKind, decode_repo_info
@@ -38,10 +38,11 @@ from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
 from frazil.repository.config_document import from_document
 from frazil.repository.config_yaml import dump_config, load_config
+from frazil.repository.creating import create_first, not_empty
 from frazil.repository.effective import Effective
 from frazil.repository.in_use import CollectedMeanwhile
 from frazil.repository.mutations import base_not_found
-from frazil.repository.outcome import not_made, outcome_unknown, write_once
+from frazil.repository.outcome import not_made, outcome_unknown
 from frazil.repository.refs_v1 import (
     DeletedTags,
     RefKind,
@@ -148,12 +149,9 @@ class CatalogV1:
         snapshot = initial_snapshot(now_us(), spec_version=1)
         storage.put(snapshot_key(snapshot.id), encode_snapshot(snapshot, level=level))
         main = encode_ref(snapshot.id, _mark())
-        mine = write_once(storage, V1_MAIN, main, RetryPolicy(), IfAbsent(), "the creation of the repository")
-        if not mine or storage.head(REPO) is not None:
-            raise InvalidInputError(
-                f"another writer created a repository in {storage!r} at the same time",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
+        create_first(storage, V1_MAIN, main, RetryPolicy())
+        if storage.head(REPO) is not None:
+            raise not_empty(storage, REPO, is_repository=True)
         # Only the one whose `main` it is has a say in the configuration.
         if config is not None:
             self._carry_out(_Put(CONFIG, dump_config(config), IfAbsent()))
@@ -238,8 +236,8 @@ class CatalogV1:
         if applied := self._applied(tried, policy, last=True):
             return self._done(applied.changed, policy)
         raise ConflictError(
-            message=f"other writers were always first, in {policy.tries} attempts to update the repository. "
-            "The update had no effect: it can be repeated",
+            message=f"all {policy.tries} attempts to update the repository met the update of another "
+            "writer. The update had no effect: repeat it later, or with fewer writers",
             kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
         )
 
@@ -336,12 +334,12 @@ class CatalogV1:
             raise outcome_unknown(changed.entry, why) from error
         if new is not None and info.snapshots.find(new) >= 0:
             return info
-        raise _upgraded(self.storage, "while this was written, and may not have seen it")
+        raise _upgraded(self.storage, "while this change was written, so the change may be lost")
 
 
 def _upgraded(storage: Storage, when: str = "since this handle was opened") -> FormatError:
     return FormatError(
-        f"the repository in {storage!r} was upgraded to spec version 2 {when}: open it again",
+        f"the repository in {storage.place()} was upgraded to spec version 2 {when}: open it again",
         ErrorKind.UNSUPPORTED_SPEC_VERSION,
     )
 
@@ -392,8 +390,8 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
         found, version = b"", None
     if version != catalog.config_version:
         raise ConflictError(
-            message="the configuration was updated by another writer since this handle was opened: "
-            "open the repository again, and change what is there",
+            message="another writer updated the configuration since this repository was opened: open it "
+            "again, and repeat the change",
             kind=ErrorKind.CONFIG_UPDATED,
         )
     if version is None:

@@ -45,6 +45,15 @@ def to_datetime(us: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
 
 
+def utc_text(us: int) -> str:
+    """A point in time of the format, for messages. Also of times that ``datetime`` does not know.
+
+    >>> utc_text(1_577_836_800_000_000)
+    '2020-01-01T00:00:00.000000Z'
+    """
+    return str(np.datetime_as_string(np.datetime64(us, "us"), timezone="UTC"))
+
+
 def to_datetimes(us: Sequence[int]) -> list[datetime]:
     """``to_datetime`` for many: histories are long."""
     if not us or max(us) > _LAST_US:
@@ -55,6 +64,9 @@ def to_datetimes(us: Sequence[int]) -> list[datetime]:
 def from_datetime(when: datetime, name: str = "time") -> int:
     """Microseconds since 1970; ``TypeError`` for a datetime without a time zone."""
     if when.tzinfo is None:
-        raise TypeError(f"{name}: expected a datetime with a time zone, found {when!r}")
+        raise TypeError(
+            f"{name}: expected a datetime with a time zone, found {when.isoformat()} without one: add "
+            "tzinfo=datetime.UTC"
+        )
     delta = when - datetime(1970, 1, 1, tzinfo=UTC)
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

@@ -286,7 +286,7 @@ def _replaced(context: Context, before: SnapshotEntry, changes: ChangeSet) -> Tr
     log = context.assets.transaction_log(before.id)
     if log.moves and not changes.only_moves:
         raise SessionStateError(
-            f"the commit {id_to_text(before.id)} moved nodes: it can only be amended in a session of "
+            f"the commit {id_to_text(before.id)} moved nodes: amend it in a session of "
             "Repository.rearrange_session",
             ErrorKind.REARRANGE_SESSION_ONLY,
         )
@@ -446,8 +446,8 @@ def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> F
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             raise SessionStateError(
-                f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage was "
-                "collected, with a limit younger than the session. Write it again in a new session",
+                f"`{MANIFEST_CHUNK_FILES.key(id_)}`, written for this commit, is gone: garbage collection "
+                "deleted it, with a limit younger than the session. Write it again in a new session",
                 ErrorKind.GARBAGE_COLLECTED,
             ) from error
     chunks = np.concatenate(parts)

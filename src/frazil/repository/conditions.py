@@ -78,7 +78,10 @@ class ManifestPreloadCondition(_Printed):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestPreloadCondition:
         if cls is ManifestPreloadCondition:
-            raise TypeError("use one of the static methods of ManifestPreloadCondition")
+            raise TypeError(
+                "ManifestPreloadCondition has no constructor: use one of its static methods, such as "
+                "and_conditions"
+            )
         return super().__new__(cls)
 
     Or: ClassVar[type[PreloadOr]]
@@ -249,7 +252,9 @@ class ManifestSplitCondition(_Printed):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestSplitCondition:
         if cls is ManifestSplitCondition:
-            raise TypeError("use one of the static methods of ManifestSplitCondition")
+            raise TypeError(
+                "ManifestSplitCondition has no constructor: use one of its static methods, such as AnyArray"
+            )
         return super().__new__(cls)
 
     Or: ClassVar[type[SplitOr]]

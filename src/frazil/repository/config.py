@@ -17,7 +17,7 @@ from datetime import timedelta
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from frazil.display import Check, Default, Settings, instance, unsigned
+from frazil.display import Check, Default, Settings, instance, span, unsigned
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.manifest_config import ManifestConfig
 from frazil.repository.virtual_values import VirtualChunkContainer
@@ -170,7 +170,7 @@ def _timeout(name: str, value: Any) -> None:
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) <= value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(
-            f"{name}: expected nothing to {MAX_SESSION_LIFETIME}, found {value}",
+            f"{name} must be between 0 and {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
             ErrorKind.INVALID_COMMIT_CONFIGURATION,
         )
 
@@ -180,7 +180,7 @@ def check_session_lifetime(name: str, value: Any) -> None:
     instance(timedelta)(name, value)
     if value is not None and not timedelta(0) < value <= MAX_SESSION_LIFETIME:
         raise InvalidInputError(
-            f"{name}: expected more than nothing and at most {MAX_SESSION_LIFETIME}, found {value}",
+            f"{name} must be more than 0 and at most {span(MAX_SESSION_LIFETIME)}, got {span(value)}",
             ErrorKind.INVALID_COMMIT_CONFIGURATION,
         )
 
@@ -189,7 +189,8 @@ def _containers(name: str, value: Any) -> None:
     instance(dict)(name, value)
     for prefix, container in (value or {}).items():
         if not isinstance(prefix, str) or not isinstance(container, VirtualChunkContainer):
-            raise TypeError(f"{name}: expected a dict of str to VirtualChunkContainer, found {value!r}")
+            found = f"{type(prefix).__name__} to {type(container).__name__}"
+            raise TypeError(f"{name}: expected a dict of str to VirtualChunkContainer, found one of {found}")
 
 
 def available_cpus() -> int:

@@ -169,7 +169,10 @@ class Conflict(Record):
     @cached_property
     def _read(self) -> Sides:
         if self._sides is None:
-            raise ValueError("this conflict's sides can only be read where the rebase found it")
+            raise ValueError(
+                "the sides of this conflict cannot be read: it was unpickled or made by hand. Read them in "
+                "the process of the rebase"
+            )
         return self._sides()
 
     @property

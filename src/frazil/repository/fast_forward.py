@@ -21,6 +21,7 @@ from datetime import timedelta
 from time import monotonic, sleep
 from typing import Final
 
+from frazil.display import span
 from frazil.errors import ConflictError, ErrorKind
 
 #: Attempts that follow one another at once, and the longest pause between later ones, in seconds.
@@ -52,9 +53,9 @@ class Patience:
             raise ConflictError(
                 error.expected_parent,
                 error.actual_parent,
-                f"{error.message}. {self.attempts + 1} attempts were made in the {self.timeout} that "
-                "fast_forward_timeout allows, and others were always first: commit again, or let forks of "
-                "one session do the work of all",
+                f"{error.message}. {self.attempts + 1} attempts failed within fast_forward_timeout, "
+                f"{span(self.timeout)}: commit again, raise fast_forward_timeout, or let the writers be "
+                "forks of one session",
                 error.kind,
             ) from error
         self.attempts += 1

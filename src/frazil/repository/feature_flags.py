@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from frazil.display import some_of, suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.repo_info import RepoInfo
 
@@ -29,7 +30,8 @@ def flag_named(name: str) -> Flag:
         if flag.name == name:
             return flag
     raise InvalidInputError(
-        f"unknown feature flag `{name}`: expected one of {', '.join(flag.name for flag in FLAGS)}",
+        f"unknown feature flag `{name}`: expected one of {some_of([flag.name for flag in FLAGS], len(FLAGS))}"
+        f"{suggest(name, [flag.name for flag in FLAGS])}",
         ErrorKind.INVALID_FEATURE_FLAG,
     )
 

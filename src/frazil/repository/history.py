@@ -9,6 +9,7 @@ import numpy as np
 
 from frazil.errors import ErrorKind, SnapshotNotFoundError
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry
+from frazil.repository.clock import utc_text
 from frazil.repository.files import before
 from frazil.repository.mutations import require_snapshot
 from frazil.storage.base import Storage
@@ -51,7 +52,8 @@ def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
             return info.snapshots.id_of(int(old_enough[0]))
         oldest = int(times[-1]) if len(times) else oldest
     raise SnapshotNotFoundError(
-        f"no snapshot at or before {when_us} us: the first one is of {oldest} us",
+        f"no snapshot at or before {utc_text(when_us)}: the first snapshot of this history is of "
+        f"{utc_text(oldest)}. Ask for that time or a later one",
         ErrorKind.NO_SNAPSHOT_AT_TIME,
     )
 

@@ -260,17 +260,17 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     if not all(is_there):
         lost = [key for key, there in zip(keys, is_there, strict=True) if not there]
         raise SessionStateError(
-            f"{len(lost)} files that this session refers to, `{lost[0]}` among them, are gone: garbage "
-            "was collected, with a limit younger than the session or after a version of these chunks was "
+            f"{len(lost)} files that this session refers to are gone, such as `{lost[0]}`: garbage "
+            "collection deleted them, with a limit younger than the session or after their version was "
             "expired or dropped. Write them again in a new session",
             ErrorKind.GARBAGE_COLLECTED,
         )
     ids = id_keys(np.concatenate([needed.chunks, needed.manifests]))
     if any(np.isin(ids, id_keys(garbage)).any() for garbage in running):
         raise ConflictError(
-            message="garbage is collected at this moment, and files that this session refers to are about to "
-            "be deleted. The session keeps its changes: commit again when the collection is done. If it was "
-            "killed, write them again in a new session",
+            message="a garbage collection is running, and is about to delete files that this session refers "
+            "to. The session keeps its changes: commit again when the collection has ended. If the "
+            "collection was killed, write them again in a new session",
             kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
         )
     return False

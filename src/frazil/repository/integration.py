@@ -30,7 +30,6 @@ from frazil.errors import (
     InternalError,
     InvalidInputError,
     RebaseFailedError,
-    RefNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
 )
@@ -44,6 +43,7 @@ from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.gone import is_outdated, snapshots_wanted
 from frazil.repository.in_use import newest_update
+from frazil.repository.missing import no_version
 from frazil.repository.naming import find_snapshot
 from frazil.repository.rebase import Step, carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
@@ -209,7 +209,7 @@ class Integration:
             except (SnapshotNotFoundError, SessionStateError) as error:
                 if not tries_left or not is_outdated(self._context, info, error):
                     raise
-        raise InternalError("no try was made")
+        raise InternalError("merge ended without an attempt. This is a defect in Frazil: please report it")
 
     def _bring(self, info: RepoInfo, plan: _Plan, branch: str, tip: bytes, solver: ConflictSolver) -> Session:
         """A session on the branch with the changes of a plan."""
@@ -242,10 +242,7 @@ def _named(info: RepoInfo, name: str) -> bytes:
     """The snapshot of a branch, a tag, or an id."""
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
-        raise RefNotFoundError(
-            f"expected a branch, a tag, a snapshot id or the first characters of one, found `{name}`",
-            ErrorKind.REF_NOT_FOUND,
-        )
+        raise no_version(info, name)
     mutations.require_snapshot(info, id_)
     return id_
 
@@ -255,12 +252,13 @@ def _commit_of(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEnt
     entry = info.snapshots.entry(mutations.require_snapshot(info, _named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
-            f"the first snapshot, {id_to_text(entry.id)}, is no change of another one",
+            f"{id_to_text(entry.id)} is the first snapshot, which changes nothing: name a commit after it",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
     if entry.pruned_ancestor_tx_logs or (context.spec_version == 1 and not _follows(context, entry)):
         raise SessionStateError(
-            f"versions before {id_to_text(entry.id)} were expired: what this commit alone did is not known",
+            f"the versions before {id_to_text(entry.id)} were expired, so the changes of this commit alone "
+            "are not known: name a later commit",
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return entry, entry.parent

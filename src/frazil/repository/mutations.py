@@ -16,7 +16,6 @@ from frazil.errors import (
     ErrorKind,
     InvalidInputError,
     ReadOnlyError,
-    RefNotFoundError,
     SessionStateError,
     SnapshotNotFoundError,
 )
@@ -30,6 +29,7 @@ from frazil.format.repo_info import (
     UpdateKind,
 )
 from frazil.repository.feature_flags import CREATE_TAG, DELETE_TAG, Flag, is_enabled
+from frazil.repository.missing import no_branch, no_tag
 from frazil.repository.refs_v1 import with_ref
 from frazil.repository.update import Change, Changed
 
@@ -58,20 +58,21 @@ def require_online(info: RepoInfo) -> None:
     if status.availability is not Availability.ONLINE:
         reason = f": {status.reason}" if status.reason else ""
         raise ReadOnlyError(
-            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}",
+            f"the repository is {status.availability.name.lower().replace('_', '-')}{reason}. "
+            "Repository.set_status makes it writable again",
             ErrorKind.READ_ONLY_REPOSITORY,
         )
 
 
 def branch_tip(info: RepoInfo, branch: str) -> bytes:
     if branch not in info.branches:
-        raise RefNotFoundError(f"ref not found `{branch}`", ErrorKind.REF_NOT_FOUND)
+        raise no_branch(info, branch)
     return info.branches[branch]
 
 
 def tag_target(info: RepoInfo, tag: str) -> bytes:
     if tag not in info.tags:
-        raise RefNotFoundError(f"ref not found `{tag}`", ErrorKind.REF_NOT_FOUND)
+        raise no_tag(info, tag)
     return info.tags[tag]
 
 
@@ -86,7 +87,7 @@ def require_snapshot(info: RepoInfo, id_: bytes) -> int:
 def snapshot_not_found(text: str) -> SnapshotNotFoundError:
     """The error for an id, or the first characters of one, that no snapshot has."""
     return SnapshotNotFoundError(
-        f"snapshot `{text}` not found: it is of another repository, or was expired or dropped. "
+        f"no snapshot `{text}` in this repository: it was expired or dropped, or belongs to another one. "
         "`Repository.ancestry` lists the snapshots of a branch or tag"
     )
 
@@ -111,9 +112,7 @@ def base_not_found(id_: bytes) -> SnapshotNotFoundError:
 
 def _require_name(name: str) -> None:
     if not name:
-        raise InvalidInputError(
-            "a branch or tag needs a name, found an empty one", ErrorKind.INVALID_REF_NAME
-        )
+        raise InvalidInputError("the name of a branch or tag must not be empty", ErrorKind.INVALID_REF_NAME)
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -144,7 +143,10 @@ def create_branch(name: str, snapshot: bytes) -> Change:
             if info.spec_version == 1:  # where the reference calls it so
                 found = id_to_text(info.branches[name])
                 raise ConflictError(None, found, kind=ErrorKind.BRANCH_UPDATE_CONFLICT)
-            raise AlreadyExistsError(f"branch `{name}` already exists", ErrorKind.BRANCH_ALREADY_EXISTS)
+            raise AlreadyExistsError(
+                f"branch `{name}` already exists: use another name, or reset_branch to move it",
+                ErrorKind.BRANCH_ALREADY_EXISTS,
+            )
         return replace(info, branches=with_ref(info.branches, name, snapshot))
 
     return _change(UpdateKind.BRANCH_CREATED, make, name=name)
@@ -174,7 +176,9 @@ def delete_branch(name: str) -> Change:
     def change(info: RepoInfo, now: int) -> Changed:
         require_online(info)
         if name == MAIN:
-            raise SessionStateError("the branch `main` cannot be deleted", ErrorKind.CANNOT_DELETE_MAIN)
+            raise SessionStateError(
+                "the branch `main` cannot be deleted: every repository has it", ErrorKind.CANNOT_DELETE_MAIN
+            )
         tip = branch_tip(info, name)
         branches = with_ref(info.branches, name, None)
         entry = OpsEntry(UpdateKind.BRANCH_DELETED, now, name=name, previous_snapshot=tip)
@@ -192,10 +196,13 @@ def create_tag(name: str, snapshot: bytes) -> Change:
         require_flag(info, CREATE_TAG)
         require_snapshot(info, snapshot)
         if name in info.tags:
-            raise AlreadyExistsError(f"tag `{name}` already exists", ErrorKind.TAG_ALREADY_EXISTS)
+            raise AlreadyExistsError(
+                f"tag `{name}` already exists, and tags cannot be moved: use another name",
+                ErrorKind.TAG_ALREADY_EXISTS,
+            )
         if name in info.deleted_tags:
             raise AlreadyExistsError(
-                f"tag `{name}` was deleted, and a tag's name is never used again",
+                f"tag `{name}` was deleted, and the name of a tag cannot be used again: use another name",
                 ErrorKind.TAG_ALREADY_EXISTS if info.spec_version == 1 else ErrorKind.TAG_PREVIOUSLY_DELETED,
             )
         return replace(info, tags=with_ref(info.tags, name, snapshot))
@@ -311,7 +318,7 @@ def require_tip(info: RepoInfo, branch: str, parent: bytes) -> None:
     if tip is None and info.spec_version == 1:
         raise ConflictError(id_to_text(parent))
     if tip is None:
-        raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
+        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
     if tip != parent:
         expects, finds = id_to_text(parent), id_to_text(tip)
         raise ConflictError(
@@ -326,5 +333,5 @@ def _known_tip(info: RepoInfo, branch: str) -> bytes:
     """The tip of a branch that somebody knows to be there."""
     tip = info.branches.get(branch)
     if tip is None:
-        raise RefNotFoundError(f"branch `{branch}` not found", ErrorKind.BRANCH_NOT_FOUND)
+        raise no_branch(info, branch, ErrorKind.BRANCH_NOT_FOUND)
     return tip

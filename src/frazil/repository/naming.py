@@ -14,11 +14,18 @@ from collections.abc import Callable
 from typing import Final
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.format.ids import ID_TEXT_LENGTH, id_from_text, id_list, id_to_text, is_id_text, prefix_bounds
+from frazil.format.ids import (
+    ID_TEXT_LENGTH,
+    SHORTEST_ID_START,
+    id_from_text,
+    id_list,
+    id_to_text,
+    is_id_text,
+    prefix_bounds,
+)
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.mutations import snapshot_not_found
 
-_SHORTEST: Final = 4
 #: So many candidates an error names.
 _SHOWN: Final = 5
 
@@ -35,7 +42,7 @@ def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
     if not _may_begin_an_id(text):
         raise InvalidInputError(
             f"invalid snapshot id {text!r}: expected {ID_TEXT_LENGTH} characters of Crockford base32, or the "
-            f"first {_SHORTEST} or more of them",
+            f"first {SHORTEST_ID_START} or more of them",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
     found = _beginning(text, info())
@@ -63,7 +70,7 @@ def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
 
 
 def _may_begin_an_id(text: str) -> bool:
-    return _SHORTEST <= len(text) < ID_TEXT_LENGTH and prefix_bounds(text) is not None
+    return SHORTEST_ID_START <= len(text) < ID_TEXT_LENGTH and prefix_bounds(text) is not None
 
 
 def _beginning(text: str, info: RepoInfo) -> list[bytes]:

@@ -84,7 +84,7 @@ def explicit_access(given: Authorized | None) -> dict[str, AnyCredential]:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(prefix, str) for prefix in given):
         raise TypeError(
-            "authorize_virtual_chunk_access: expected a dictionary of URL prefixes and credentials, "
+            "authorize_virtual_chunk_access: expected a dict of URL prefixes to credentials, "
             f"found {type(given).__name__}"
         )
     return {prefix: _explicit(prefix, credential) for prefix, credential in given.items()}
@@ -114,7 +114,7 @@ def version_to_create(version: SpecVersion | int | None) -> int:
         return 2
     number = version.value if isinstance(version, SpecVersion) else version
     if number not in (1, 2):
-        raise ValueError(f"expected spec version 1 or 2, found {version!r}")
+        raise ValueError(f"spec_version: expected spec version 1 or 2, found {version!r}")
     return number
 
 
@@ -125,4 +125,6 @@ def is_of_creation(found: ObjectInfo) -> bool:
 
 def require_writable(storage: Storage) -> None:
     if storage.is_read_only:
-        raise ReadOnlyError(f"{storage!r} is read only", ErrorKind.READ_ONLY_STORAGE)
+        raise ReadOnlyError(
+            f"{storage.place()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
+        )

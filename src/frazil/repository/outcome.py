@@ -31,6 +31,18 @@ _LOOK: Final = {
     UpdateKind.FEATURE_FLAG_CHANGED: "the setting in `Repository.feature_flags`",
     UpdateKind.REPO_STATUS_CHANGED: "the status that `Repository.get_status` returns",
 }
+#: Answers of a storage that has not carried out the request, and will not if it is repeated.
+_NOT_CARRIED_OUT: Final = frozenset(
+    {
+        ErrorKind.BUCKET_NOT_FOUND,
+        ErrorKind.CREDENTIALS_MISSING,
+        ErrorKind.CREDENTIALS_REFUSED,
+        ErrorKind.INVALID_CREDENTIALS,
+        ErrorKind.STORAGE_CONFIG,
+        ErrorKind.STORAGE_FULL,
+        ErrorKind.STORAGE_PERMISSION,
+    }
+)
 _LOG: Final = "the newest entries of `Repository.ops_log`"
 
 
@@ -55,13 +67,18 @@ def write_once(
 ) -> bool:
     """Write the object that makes a place a repository; False if another writer was first. ``data`` are like
     no other writer's; ``what`` describes the write, for errors.
+
+    Raises the ``StorageError`` of a storage that refuses the write, and ``OutcomeUnknownError`` if nobody can
+    tell whether it was carried out.
     """
     failure = StorageError(f"the storage refuses to write `{key}`, which nobody else has changed")
-    for _ in range(policy.errors):
+    for attempt in range(policy.errors):
         try:
             if not isinstance(storage.put(key, data, condition), Refused):
                 return True
         except StorageError as error:
+            if error.kind in _NOT_CARRIED_OUT and not attempt:
+                raise  # the first answer, so that no earlier write is on its way
             failure = error
         try:
             found, version = retried(partial(storage.get_versioned, key), policy)
@@ -80,5 +97,6 @@ def write_once(
 def _unknown(storage: Storage, what: str, error: StorageError) -> OutcomeUnknownError:
     return OutcomeUnknownError(
         f"{what} may or may not have taken effect: an answer of the storage was lost ({error.message}). Look "
-        f"for the result with `Repository.exists` and `Repository.open` before you repeat it, in {storage!r}"
+        f"for the result in {storage.place()} with `Repository.exists` and `Repository.open` before you "
+        "repeat it"
     )

@@ -18,6 +18,6 @@ def absolute(path: str) -> str:
         return "/"
     if not {"", ".", ".."}.isdisjoint(inner.split("/")):
         raise InvalidInputError(
-            f"invalid path {path!r}: expected segments other than '', '.' and '..'", ErrorKind.INVALID_PATH
+            f"invalid path {path!r}: expected no empty, '.' or '..' segment", ErrorKind.INVALID_PATH
         )
     return "/" + inner

@@ -37,7 +37,7 @@ class Rearranging(Permissions):
         self._require_not_reading()
         if self.mode is not SessionMode.rearrange:
             raise SessionStateError(
-                "this session does not move nodes: commit or abandon it, and open one with "
+                "this session cannot move nodes: commit or discard its changes, and open one with "
                 "Repository.rearrange_session",
                 ErrorKind.NON_REARRANGE_SESSION,
             )
@@ -114,6 +114,6 @@ class Rearranging(Permissions):
 def _from_root(path: str) -> str:
     if not path.startswith("/"):
         raise InvalidInputError(
-            f"expected a path from the root, like '/{path}', found {path!r}", ErrorKind.INVALID_PATH
+            f"expected a path from the root, such as '/{path}', found {path!r}", ErrorKind.INVALID_PATH
         )
     return absolute(path)

@@ -107,8 +107,8 @@ def read_logs(assets: Assets, steps: Sequence[Step]) -> list[TransactionLog]:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             raise SessionStateError(
-                f"the transaction log of snapshot {id_to_text(id_)} is gone, so nobody can tell what it "
-                "changed: start again from the branch's tip",
+                f"the transaction log of snapshot {id_to_text(id_)} is gone, so its changes are not known: "
+                "make your changes again in a new session",
                 ErrorKind.REBASE_TX_LOG_PRUNED,
             ) from error
 
@@ -261,7 +261,8 @@ def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Works
     if decided:
         return None
     raise SessionStateError(
-        "the changes of both sides do not go together: a node would be in no group, or two at one place",
+        "the changes of both sides cannot be combined: a node would have no group, or two nodes one path. "
+        "Make the changes again in a new session",
         ErrorKind.MERGE_FAILED,
     )
 

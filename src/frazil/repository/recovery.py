@@ -190,8 +190,8 @@ def _present(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | N
                 raise  # a later version of the format is no damage
         else:
             raise AlreadyExistsError(
-                f"the repository in {storage!r} can be read: `overwrite=True` takes it back to a backup, and "
-                "everything that came since is lost",
+                f"the repository in {storage.place()} can be read: `overwrite=True` takes it back to a "
+                "backup, and everything that came since is lost",
                 ErrorKind.NOT_ALLOWED,
             )
     return IfVersion(version), bytes(data)
@@ -202,7 +202,7 @@ def _chosen(storage: Storage, backup: str | None) -> State:
         return read_backup(storage, backup.removeprefix(backup_key("")))
     state = latest(storage)
     if state is None:
-        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage!r}")
+        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.place()}")
     return state
 
 

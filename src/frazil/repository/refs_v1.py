@@ -45,15 +45,16 @@ def ref_folder(storage: Storage, kind: RefKind, name: str) -> str:
     """Where the files of a ref are. ``InvalidInputError`` (``invalid-ref-name``) for a name with ``/``."""
     if "/" in name:
         raise InvalidInputError(
-            f"invalid ref name `{name}`: expected one without `/`, which names in a repository of spec "
-            "version 1 cannot have",
+            f"invalid ref name `{name}`: in a repository of spec version 1, the name of a branch or tag "
+            "cannot contain `/`. Use another name, or upgrade the repository",
             ErrorKind.INVALID_REF_NAME,
         )
     try:
         data = name.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(
-            f"invalid ref name {name!r:.80}: expected text that UTF-8 can encode", ErrorKind.INVALID_REF_NAME
+            f"invalid ref name {name!r:.80}: expected text that UTF-8 can encode, without lone surrogates",
+            ErrorKind.INVALID_REF_NAME,
         ) from None
     if storage.encodes_names():
         name = _ENCODED.sub(lambda found: b"%%%02X" % found[0][0], data).decode()
@@ -157,7 +158,7 @@ class Refs(Mapping[str, bytes]):
                 self._found[name] = self._read(name)
         found = self._found[name]
         if found is None:
-            raise RefNotFoundError(f"ref not found `{name}`", ErrorKind.REF_NOT_FOUND)
+            raise RefNotFoundError(f"no branch or tag `{name}`", ErrorKind.REF_NOT_FOUND)
         return found
 
     def _read(self, name: str) -> Ref | None:

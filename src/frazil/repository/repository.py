@@ -37,6 +37,7 @@ from frazil.repository.config_document import from_document
 from frazil.repository.config_secrets import document_to_save
 from frazil.repository.conflicts import ConflictSolver
 from frazil.repository.context import Context
+from frazil.repository.creating import create_first, not_empty
 from frazil.repository.differences import difference
 from frazil.repository.feature_flags import MOVE_NODE
 from frazil.repository.generations import older_layout, refuse_older
@@ -55,7 +56,6 @@ from frazil.repository.opening import (
     require_writable,
     version_to_create,
 )
-from frazil.repository.outcome import write_once
 from frazil.repository.preload import preload
 from frazil.repository.reads import Read, ReadTracker
 from frazil.repository.recovery import Recovery
@@ -74,7 +74,7 @@ from frazil.repository.values import (
     SpecVersion,
 )
 from frazil.repository.workspace import Workspace
-from frazil.storage.base import IfAbsent, Storage
+from frazil.storage.base import Storage
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
@@ -145,14 +145,11 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         require_writable(storage)
         if storage.is_whole_bucket:
             raise InvalidInputError(
-                "a repository needs a prefix of its own in the bucket, found an empty one",
+                "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
                 ErrorKind.EMPTY_PREFIX_CREATION,
             )
         if check_clean_root and (found := next(filterfalse(is_of_creation, storage.list("")), None)):
-            raise InvalidInputError(
-                f"expected an empty place for a new repository, found `{found.key}` in {storage!r}",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
+            raise not_empty(storage, found.key, is_repository=cls.exists(storage))
         document = None
         if config is not None and config != RepositoryConfig():
             document = document_to_save(config, store_secrets)
@@ -173,12 +170,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
             encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
         )
         first = encode_repo_info(new_repo_info(now, document), level=level)
-        policy = policy_of(context.settings)
-        if not write_once(storage, REPO, first, policy, IfAbsent(), "the creation of the repository"):
-            raise InvalidInputError(
-                f"another writer created a repository in {storage!r} at the same time",
-                ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
-            )
+        create_first(storage, REPO, first, policy_of(context.settings))
         return cls(context)
 
     @classmethod
@@ -454,7 +446,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         """
         info = self._info()
         if as_of is not None and branch is None:
-            raise ValueError("as_of needs a branch")
+            raise ValueError("as_of needs a branch, found none: give branch=... too")
         id_ = _one(info, branch, tag, snapshot_id)
         if as_of is not None:
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
@@ -600,7 +592,10 @@ def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str |
     """The snapshot that exactly one of the three names."""
     given = [name for name in (branch, tag, snapshot_id) if name is not None]
     if len(given) != 1:
-        raise ValueError(f"expected one of branch, tag and snapshot_id, found {len(given)}")
+        raise ValueError(
+            f"expected exactly one of branch, tag and snapshot_id, found {len(given)}: "
+            f"{', '.join(map(repr, given)) or 'give branch="main"'}"
+        )
     if branch is not None:
         return mutations.branch_tip(info, branch)
     if tag is not None:

@@ -304,7 +304,8 @@ class Session(Rearranging):
     def _require_branch(self) -> str:
         if self._state.branch is None or self.read_only:
             raise SessionStateError(
-                "this session cannot commit: it only reads, is a fork, or has committed before",
+                "this session cannot commit: it only reads, is a fork (merge it into its session), or has "
+                "committed before. Open one with Repository.writable_session",
                 ErrorKind.COMMIT_NOT_ALLOWED,
             )
         return self._state.branch
@@ -365,7 +366,10 @@ class Session(Rearranging):
         if not self.read_only:
             self._require_not_ended()
         if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
-            raise SessionStateError("session error: no changes to commit", ErrorKind.NO_CHANGES_TO_COMMIT)
+            raise SessionStateError(
+                "no changes to commit: write something first, or give allow_empty=True",
+                ErrorKind.NO_CHANGES_TO_COMMIT,
+            )
 
     # Forks
 
@@ -377,7 +381,8 @@ class Session(Rearranging):
         state = self._state
         if self.read_only:
             raise SessionStateError(
-                "a read-only session cannot be forked", ErrorKind.CANNOT_FORK_READ_ONLY_SESSION
+                "a read-only session cannot be forked: pickle it, or fork a writable session",
+                ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
         workspace = state.workspace
         with (
@@ -433,7 +438,8 @@ class Session(Rearranging):
                 )
             if other._state.generation < state.discarded_before and other._state.workspace.inherited:
                 raise SessionStateError(
-                    "the session has discarded the changes that this fork was made with",
+                    "the session discarded the changes that this fork started from: fork again, and write "
+                    "again",
                     ErrorKind.MERGE_NOT_ALLOWED,
                 )
         # One that is there twice, or the session itself, brings nothing more.
@@ -556,7 +562,7 @@ def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
             SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
         }
         raise SessionStateError(
-            f"a {mine.name} session takes over forks of its own kind, found one of a {other.name} session",
+            f"expected a fork of a {mine.name} session, found one of a {other.name} session",
             kinds.get(mine, ErrorKind.MERGE_NOT_ALLOWED),
         )
 
@@ -575,7 +581,7 @@ class ForkSession(Session):
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         raise IcechunkError(
-            "a fork cannot be flushed: merge it into the session it came from", ErrorKind.UNKNOWN
+            "a fork cannot be flushed: merge it into the session that it came from", ErrorKind.UNKNOWN
         )
 
 

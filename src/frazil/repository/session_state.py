@@ -89,7 +89,7 @@ class Permissions:
         self._require_changeable()
         if self.mode is SessionMode.rearrange:
             raise SessionStateError(
-                "this session only moves nodes: commit or abandon it, and open one with "
+                "this session only moves nodes: commit or discard its changes, and open one with "
                 "Repository.writable_session to write",
                 ErrorKind.REARRANGE_SESSION_ONLY,
             )
@@ -99,9 +99,9 @@ class Permissions:
         ends = self._state.ends()
         if now_us() >= ends:
             raise SessionStateError(
-                f"this session ended at {to_datetime(ends).isoformat()} and writes nothing any more: garbage "
-                "collection may have removed its chunks. Write them in a new session, or configure a longer "
-                "session_lifetime",
+                f"this session ended at {to_datetime(ends).isoformat()}, at the end of its "
+                "session_lifetime, and cannot write or commit: garbage collection may have deleted its "
+                "chunks. Write them in a new session, or configure a longer session_lifetime",
                 ErrorKind.SESSION_EXPIRED,
             )
 

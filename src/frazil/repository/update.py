@@ -76,8 +76,12 @@ def read_repo_info(storage: Storage, last_seen: LastSeen | None = None) -> tuple
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
+        if error.kind == ErrorKind.BUCKET_NOT_FOUND:
+            raise RepositoryNotFoundError(error.message, error.kind) from error
         if error.kind == ErrorKind.OBJECT_NOT_FOUND:
-            raise RepositoryNotFoundError(f"no repository in {storage!r}") from error
+            raise RepositoryNotFoundError(
+                f"no repository in {storage.place()}: correct the place, or make one with Repository.create"
+            ) from error
         raise
     raw = bytes(data)
     return (last_seen or LastSeen()).decoded(raw), version, raw
@@ -226,7 +230,7 @@ def update_repo_info(
     if applied := sent.settled():
         return applied
     raise ConflictError(
-        message=f"other writers were always first, in {policy.tries} attempts to update the repository. The "
-        "update had no effect: it can be repeated",
+        message=f"all {policy.tries} attempts to update the repository met the update of another writer. The "
+        "update had no effect: repeat it later, or with fewer writers",
         kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
     )

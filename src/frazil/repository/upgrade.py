@@ -90,7 +90,7 @@ def upgrade_icechunk_repository(
     storage = repo.storage
     if repo._context.spec_version == 2 and not (delete_unused_v1_files and _left(storage)):
         raise SessionStateError(
-            "the repository has spec version 2: only one of version 1 can be upgraded",
+            "the repository has spec version 2 already: there is nothing to upgrade",
             ErrorKind.INVALID_REPOSITORY_MIGRATION,
         )
     level = repo._context.settings.compression_level
@@ -135,7 +135,10 @@ def _read(storage: Storage) -> _State:
 def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
     refs = state.refs
     if MAIN not in refs.branches:
-        raise RefNotFoundError(f"{storage!r} has no branch `{MAIN}`, which every repository has")
+        raise RefNotFoundError(
+            f"{storage.place()} has no branch `{MAIN}`, which every repository has: make one with a "
+            "program for spec version 1, then upgrade"
+        )
     snapshots = reached(storage, read_all_snapshots(storage, readers), refs.tips)
     root = refs.branches[MAIN]
     while (parent := snapshots[root].parent) is not None:

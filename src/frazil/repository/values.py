@@ -80,7 +80,9 @@ class RepoStatus(Record):
         object.__setattr__(self, "limited_availability_reason", limited_availability_reason)
         check_fields(self)
         if self.set_at.tzinfo is None:
-            raise TypeError("set_at: expected a datetime with a time zone, found a naive one")
+            raise TypeError(
+                f"set_at: expected a datetime with a time zone, found {self.set_at.isoformat()} without one"
+            )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "availability", _AVAILABILITY[self.availability]

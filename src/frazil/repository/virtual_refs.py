@@ -65,7 +65,7 @@ def set_some(
     index = [chunk.index for chunk in chunks]
     if any(map(ndim.__ne__, map(len, index))):
         raise InvalidInputError(
-            f"`{path}` has {ndim} dimensions: expected as many coordinates for each chunk",
+            f"`{path}` has {ndim} dimensions: expected {ndim} coordinates for each chunk",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     told = [_checksum(chunk.etag_checksum or chunk.last_updated_at_checksum) for chunk in chunks]
@@ -105,13 +105,14 @@ def set_grid(
     corner = tuple(map(int, first)) if first is not None else (0,) * len(shape)
     if len(shape) != ndim or len(corner) != ndim:
         raise InvalidInputError(
-            f"`{path}` has {ndim} dimensions: expected as many in chunk_grid_shape and arr_offset, "
+            f"`{path}` has {ndim} dimensions: expected {ndim} numbers in chunk_grid_shape and in arr_offset, "
             f"found {shape} and {corner}",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
     if any(low < 0 or low + size - 1 > _MAX_U32 for low, size in zip(corner, shape, strict=True)):
         raise InvalidInputError(
-            f"arr_offset {corner} leads outside of any chunk grid", ErrorKind.INVALID_CHUNK_INDEX
+            f"arr_offset: expected chunk coordinates of 32 bits, found {corner}",
+            ErrorKind.INVALID_CHUNK_INDEX,
         )
     distinct, numbers = intern(locations)
     index = _grid_index(shape, corner)
@@ -239,7 +240,9 @@ def _grid_index(shape: tuple[int, ...], corner: tuple[int, ...]) -> NDArray[np.u
 def _rank(workspace: Workspace, path: str) -> int:
     array = workspace.require(path).array
     if array is None:
-        raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        raise InvalidInputError(
+            f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+        )
     return len(array.shape)
 
 
@@ -269,7 +272,8 @@ def _checksum(checksum: Checksum) -> tuple[str | None, int | None]:
 def _require_bytes(there: bool, path: str) -> None:
     if not there:
         raise InvalidInputError(
-            f"a chunk of no bytes in `{path}`: expected a length of at least one", ErrorKind.ZERO_LENGTH_CHUNK
+            f"`{path}`: expected a length of at least 1 byte for each chunk, found 0",
+            ErrorKind.ZERO_LENGTH_CHUNK,
         )
 
 

@@ -106,9 +106,7 @@ class VirtualChunkSpec:
         unsigned(64)("length", self.length)
         moment = self.last_updated_at_checksum
         if moment is not None and (not isinstance(moment, datetime) or moment.tzinfo is None):
-            raise TypeError(
-                f"last_updated_at_checksum: expected a datetime with a time zone, found {moment!r}"
-            )
+            raise TypeError(f"last_updated_at_checksum: expected a datetime with a time zone, found {moment}")
 
 
 def _index(given: Sequence[Any]) -> list[int]:

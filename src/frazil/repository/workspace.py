@@ -29,13 +29,14 @@ from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.merge import absorb, merge_forks
 from frazil.changes.moves import Tree
 from frazil.changes.ready import Ready
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, ReadOnlyError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
 from frazil.repository.clock import new_node_id
 from frazil.repository.commit import Attempts
 from frazil.repository.context import Context
 from frazil.repository.gone import require_listed
+from frazil.repository.missing import no_node
 from frazil.repository.reads import ReadTracker
 
 
@@ -189,7 +190,8 @@ class Workspace:
     def _require_uncommitted(self) -> None:
         if self._committed:
             raise ReadOnlyError(
-                "the session was committed meanwhile: open another one to change something",
+                "this session has committed its changes: open a new one with Repository.writable_session "
+                "to change more",
                 ErrorKind.READ_ONLY_STORE,
             )
 
@@ -223,14 +225,16 @@ class Workspace:
         """The node at ``path``; ``NodeNotFoundError`` if there is none."""
         node = self.node(path)
         if node is None:
-            raise NodeNotFoundError(f"node not found at `{path}`")
+            raise no_node(path, self.here, self.changes.nodes)
         return node
 
     def require_array(self, path: str) -> Node:
         """``require``; ``InvalidInputError`` (``not-an-array``) for a group."""
         node = self.require(path)
         if node.array is None:
-            raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+            raise InvalidInputError(
+                f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+            )
         return node
 
     def is_array(self, path: str) -> bool:

@@ -10,8 +10,10 @@ from frazil.repository.mutations import branch_tip
 from frazil.repository.present import snapshot_infos
 from frazil.repository.repository import Repository
 from frazil.spark.job import JOB
+from frazil.spark.versions import takes_versions
 
 
+@takes_versions
 def job_metrics(
     repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
 ) -> list[dict[str, Any]]:

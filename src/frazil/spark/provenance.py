@@ -12,7 +12,7 @@ from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
 from frazil.spark.job import JOB
 from frazil.spark.publishing import AUDIT
-from frazil.spark.versions import Source, Version
+from frazil.spark.versions import Source, Version, takes_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Step:
         return "\n".join(lines)
 
 
+@takes_versions
 def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
     """The job record of a commit: of the tip of ``main`` unless told. ``print`` it to read it.
 

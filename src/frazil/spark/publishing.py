@@ -51,7 +51,7 @@ from frazil.spark.reductions.plan import Limits
 from frazil.spark.validation.checking import validate
 from frazil.spark.validation.report import Report
 from frazil.spark.validation.rules import Rule, as_json, require_sound, rules_from
-from frazil.spark.versions import Input, Target, Version
+from frazil.spark.versions import Input, Target, Version, takes_versions
 
 #: Under this key of a commit's metadata is the report of an audit.
 AUDIT: Final = "frazil_audit"
@@ -75,6 +75,7 @@ class Published:
         return self.version.snapshot_id
 
 
+@takes_versions
 def write_audit_publish(
     repo: Repository,
     work: Callable[[Target], Any],
@@ -153,6 +154,7 @@ def write_audit_publish(
     )
 
 
+@takes_versions
 def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | None = None) -> str:
     """Fast-forward ``onto`` to ``branch``; the snapshot. Does nothing if it has all of it already.
 
@@ -182,6 +184,7 @@ def publish(repo: Repository, branch: str, onto: str = "main", *, tag: str | Non
     return after
 
 
+@takes_versions
 def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
     """Let a branch point to a version of its own past again: a snapshot, a tag, or the last one at a time.
 

@@ -45,6 +45,7 @@ from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
 from frazil.spark import wire
 from frazil.spark.results import Result, decode_result, joined, split
+from frazil.spark.versions import takes_versions
 from frazil.storage.base import IfAbsent, Storage, Stored
 
 _log = logging.getLogger(__name__)
@@ -317,6 +318,7 @@ def session_at(repo: Repository, branch: str, plan: Plan) -> Session:
     )
 
 
+@takes_versions
 def staged_jobs(repo: Repository) -> list[StagedJob]:
     """Jobs that were begun and neither committed nor given up, the oldest first."""
     names = Folder(repo.storage, STAGING).names()
@@ -336,6 +338,7 @@ def _listed(plan: Plan, place: str, names: Sequence[str]) -> StagedJob:
     return StagedJob(plan.job, plan.name, plan.branch, plan.base, to_datetime(plan.started), tasks)
 
 
+@takes_versions
 def discard_job(repo: Repository, job_id: str, branch: str = "main") -> None:
     """Give up a job that was begun and not committed: what it has written is garbage from now on. Nothing
     happens if there is none. Not to be called while it runs.

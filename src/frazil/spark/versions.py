@@ -11,15 +11,16 @@ the same as long as nobody changes these arrays, whatever else is committed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from frazil.arguments import check_fields, checked, wrong_type
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
-from frazil.storage.base import Storage
+from frazil.storage.base import Storage, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Version:
         """The version that somebody means: the tip of ``main`` unless told otherwise."""
         if isinstance(source, Version):
             return source
+        if not isinstance(source, Repository):
+            raise wrong_type("source", source, "Repository", "Version")
         if branch is None and tag is None and snapshot_id is None:
             branch = "main"
         session = source.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
@@ -70,6 +73,13 @@ class Version:
 
 type Source = Repository | Version
 
+_PLACES: Final = frozenset({"source", "to", "repo", "target", "session"})
+
+
+def takes_versions[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """An operation that first checks what it reads and where it writes; ``TypeError``."""
+    return checked(function, _PLACES)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -78,6 +88,9 @@ class Target:
     repo: Repository
     branch: str = "main"
     group: str = "/"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def path(self, name: str) -> str:
         """The path of something below the group.
@@ -132,5 +145,4 @@ def address(storage: Storage) -> str:
     >>> address(frazil.local_filesystem_storage("/tmp/climate"))
     'local filesystem, path /tmp/climate'
     """
-    lines = [line.partition(": ") for line in str(storage).splitlines() if ": " in line]
-    return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
+    return named(storage)

@@ -31,6 +31,7 @@ from pyspark.cloudpickle import dumps  # plain pickle cannot send what a noteboo
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
 from frazil.spark.blocks import regular_grid
+from frazil.spark.versions import takes_versions
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -85,6 +86,7 @@ class Written:
     returned: int
 
 
+@takes_versions
 def write_blocks(
     session: Session, read: Read, blocks: Sequence[Block], engine: Engine, *, progress: Progress | None = None
 ) -> Written:
@@ -148,6 +150,7 @@ def _array(session: Session, path: str) -> zarr.Array[Any]:
 # Planning
 
 
+@takes_versions
 def plan(session: Session, blocks: Sequence[Block]) -> Plan:
     """Check that the blocks can be written at the same time.
 

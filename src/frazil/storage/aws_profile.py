@@ -52,5 +52,9 @@ def _section(variable: str, file: str, section: str) -> dict[str, str]:
     try:
         parser.read(path, encoding="utf-8")
     except (Error, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read the AWS profile in {path}", ErrorKind.STORAGE_CONFIG) from error
+        raise StorageError(
+            f"cannot read the AWS profile in {path}: {' '.join(str(error).split())}. Correct the file, or "
+            "give keys",
+            ErrorKind.STORAGE_CONFIG,
+        ) from error
     return dict(parser[section]) if parser.has_section(section) else {}

@@ -100,6 +100,12 @@ class ObjectInfo:
     etag: str | None = None
 
 
+def named(storage: Storage) -> str:
+    """Which storage it is, on one line without secrets: the kind, and what says where."""
+    lines = [line.partition(": ") for line in repr(storage).splitlines() if ": " in line]
+    return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
+
+
 class Storage(Named, ABC):
     """See the module's docstring: the contract."""
 
@@ -110,6 +116,10 @@ class Storage(Named, ABC):
 
     #: A bucket without a prefix: everything in it would be the repository.
     is_whole_bucket: bool = False
+
+    def place(self) -> str:
+        """Which storage it is, on one line, for messages."""
+        return named(self)
 
     def encodes_names(self) -> bool:
         """Whether the reference percent-encodes some characters in the names of objects here.

@@ -34,7 +34,10 @@ class _Credential(Numbered, Record):
         check_fields(self)
         expires = getattr(self, "expires_after", None)
         if expires is not None and expires.tzinfo is None:
-            raise TypeError("expires_after: expected a datetime with a time zone, found a naive one")
+            raise TypeError(
+                f"expires_after: expected a datetime with a time zone, found {expires.isoformat()} without "
+                "one"
+            )
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
@@ -65,8 +68,8 @@ def _pickled(function: Callable[[], Any]) -> bytes:
         return pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidInputError(
-            "get_credentials has to be picklable, as it travels to other processes: expected a function of "
-            f"a module, found {function!r} ({error})",
+            "get_credentials must be a function that can be pickled, for it is sent to other processes: "
+            f"define it at the top of a module. Found {function!r} ({error})",
             ErrorKind.INVALID_CREDENTIALS,
         ) from error
 
@@ -76,8 +79,7 @@ def _one_of(function: str, **given: bool) -> str | None:
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise InvalidInputError(
-            f"conflicting arguments to {function}: expected one of {', '.join(given)}, "
-            f"found {' and '.join(chosen)}",
+            f"{function}: expected one of {', '.join(given)}, found {' and '.join(chosen)}: give only one",
             ErrorKind.INVALID_CREDENTIALS,
         )
     return chosen[0] if chosen else None
@@ -220,7 +222,9 @@ def s3_credentials(
     )
     if way == "access_key_id":
         if access_key_id is None or secret_access_key is None:
-            raise _incomplete("s3_credentials", "both access_key_id and secret_access_key")
+            raise _incomplete(
+                "s3_credentials", "both access_key_id and secret_access_key, found only a part of them"
+            )
         return s3_static_credentials(
             access_key_id=access_key_id,
             secret_access_key=secret_access_key,
@@ -232,7 +236,10 @@ def s3_credentials(
     if get_credentials is not None:
         return s3_refreshable_credentials(get_credentials, scatter_initial_credentials)
     if way is None and (from_env is False or anonymous is False):
-        raise _incomplete("s3_credentials", "one way to get credentials, found only ways excluded")
+        raise _incomplete(
+            "s3_credentials",
+            "one way to get credentials, found only ways set to False: set one of them to True",
+        )
     return S3Credentials.FromEnv()
 
 
@@ -352,7 +359,7 @@ def _static[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str
     way = _one_of(function, **{name: value is not None for name, (value, _) in ways.items()})
     value, build = ways[way] if way is not None else (None, None)
     if value is None or build is None:
-        raise _incomplete(function, f"one of {', '.join(ways)}")
+        raise _incomplete(function, f"one of {', '.join(ways)}, found none")
     return build(value)
 
 

@@ -18,6 +18,7 @@ import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,7 @@ import obstore
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage import failures, file_failures, web_failures
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import (
@@ -38,19 +40,17 @@ from frazil.storage.locations import (
     GcsLocation,
     Location,
     S3Location,
-    first_line,
 )
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.redirect import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import Answer, WebClient
+from frazil.storage.web import Answer, Unreachable, WebClient
 from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
-    from datetime import datetime
 
     from obstore import GetResult
     from obstore.store import ObjectStore
@@ -122,7 +122,8 @@ def open_foreign(
             return ForeignFiles(url_prefix, path)
         case ObjectStoreConfig.InMemory():
             raise InvalidInputError(
-                "virtual chunks cannot be in memory: expected a store that other programs can write",
+                "virtual chunks cannot be in memory: expected a container in S3, GCS, Azure, on the web or "
+                "in local files",
                 ErrorKind.STORAGE_CONFIG,
             )
         case ObjectStoreConfig.Http(opts, headers):
@@ -316,7 +317,7 @@ def _check_segments(url: str, key: str) -> None:
     """Clients tidy such keys up, and read another object."""
     if any(segment in ("", ".", "..") for segment in key.split("/")):
         raise InvalidInputError(
-            f"cannot address {shown_url(url)!r}: its key has an empty, '.' or '..' segment",
+            f"cannot address {shown_url(url)!r}: expected a key without empty, '.' and '..' segments",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
 
@@ -339,7 +340,7 @@ def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, place: s
 def _does_not_fit(credentials: object, config: object) -> InvalidInputError:
     return InvalidInputError(
         f"credentials of type {type(credentials).__qualname__} do not fit a store of type "
-        f"{type(config).__qualname__}",
+        f"{type(config).__qualname__}: give credentials of the same kind",
         ErrorKind.INVALID_CREDENTIALS,
     )
 
@@ -359,7 +360,8 @@ def _tigris(options: S3Options) -> S3Options:
 def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocation:
     if "account" not in opts:
         raise InvalidInputError(
-            "the configuration of an Azure store must name its account", ErrorKind.STORAGE_CONFIG
+            "an Azure store needs the name of its account: use azure_store(account=...)",
+            ErrorKind.STORAGE_CONFIG,
         )
     return AzureLocation(opts.pop("account"), container, opts, credentials)
 
@@ -391,7 +393,7 @@ class ForeignWeb(ForeignObjects):
             answer = self.client.request("GET", url, headers, stop - start)
             if answer.status == 200:
                 raise OSError("Range request not supported by the server: expected status 206, found 200")
-            _require_status(answer, 206)
+            _require_status(answer, 206, url)
             _check(url, etag, answer.etag, not_modified_since, int(answer.modified))
             if answer.start != start or len(answer.body) != stop - start:
                 raise _too_short(url, start, stop, answer.start + len(answer.body))
@@ -413,7 +415,7 @@ class ForeignWeb(ForeignObjects):
         self._check(url)
         with _fetching(url):
             answer = self.client.request("HEAD", url, {})
-            _require_status(answer, 200)
+            _require_status(answer, 200, url)
             return int(answer.headers["content-length"])
 
     def _check(self, url: str) -> None:
@@ -422,15 +424,16 @@ class ForeignWeb(ForeignObjects):
         parts = urlsplit(url)
         if parts.query:
             raise InvalidInputError(
-                f"cannot address {shown_url(url)!r}: URLs with a query are not supported",
+                f"cannot address {shown_url(url)!r}: expected a URL without a query ('?...')",
                 ErrorKind.INVALID_VIRTUAL_REF,
             )
         _check_segments(url, unquote(parts.path.removeprefix("/")))
 
 
-def _require_status(answer: Answer, expected: int) -> None:
+def _require_status(answer: Answer, expected: int, url: str) -> None:
     if answer.status != expected:
-        raise OSError(f"expected status {expected}, found {answer.status}")
+        reason = web_failures.reason_of_status(answer.status, url)[1]
+        raise OSError(f"expected status {expected}, found {answer.status}: {reason}")
 
 
 # what was found, against what was expected
@@ -458,12 +461,16 @@ def _check(
         raise _modified(url, f"expected etag {etag}, found {found_etag}")
     # A reference holds whole seconds; of a file every fraction later is a change.
     if not_after is not None and modified > int(not_after.timestamp()):
-        raise _modified(url, f"expected no change after {not_after}, found one at {modified:.0f} (Unix time)")
+        changed = datetime.fromtimestamp(modified, UTC)
+        raise _modified(
+            url, f"expected no change after {not_after.isoformat()}, found one at {changed.isoformat()}"
+        )
 
 
 def _modified(url: str, what: str) -> StorageError:
     return StorageError(
-        f"the object of a virtual chunk has changed ({shown_url(url)}): {what}",
+        f"the object of a virtual chunk has changed ({shown_url(url)}): {what}. Restore the object, or write "
+        "the virtual references again",
         ErrorKind.VIRTUAL_CHUNK_MODIFIED,
     )
 
@@ -478,7 +485,9 @@ def _too_short(url: str, start: int, stop: int, end: int) -> StorageError:
 
 def _not_of_this_place(url: str, prefix: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{shown_url(url)!r} is not below the container {shown_url(prefix)!r}", ErrorKind.INVALID_VIRTUAL_REF
+        f"{shown_url(url)!r} is not in the virtual chunk container {shown_url(prefix)!r}: expected a "
+        "location that begins with it",
+        ErrorKind.INVALID_VIRTUAL_REF,
     )
 
 
@@ -491,6 +500,23 @@ def _fetching(url: str) -> Iterator[None]:
         if isinstance(error, InvalidInputError):
             raise
         raise StorageError(
-            f"error fetching virtual reference {shown_url(url)}: {first_line(error)}",
+            f"error fetching virtual reference {shown_url(url)}: {_reason(error, url)}",
             ErrorKind.VIRTUAL_CHUNK_FETCH,
         ) from error
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Why the object could not be read, and what to do."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{file_failures.reason_of(error)[1]} ({error.strerror})"
+    place = failures.Place(
+        "/".join(shown_url(url).split("/", 3)[:3]),
+        "virtual chunks",
+        "give those of this container in `authorize_virtual_chunk_access`",
+        "`allow_http=True` to the store of this container",
+    )
+    if isinstance(error, Unreachable):
+        return web_failures.reason_of(error, url)[1]
+    reason = failures.reason_of(error, place)[1]
+    failures.shorten(error)
+    return reason

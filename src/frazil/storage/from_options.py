@@ -70,11 +70,18 @@ def r2_from_options(
     if bucket is None:
         bucket, _, prefix = (prefix or "").partition("/")
         if not bucket:
-            raise StorageError("either bucket or prefix must be provided", ErrorKind.STORAGE_CONFIG)
+            raise StorageError(
+                "expected a bucket, or a prefix that begins with one, found neither: give `bucket`",
+                ErrorKind.STORAGE_CONFIG,
+            )
     endpoint = options.endpoint_url
     if endpoint is None:
         if account_id is None:
-            raise StorageError("either endpoint_url or account_id must be provided", ErrorKind.STORAGE_CONFIG)
+            raise StorageError(
+                "expected endpoint_url or account_id, found neither: give `account_id`, which Cloudflare "
+                "shows for R2",
+                ErrorKind.STORAGE_CONFIG,
+            )
         endpoint = R2_ENDPOINT.format(account_id=account_id)
     options = replace(
         options,

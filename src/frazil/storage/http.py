@@ -19,6 +19,7 @@ from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
 from frazil.storage.web import Answer, Unreachable, WebClient
+from frazil.storage.web_failures import reason_of, reason_of_status
 from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ class HttpStorage(ReadOnlyStorage):
         return ObjectInfo(key, size, datetime.fromtimestamp(answer.modified, UTC), etag)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        raise StorageError("a storage over HTTP cannot list its objects", ErrorKind.OBJECT_STORE)
+        raise StorageError(
+            "a storage over HTTP cannot list its objects: use the storage that the web server reads from",
+            ErrorKind.OBJECT_STORE,
+        )
 
     def default_settings(self) -> StorageSettings:
         return StorageSettings()
@@ -120,12 +124,13 @@ class HttpStorage(ReadOnlyStorage):
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
         except Unreachable as error:
-            raise StorageError(f"object {key!r}: {error}", ErrorKind.OBJECT_STORE) from error
+            kind, reason = reason_of(error, self._url)
+            raise StorageError(f"object {key!r}: {reason}", kind) from error
         if answer.status in (404, 410):
             raise object_not_found(key)
         if answer.status not in (200, 206, 416):
-            kind = ErrorKind.THROTTLED if answer.status in (429, 503) else ErrorKind.OBJECT_STORE
-            raise StorageError(f"object {key!r}: the server answered with status {answer.status}", kind)
+            kind, reason = reason_of_status(answer.status, self._url)
+            raise StorageError(f"object {key!r}: {reason}", kind)
         return answer
 
 
@@ -156,6 +161,7 @@ def checked_url(url: str) -> str:
         parsed = False
     if not parsed:
         raise StorageError(
-            f"cannot parse URL {shown_url(url)!r}: expected a scheme and a host", ErrorKind.CANNOT_PARSE_URL
+            f"cannot parse URL {shown_url(url)!r}: expected a scheme and a host, such as https://host/path",
+            ErrorKind.CANNOT_PARSE_URL,
         )
     return url

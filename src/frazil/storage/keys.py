@@ -44,7 +44,7 @@ def check_range(start: int, stop: int | None) -> None:
     """``InvalidInputError`` of kind ``invalid-byte-range`` unless ``0 <= start < stop``."""
     if start < 0 or (stop is not None and stop <= start):
         raise InvalidInputError(
-            f"the byte range [{start}, {stop}) is not one: expected 0 <= start < stop",
+            f"invalid byte range [{start}, {stop}): expected 0 <= start < stop",
             ErrorKind.INVALID_BYTE_RANGE,
         )
 

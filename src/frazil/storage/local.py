@@ -57,6 +57,7 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.counted import COUNTS
+from frazil.storage.file_failures import reason_of
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.links import open_inside
 from frazil.storage.settings import (
@@ -123,11 +124,18 @@ class LocalStorage(Storage):
     def __reduce__(self) -> tuple[Any, ...]:
         return (LocalStorage, (self._root, self._settings))
 
+    def place(self) -> str:
+        if os.path.isdir(self._root):
+            return f"the directory {self._root}"
+        found = "is a file, not a directory" if os.path.exists(self._root) else "does not exist"
+        return f"{self._root}, which {found}"
+
     def _path(self, key: str) -> str:
         check_key(key)
         if "#" in key and any(map(_is_hidden, key.split("/"))):
             raise InvalidInputError(
-                f"{key!r} is not a key of a local storage: names that end in '#' and digits are reserved",
+                f"{key!r} is not a key of a local storage: names that end in '#' and digits are reserved for "
+                "unfinished files",
                 ErrorKind.BAD_KEY_PREFIX,
             )
         return self._base + key
@@ -621,7 +629,8 @@ def _lock_file(descriptor: int, path: str, deadline: float) -> None:
 
 def _lock_timeout(path: str) -> StorageError:
     return StorageError(
-        f"could not lock {path!r} within {_LOCK_SECONDS:.0f} s: is a process that holds it stopped?",
+        f"could not lock {path!r} within {_LOCK_SECONDS:.0f} s: another process holds it, and may be "
+        "stopped. Continue or end that process",
         ErrorKind.SEMAPHORE_ACQUIRE,
     )
 
@@ -634,6 +643,12 @@ def _errors(key: str, verb: str) -> Iterator[None]:
     except _NOT_THERE as error:
         if verb == "read":
             raise object_not_found(key) from error
-        raise StorageError(f"could not {verb} {key!r}: {error}", ErrorKind.IO) from error
+        raise _failed(key, verb, error) from error
     except OSError as error:
-        raise StorageError(f"could not {verb} {key!r}: {error}", ErrorKind.IO) from error
+        raise _failed(key, verb, error) from error
+
+
+def _failed(key: str, verb: str, error: OSError) -> StorageError:
+    kind, reason = reason_of(error)
+    where = "" if error.filename is None else f" [{error.filename}]"
+    return StorageError(f"could not {verb} {key!r}{where}: {reason} ({error.strerror})", kind)

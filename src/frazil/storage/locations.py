@@ -35,6 +35,7 @@ from frazil.storage.credentials import (
     S3Credentials,
     S3StaticCredentials,
 )
+from frazil.storage.failures import Place, first_line
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import CLIENT_OPTIONS, shown_url
 
@@ -74,6 +75,11 @@ class Location(ABC):
     """One place in one object store."""
 
     @property
+    @abstractmethod
+    def place(self) -> Place:
+        """How messages speak of it."""
+
+    @property
     def encodes_names(self) -> bool:
         """See ``Storage.encodes_names``."""
         return True
@@ -97,13 +103,26 @@ class S3Location(Location):
     shown_as: str = NATIVE
 
     @property
+    def place(self) -> Place:
+        return Place(
+            f"bucket {self.bucket!r}",
+            "S3",
+            "give access_key_id and secret_access_key, `from_env=True` with credentials in the environment, "
+            "`get_credentials`, or `anonymous=True` for public data",
+            "`allow_http=True`",
+            self.options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous),
+        )
+
+    @property
     def encodes_names(self) -> bool:
         return self.shown_as != NATIVE
 
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         options = self.options
+        _check_bucket(self.bucket)
+        _check_endpoint("endpoint_url", options.endpoint_url)
         config: dict[str, Any] = {"request_payer": True} if options.requester_pays else {}
-        anonymous = options.anonymous or isinstance(self.credentials, S3Credentials.Anonymous)
+        anonymous = self.place.is_anonymous
         config["skip_signature"] = anonymous
         region = profile_region() if options.region is None else options.region
         if region is not None:
@@ -117,6 +136,7 @@ class S3Location(Location):
         client = client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
         client["allow_http"] = options.allow_http
         return _checked(
+            self.place,
             lambda: S3Store(
                 self.bucket,
                 prefix=prefix or None,
@@ -124,7 +144,7 @@ class S3Location(Location):
                 client_options=client,
                 retry_config=retry_config(settings),
                 credential_provider=None if anonymous else _s3_provider(self.credentials),
-            )
+            ),
         )
 
     def describe(self, prefix: str) -> str:
@@ -151,10 +171,25 @@ class GcsLocation(Location):
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
 
+    @property
+    def place(self) -> Place:
+        return Place(
+            f"bucket {self.bucket!r}",
+            "Google Cloud Storage",
+            "give service_account_file, service_account_key, application_credentials, bearer_token, "
+            "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
+            "for public data",
+            "`config={'allow_http': 'true'}`",
+            isinstance(self.credentials, GcsCredentials.Anonymous),
+        )
+
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
+        _check_bucket(self.bucket)
+        _check_endpoint("base_url", self.config.get("base_url"))
         client, config = _split_options(self.config, settings, headers)
         config |= _gcs_config(self.credentials)
         return _checked(
+            self.place,
             lambda: GCSStore(
                 self.bucket,
                 prefix=prefix or None,
@@ -164,7 +199,7 @@ class GcsLocation(Location):
                 credential_provider=_Refreshing(self.credentials)
                 if isinstance(self.credentials, GcsCredentials.Refreshable)
                 else None,
-            )
+            ),
         )
 
     def describe(self, prefix: str) -> str:
@@ -180,11 +215,25 @@ class AzureLocation(Location):
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
 
+    @property
+    def place(self) -> Place:
+        return Place(
+            f"container {self.container!r} of account {self.account!r}",
+            "Azure",
+            "give access_key, sas_token, bearer_token, `from_env=True` with credentials in the environment, "
+            "or `anonymous=True` for public data",
+            "`config={'allow_http': 'true'}`",
+            isinstance(self.credentials, AzureCredentials.Anonymous),
+        )
+
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
+        _check_bucket(self.container)
+        _check_endpoint("endpoint", self.config.get("endpoint"))
         client, config = _split_options(self.config, settings, headers)
         config |= _azure_config(self.credentials)
         config["account_name"] = self.account
         return _checked(
+            self.place,
             lambda: AzureStore(
                 self.container,
                 prefix=prefix or None,
@@ -194,7 +243,7 @@ class AzureLocation(Location):
                 credential_provider=_Refreshing(self.credentials)
                 if isinstance(self.credentials, AzureCredentials.Refreshable)
                 else None,
-            )
+            ),
         )
 
     def describe(self, prefix: str) -> str:
@@ -206,32 +255,42 @@ def _lines(rows: Mapping[str, str | bool | None]) -> str:
     return "".join(f"{name}: {value}\n" for name, value in rows.items() if value is not None)
 
 
-def _checked[T](connect: Callable[[], T]) -> T:
+def _checked[T](place: Place, connect: Callable[[], T]) -> T:
     """Make a client; what the client says about its options is the caller's mistake."""
     try:
         return connect()
     except (BaseError, ValueError, TypeError) as error:
         raise StorageError(
-            f"storage configuration error: {first_line(error)}", ErrorKind.STORAGE_CONFIG
+            f"the options or credentials of {place.name} ({place.service}) are not valid: "
+            f"{first_line(error)}",
+            ErrorKind.STORAGE_CONFIG,
         ) from None
 
 
-# what obstore says
-
-_SECRETS: Final = re.compile(r"(?i)\b(sig|signature|x-\w+-signature|x-\w+-security-token|token)=[^&\s\"')]+")
-
-_USERS: Final = re.compile(r"(?i)\b(https?://)[^/?#\s\"'@]*@")
-
-#: A client that cannot decode a file of credentials quotes what it found there.
-_CONTENT: Final = re.compile(
-    r'(?s)((?:invalid (?:type|value): [a-z ]+|unknown (?:variant|field)) )(?:".*"|`[^`]*`)(?=, expected)'
-)
+def _check_bucket(name: str) -> None:
+    # The client puts it into an address as it is, and fails in ways of its own.
+    if re.fullmatch(r"[^\s/?#]+", name) is None or name in (".", ".."):
+        raise StorageError(
+            f"expected the name of a bucket or container, without '/', '?', '#' and spaces, found {name!r}; "
+            "a path inside of it is `prefix`",
+            ErrorKind.STORAGE_CONFIG,
+        )
 
 
-def first_line(error: BaseException) -> str:
-    """The message of a client's error without dumps of internals, secrets of URLs, and content of files."""
-    text = str(error).partition("\n\nDebug source")[0].strip()
-    return _CONTENT.sub(r"\1****", _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text)))
+def _check_endpoint(option: str, url: str | None) -> None:
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise StorageError(
+            f"{option}: expected an address such as https://host or http://host:9000, found "
+            f"{shown_url(url)!r}",
+            ErrorKind.STORAGE_CONFIG,
+        )
 
 
 # settings

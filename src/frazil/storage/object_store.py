@@ -43,8 +43,8 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.counted import COUNTS
+from frazil.storage.failures import explained, first_line, is_missing_bucket, shorten
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
-from frazil.storage.locations import first_line
 from frazil.storage.option_names import check_headers
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
@@ -61,7 +61,6 @@ _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
 _DEFAULT_PARTS_AT_ONCE: Final = 18
 _log: Final = logging.getLogger(__name__)
-_BUCKET: Final = "the bucket or container was"
 _DELETE_BATCH: Final = 1000
 _DELETES_AT_ONCE: Final = 16
 
@@ -130,7 +129,7 @@ class ObjectStorage(Storage):
 
     def _write_client(self) -> ObjectStore:
         if self.is_read_only:
-            raise ReadOnlyError("this storage is read only", ErrorKind.READ_ONLY_STORAGE)
+            raise ReadOnlyError(f"{self.place()} is read only", ErrorKind.READ_ONLY_STORAGE)
         if self._write_headers == self._read_headers:
             return self._read_client()
         enter_runtime()
@@ -143,7 +142,7 @@ class ObjectStorage(Storage):
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
-        with _errors(check_key(key)):
+        with self._errors(check_key(key)):
             if stop is not None:
                 return COUNTS.read(obstore.get_range(client, key, start=start, end=stop))
             if start:
@@ -153,7 +152,7 @@ class ObjectStorage(Storage):
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
-        with _errors(check_key(key)):
+        with self._errors(check_key(key)):
             if stop is not None:
                 return COUNTS.read(await obstore.get_range_async(client, key, start=start, end=stop))
             options: Any = {"range": {"offset": start}} if start else {}
@@ -162,13 +161,13 @@ class ObjectStorage(Storage):
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         client = self._read_client()
-        with _errors(check_key(key)):
+        with self._errors(check_key(key)):
             answer = obstore.get(client, key)
             return COUNTS.read(answer.bytes()), _version(answer.meta)
 
     def head(self, key: str) -> ObjectInfo | None:
         client = self._read_client()
-        with _errors(check_key(key)):
+        with self._errors(check_key(key)):
             try:
                 meta = obstore.head(client, key)
             except FileNotFoundError:
@@ -182,7 +181,7 @@ class ObjectStorage(Storage):
     def _list(self, client: ObjectStore, path: str) -> Iterator[ObjectInfo]:
         pages = obstore.list(client, prefix=path or None, chunk_size=1000)
         while True:
-            with _errors(path or "/"):
+            with self._errors(path or "/"):
                 page: Sequence[ObjectMeta] | None = next(iter(pages), None)
             if page is None:
                 return
@@ -200,7 +199,7 @@ class ObjectStorage(Storage):
             case None:
                 return Refused()
             case Always():
-                with _errors(key, missing=_BUCKET):
+                with self._errors(key, is_write=True):
                     return _stored(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
             case IfAbsent():
                 return self._put_if(client, key, bytes_view, "create")
@@ -210,7 +209,7 @@ class ObjectStorage(Storage):
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
         COUNTS.written(data)
-        with _errors(check_key(key), missing=_BUCKET):
+        with self._errors(check_key(key), is_write=True):
             return _stored(
                 await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
             )
@@ -224,7 +223,7 @@ class ObjectStorage(Storage):
             return outcome
         # Refused, and no etag was understood so far. If the object is still that version, then the server
         # may know etags only in quotes.
-        with _errors(key):
+        with self._errors(key):
             try:
                 now = obstore.head(client, key)
             except FileNotFoundError:
@@ -238,7 +237,7 @@ class ObjectStorage(Storage):
 
     def _put_if(self, client: ObjectStore, key: str, data: Buffer, mode: Any) -> Stored | Refused:
         attributes = self._attributes(key)
-        with _errors(key, missing=_BUCKET):
+        with self._errors(key, is_write=True):
             try:
                 return _stored(
                     obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
@@ -259,7 +258,7 @@ class ObjectStorage(Storage):
             case IfAbsent() if self._settings.unsafe_use_conditional_create is False:
                 return None if self.head(key) is not None else ALWAYS
             case IfVersion(version) if self._settings.unsafe_use_conditional_update is False:
-                with _errors(key):
+                with self._errors(key):
                     try:
                         now = obstore.head(self._read_client(), key)
                     except FileNotFoundError:
@@ -295,13 +294,38 @@ class ObjectStorage(Storage):
         client = self._write_client()
         for batch in batched(map(check_key, keys), _DELETE_BATCH):
             try:
-                with _errors(batch[0]):
+                with self._errors(batch[0]):
                     obstore.delete(client, [*batch])
             except StorageError as error:
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
                 with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
-                    list(pool.map(lambda key: _delete_one(client, key), batch))
+                    list(pool.map(lambda key: self._delete_one(client, key), batch))
+
+    def _delete_one(self, client: ObjectStore, key: str) -> None:
+        with self._errors(key), suppress(FileNotFoundError):
+            obstore.delete(client, key)
+
+    @contextmanager
+    def _errors(self, key: str, *, is_write: bool = False) -> Iterator[None]:
+        """Turn what obstore raises into errors of the contract."""
+        start = time.perf_counter()
+        COUNTS.request()
+        try:
+            yield
+        except FileNotFoundError as error:
+            # What a write misses is never the object.
+            if is_write or is_missing_bucket(error):
+                raise explained(error, self._location.place, key) from error
+            shorten(error)
+            raise object_not_found(key) from error
+        except BaseError as error:
+            raise explained(error, self._location.place, key) from error
+        except ValueError as error:
+            raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
+        finally:
+            if (seconds := time.perf_counter() - start) > SLOW:
+                _log.warning("a request for %r took %.1f s", key, seconds)
 
     # settings
 
@@ -344,44 +368,6 @@ def _mode(version: Version, *, quoted: bool) -> dict[str, str]:
     present = {name: value for name, value in mode.items() if value is not None}
     if not present:
         raise InvalidInputError(
-            "a write can be conditional only on a version that was read, found an empty one"
+            "expected the version of an object that was read, found an empty version: read the object first"
         )
     return present
-
-
-def _delete_one(client: ObjectStore, key: str) -> None:
-    with _errors(key), suppress(FileNotFoundError):
-        obstore.delete(client, key)
-
-
-@contextmanager
-def _errors(key: str, *, missing: str | None = None) -> Iterator[None]:
-    """Turn what obstore raises into errors of the contract.
-
-    ``missing`` is what the server cannot have found, if that is not the object.
-    """
-    start = time.perf_counter()
-    COUNTS.request()
-    try:
-        yield
-    except FileNotFoundError as error:
-        if missing is None:
-            raise object_not_found(key) from error
-        raise StorageError(f"{missing} not found: {first_line(error)}", ErrorKind.OBJECT_STORE) from error
-    except BaseError as error:
-        raise _storage_error(key, error) from error
-    except ValueError as error:
-        raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
-    finally:
-        if (seconds := time.perf_counter() - start) > SLOW:
-            _log.warning("a request for %r took %.1f s", key, seconds)
-
-
-_THROTTLED: Final = ("SlowDown", " 429 ", " 503 ", "Too Many Requests", "ServerBusy")
-
-
-def _storage_error(key: str, error: BaseError) -> StorageError:
-    text = first_line(error)
-    throttled = any(word in text for word in _THROTTLED)
-    kind = ErrorKind.THROTTLED if throttled else ErrorKind.OBJECT_STORE
-    return StorageError(f"object {key!r}: {text}", kind)

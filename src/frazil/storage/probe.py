@@ -42,6 +42,6 @@ def _expect_stored(storage: Storage, what: str, outcome: object) -> Stored:
 def _not_supported(storage: Storage, found: str) -> StorageError:
     return StorageError(
         "the storage does not keep the conditions of writes, so concurrent commits would be lost: "
-        f"{found}\n{storage!r}",
+        f"{found}. Use another storage, not {storage.place()}",
         ErrorKind.CONDITIONS_NOT_SUPPORTED,
     )

@@ -19,17 +19,19 @@ class ReadOnlyStorage(Storage):
     is_read_only = True
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
-        raise _read_only()
+        raise _read_only(self)
 
     async def put_async(self, key: str, data: Buffer) -> Stored:
-        raise _read_only()
+        raise _read_only(self)
 
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
-        raise _read_only()
+        raise _read_only(self)
 
     def delete(self, keys: Iterable[str]) -> None:
-        raise _read_only()
+        raise _read_only(self)
 
 
-def _read_only() -> ReadOnlyError:
-    return ReadOnlyError("this storage is read only", ErrorKind.READ_ONLY_STORAGE)
+def _read_only(storage: Storage) -> ReadOnlyError:
+    return ReadOnlyError(
+        f"{storage.place()} is read only: use a storage that writes", ErrorKind.READ_ONLY_STORAGE
+    )

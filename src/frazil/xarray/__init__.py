@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import xarray as xr
 
+from frazil.arguments import wrong_type
 from frazil.dask import store_dask
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
@@ -91,7 +92,7 @@ def to_icechunk(
     frazil.errors.InvalidInputError: `t`: expected values that the stored array (int64) can hold, found 0.5...
     """
     if not isinstance(session, Session):
-        raise TypeError(f"session: expected a Session, found {type(session).__name__}")
+        raise wrong_type("session", session, "Session")
     session.require_writable()
     mode = _mode(mode, append_dim, region)
     options = _Options(

@@ -217,7 +217,8 @@ class IcechunkStore(Store):
             return path, None
         if what is Document.V2:
             raise SessionStateError(
-                f"{key!r} is a key of zarr version 2: only version 3 can be stored", ErrorKind.UNIMPLEMENTED
+                f"{key!r} is a key of zarr version 2: only version 3 can be stored. Use zarr_format=3",
+                ErrorKind.UNIMPLEMENTED,
             )
         return path, what
 
@@ -228,7 +229,10 @@ class IcechunkStore(Store):
 
     async def set_partial_values(self, key_start_values: Iterable[tuple[str, int, BytesLike]]) -> None:
         """Not possible: chunks are written whole."""
-        raise SessionStateError("chunks are written whole, not in parts", ErrorKind.UNIMPLEMENTED)
+        raise SessionStateError(
+            "a chunk can only be written whole: use set instead of set_partial_values",
+            ErrorKind.UNIMPLEMENTED,
+        )
 
     @unchecked
     async def delete(self, key: str) -> None:
@@ -382,7 +386,9 @@ class IcechunkStore(Store):
         self._check_writable()
         path, coords = parse_key(key)
         if isinstance(coords, Document):
-            raise SessionStateError(f"{key!r} is no chunk: use set for metadata", ErrorKind.NOT_ALLOWED)
+            raise SessionStateError(
+                f"expected the key of a chunk, found {key!r}: use set for metadata", ErrorKind.NOT_ALLOWED
+            )
         workspace = self._session.workspace
         set_one(workspace, path, coords, location, offset, length, checksum, validate_container)
 
@@ -499,7 +505,9 @@ def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
 def _require_no_group(workspace: Workspace, path: str) -> None:
     """Chunks that are not there are common, those of a group are a mistake."""
     if not workspace.is_array(path) and workspace.node(path) is not None:
-        raise InvalidInputError(f"expected an array at `{path}`, found a group", ErrorKind.NOT_AN_ARRAY)
+        raise InvalidInputError(
+            f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY
+        )
 
 
 def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
@@ -510,7 +518,10 @@ def _buffer(data: BytesLike, prototype: BufferPrototype | None) -> Buffer:
 
 
 def _no_version_2(key: str) -> NodeNotFoundError:
-    return NodeNotFoundError(f"{key!r} is a key of zarr version 2: there are none", ErrorKind.KEY_NOT_FOUND)
+    return NodeNotFoundError(
+        f"{key!r} is a key of zarr version 2, and the store has only version 3: use zarr_format=3",
+        ErrorKind.KEY_NOT_FOUND,
+    )
 
 
 def _directory(prefix: str) -> str:

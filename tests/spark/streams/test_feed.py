@@ -136,7 +136,7 @@ def test_a_query_begins_where_it_is_told(repo: frazil.Repository) -> None:
         ({"stream_fail_on_data_loss": "perhaps"}, "expected true or false, found 'perhaps'"),
         ({"stream_from": "v9"}, "v9"),
         ({"branch": "gone"}, "gone"),
-        ({"tag": "v1"}, "expected the option branch.* found the option tag"),
+        ({"tag": "v1"}, "only a branch can be .* found the option tag: give `branch`"),
     ],
 )
 def test_bad_options(repo: frazil.Repository, options: dict[str, str], message: str) -> None:

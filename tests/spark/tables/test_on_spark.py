@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.tables.test_reading import climate, frame, same, written
 
@@ -123,7 +124,7 @@ def test_scans(spark: SparkSession, place: str) -> None:
 
 
 def test_unknown_options_and_columns(spark: SparkSession, place: str) -> None:
-    with pytest.raises(Exception, match="found brnch"):
+    with pytest.raises(PySparkException, match="unknown option `brnch`"):
         spark.read.format("frazil").option("path", place).option("brnch", "main").load()
     repo = frazil.Repository.open(frazil.local_filesystem_storage(place))
     with pytest.raises(frazil.errors.InvalidInputError, match="found nothing"):
@@ -203,3 +204,32 @@ def test_rows_are_written_by_the_data_source(
         spark.sql("DROP TABLE stations")
     assert values(stations).shape == (12, 6)
     assert (values(stations)[8:] == WHOLE[:4][::-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"brunch": "x"}, "InvalidInputError: unknown option `brunch`. Did you mean `branch`?"),
+        ({"branch": "v1"}, 'RefNotFoundError: no branch `v1`; there is a tag `v1`: use tag="v1"'),
+        ({"where": "tsa > 0"}, "InvalidInputError: expected a column of"),
+    ],
+)
+def test_an_error_is_not_buried_in_a_traceback(
+    spark: SparkSession, place: str, options: dict[str, str], cause: str
+) -> None:
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("frazil").options(**options).load(place).collect()
+    lines = [line for line in str(caught.value).partition("JVM stacktrace")[0].splitlines() if line.strip()]
+    number = next(number for number, line in enumerate(lines) if line.startswith(f"frazil.errors.{cause}"))
+    assert number <= 8, lines
+
+
+def test_an_error_while_spark_plans_is_not_one_of_pickle(spark: SparkSession, tmp_path: Path) -> None:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path))
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="t", data=np.arange(200), chunks=(100,), dimension_names=["x"])
+    away = (tmp_path / "manifests").rename(tmp_path / "away")
+    with pytest.raises(PySparkException, match=r"StorageError: object 'manifests/\w+' not found") as caught:
+        spark.read.format("frazil").load(str(tmp_path)).collect()
+    assert "PicklingError" not in str(caught.value)
+    away.rename(tmp_path / "manifests")

@@ -27,9 +27,10 @@ from tests.spark.tables.test_reading import climate, written
 
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from frazil.spark.tables.options import READ, options_of
 from frazil.spark.tables.places import session_at, storage_at
 from frazil.spark.tables.schemas import to_arrow_type
-from frazil.spark.tables.source import FrazilDataSource, PushingReader, options_of
+from frazil.spark.tables.source import FrazilDataSource, PushingReader
 from frazil.testing import servers
 from pyspark_frazil import DefaultSource
 
@@ -69,9 +70,9 @@ def test_a_table_of_the_catalog_knows_its_place(place: str) -> None:
     assert json.loads(schema[0].metadata["frazil"]) == {"path": place, "where": "lat > 0"}
     kept = read(FrazilDataSource({}), schema)
     assert len(kept) == 3 * 6 * 7
-    assert options_of({"branch": "dev"}, schema)["branch"] == "dev"
-    with pytest.raises(InvalidInputError, match=r"found stream-max-commit$"):
-        options_of({"path": place, "stream-max-commit": "1"})
+    assert options_of({"branch": "dev"}, READ, schema)["branch"] == "dev"
+    with pytest.raises(InvalidInputError, match=r"`stream-max-commit`. Did you mean `stream-max-commits`\?"):
+        options_of({"path": place, "stream-max-commit": "1"}, READ)
     with pytest.raises(InvalidInputError, match="call one of them something else"):
         FrazilDataSource({}).writer(StructType([StructField("x", DoubleType())]), False)
 

@@ -130,7 +130,7 @@ class _Span:
             data = memoryview(self.get(self.low, self.high))
             if data.nbytes != self.high - self.low:
                 raise StorageError(
-                    f"{self.name}: bytes {self.low} to {self.high} were asked for, {data.nbytes} came",
+                    f"{self.name}: expected the bytes {self.low} to {self.high}, found {data.nbytes} bytes",
                     ErrorKind.INVALID_OBJECT_SIZE,
                 )
             return None if self.hashed_in is None or self.low else self._exchanged(self.hashed_in, data)

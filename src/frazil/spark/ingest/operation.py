@@ -24,7 +24,7 @@ from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_inpu
 from frazil.spark.ingest.working import work
 from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
 from frazil.spark.progress import Progress
-from frazil.spark.versions import Target
+from frazil.spark.versions import Target, takes_versions
 from frazil.storage.access import environment_access
 
 #: How often an ingest is planned when others commit to its arrays meanwhile.
@@ -86,6 +86,7 @@ def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     return (*looked.problems, *combined.problems, *gaps)
 
 
+@takes_versions
 def ingest(
     source: Files,
     to: Target | Repository,

@@ -33,6 +33,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.spark.streams.rows import DUPLICATES, MODES, Rows, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
+from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.places import Options, choice, listed, require_branch
 from frazil.spark.tables.rows import message_of
 from frazil.spark.tables.writer import chunks_option
@@ -51,6 +52,7 @@ class Sent(WriterCommitMessage):
     rows: bytes | None
 
 
+@causes_only
 class RowsWriter(DataSourceStreamArrowWriter):
     """See the module."""
 

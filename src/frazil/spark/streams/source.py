@@ -39,12 +39,14 @@ from frazil.spark.streams.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.places import Options, count, flag, require_branch, timestamp
 
 #: Chunks in a piece of work, and commits: a task has its own costs.
 _ROWS, _COMMITS = 500_000, 64
 
 
+@causes_only
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. ``names`` are some columns of the feed."""
 

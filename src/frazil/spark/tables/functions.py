@@ -20,6 +20,7 @@ from pyspark.sql.functions import arrow_udtf
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables import metadata, places
+from frazil.spark.tables.options import Use, advice
 from frazil.spark.tables.schemas import to_spark
 
 
@@ -51,13 +52,14 @@ def parsed(text: str | None) -> dict[str, str]:
     """
     parts = [each.partition("=") for each in (text or "").split(",") if each.strip()]
     pairs = [(name.strip().lower(), equal, value) for name, equal, value in parts]
-    unknown = [name for name, equal, _ in pairs if not equal or name not in _KNOWN]
+    unknown = [
+        advice(name, _USE) if equal else f"expected an option as name=value, found `{name}`"
+        for name, equal, _ in pairs
+        if not equal or name not in _USE.options
+    ]
     if unknown:
-        raise InvalidInputError(
-            f"expected options as name=value, of {', '.join(sorted(_KNOWN))}; found {', '.join(unknown)}",
-            ErrorKind.NOT_ALLOWED,
-        )
+        raise InvalidInputError("; ".join(unknown), ErrorKind.NOT_ALLOWED)
     return {name: value.strip() for name, _, value in pairs}
 
 
-_KNOWN = places.PLACE_OPTIONS - {"path"} | {"array", "slab", "start", "end"}
+_USE = Use("a function", places.PLACE_OPTIONS - {"path"} | {"array", "slab", "start", "end"})

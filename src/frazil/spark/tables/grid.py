@@ -21,6 +21,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
 from frazil.spark.blocks import regular_grid
@@ -79,7 +80,8 @@ class Grid:
         loose = exact or [each for each in self.columns if each.name.lower() == name.lower()]
         if len(loose) != 1:
             raise InvalidInputError(
-                f"expected a column of {', '.join(each.name for each in self.columns)}, found {name!r}",
+                f"expected a column of {', '.join(each.name for each in self.columns)}, found {name!r}"
+                f"{suggest(name, [each.name for each in self.columns])}",
                 ErrorKind.NODE_NOT_FOUND,
             )
         return loose[0]
@@ -124,7 +126,7 @@ def grid_of(session: Session, selection: Selection) -> Grid:
     wanted = list(selection.variables) or _largest(found)
     for name in wanted:
         if name not in by_name:
-            raise NodeNotFoundError(f"no array `{name}` in the group `{group}`")
+            raise NodeNotFoundError(f"no array `{name}` in the group `{group}`{suggest(name, by_name)}")
     ragged = _ragged(found)
     dims: dict[str, int] = {}
     for name in sorted(wanted, key=lambda each: -len(by_name[each].dims)):

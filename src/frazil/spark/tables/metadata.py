@@ -26,9 +26,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.changes.zarr_metadata import chunk_edges
-from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError
+from frazil.display import suggest
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
-from frazil.format.ids import id_from_text, id_to_text, ids_to_text
+from frazil.format.ids import id_to_text, ids_to_text
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.format.nodes import NodeTable
@@ -36,7 +37,9 @@ from frazil.format.ops_log import OpsEntry
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.differences import difference
 from frazil.repository.history import ancestry, ops_log
+from frazil.repository.missing import no_version
 from frazil.repository.mutations import require_snapshot
+from frazil.repository.naming import find_snapshot
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.spark.tables import places
@@ -133,7 +136,8 @@ def schema_of(name: str) -> pa.Schema:
     """The columns of a table; ``InvalidInputError`` if there is none of that name."""
     if name not in SCHEMAS:
         raise InvalidInputError(
-            f"option `table`: expected one of {', '.join(SCHEMAS)}, found {name!r}", ErrorKind.NOT_ALLOWED
+            f"option `table`: expected one of {', '.join(SCHEMAS)}, found {name!r}{suggest(name, SCHEMAS)}",
+            ErrorKind.NOT_ALLOWED,
         )
     return SCHEMAS[name]
 
@@ -542,17 +546,11 @@ def _paths_by_id(found: NodeTable) -> dict[bytes, str]:
 
 
 def _snapshot(repo: Repository, name: str) -> bytes:
-    """The snapshot that a text names: its id, a branch or a tag."""
+    """The snapshot that a text names: its id or the first characters of that, a branch or a tag."""
     info = repo._context.repo_info()
-    for known in (info.branches, info.tags):
-        if name in known:
-            return known[name]
-    try:
-        id_ = id_from_text(name)
-    except InvalidInputError as error:
-        raise RefNotFoundError(
-            f"expected a branch, a tag or the id of a snapshot, found {name!r}", ErrorKind.REF_NOT_FOUND
-        ) from error
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
     require_snapshot(info, id_)
     return id_
 

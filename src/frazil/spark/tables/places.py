@@ -164,7 +164,7 @@ def require_branch(options: Options) -> str:
     given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
     if given:
         raise InvalidInputError(
-            f"expected the option branch, of a stream or to write to, found the option {', '.join(given)}",
+            f"only a branch can be written or streamed, found the option {', '.join(given)}: give `branch`",
             ErrorKind.NOT_ALLOWED,
         )
     return options.get("branch", "main")

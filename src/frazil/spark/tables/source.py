@@ -26,7 +26,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.spark.streams.feed import FEED, SCHEMA
@@ -34,72 +34,16 @@ from frazil.spark.streams.sink import RowsWriter, stream_writer
 from frazil.spark.streams.source import FeedReader, stream_reader
 from frazil.spark.tables import metadata, places
 from frazil.spark.tables.batches import batches
+from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.decoding import CALENDARS
 from frazil.spark.tables.grid import Grid, Selection, grid_of
+from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, options_of
 from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
 from frazil.spark.tables.predicates import Predicate
 from frazil.spark.tables.schemas import to_arrow_schema, to_spark
 from frazil.spark.tables.writer import TableWriter
-
-#: Under this name the options of a table are in the metadata of its first column.
-KEPT: Final = "frazil"
-
-_READING: Final = frozenset(
-    {
-        "group",
-        "variables",
-        "arrays",
-        "columns",
-        "where",
-        "pushdown",
-        "cf",
-        "calendar",
-        "include-missing",
-        "partitions",
-        "rows-per-partition",
-        "batch-rows",
-        "block-rows",
-    }
-)
-_OTHERS: Final = frozenset({"table", "start", "end", "array", "slab"})
-_WRITING: Final = frozenset(
-    {"write", "dims", "append-dim", "chunks", "duplicates", "message", "job-id", "txnappid", "query-name"}
-)
-_STREAMING: Final = frozenset(
-    {
-        "stream-from",
-        "stream-from-timestamp",
-        "stream-max-commits",
-        "stream-max-rows",
-        "stream-fail-on-data-loss",
-    }
-)
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})  # of a stream
-_KNOWN: Final = places.PLACE_OPTIONS | _READING | _OTHERS | _WRITING | _STREAMING | _SPARKS_OWN
-
-
-def options_of(given: Options, schema: StructType | None = None) -> dict[str, str]:
-    """The options of a reader or writer: those that were given, or were kept with the schema of a table.
-
-    Raises ``InvalidInputError`` (``not-allowed``) for one that is not known.
-    """
-    # A catalog says each option of a table twice, and more of its own.
-    options = {name.lower().removeprefix("option."): value for name, value in given.items()}
-    if "provider" in options:
-        options = {name: value for name, value in options.items() if name in _KNOWN}
-    if "path" not in options and schema is not None:
-        kept = next((field.metadata[KEPT] for field in schema.fields if KEPT in (field.metadata or {})), None)
-        if kept is not None:
-            options = {**json.loads(kept), **options}
-    unknown = options.keys() - _KNOWN
-    if unknown:
-        raise InvalidInputError(
-            f"expected options of {', '.join(sorted(_KNOWN))}; found {', '.join(sorted(unknown))}",
-            ErrorKind.NOT_ALLOWED,
-        )
-    return options
 
 
 def selection_of(options: Options) -> Selection:
@@ -114,6 +58,7 @@ def selection_of(options: Options) -> Selection:
     )
 
 
+@causes_only
 class FrazilDataSource(spark.DataSource):
     """See the module, and docs/sql.md for its options.
 
@@ -131,9 +76,9 @@ class FrazilDataSource(spark.DataSource):
         return "frazil"
 
     def schema(self) -> StructType:
-        options = options_of(self.options)
+        options = options_of(self.options, READ)
         kept = {name: value for name, value in options.items() if name not in SECRET}
-        said = {KEPT: json.dumps(kept)} if "path" in options else None
+        said = {TABLE_OPTIONS: json.dumps(kept)} if "path" in options else None
         if options.get("table") == FEED:
             return to_spark(SCHEMA, said)
         if "table" in options:
@@ -147,7 +92,7 @@ class FrazilDataSource(spark.DataSource):
         return to_spark(chosen, said)
 
     def reader(self, schema: StructType) -> spark.DataSourceReader:
-        options = options_of(self.options, schema)
+        options = options_of(self.options, READ, schema)
         repo = self._repository(options)
         if options.get("table") == FEED:
             raise InvalidInputError(
@@ -162,7 +107,7 @@ class FrazilDataSource(spark.DataSource):
         return made(session, options, to_arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
-        options = options_of(self.options, schema)
+        options = options_of(self.options, WRITE, schema)
         if "path" not in options and self.handle is None:
             raise InvalidInputError(
                 "expected a path to write to, found none. Spark forgets that of a table where all columns "
@@ -174,11 +119,11 @@ class FrazilDataSource(spark.DataSource):
         return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
 
     def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
-        options = options_of(self.options, schema)
+        options = options_of(self.options, STREAM, schema)
         return stream_reader(self._repository(options), options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
-        options = options_of(self.options, schema)
+        options = options_of(self.options, WRITE, schema)
         return stream_writer(self._repository(options), options, schema, overwrite)
 
     def _repository(self, options: Options) -> Repository:
@@ -188,6 +133,7 @@ class FrazilDataSource(spark.DataSource):
         return places.repository_at(options)
 
 
+@causes_only
 class GridReader(spark.DataSourceReader):
     """Reads rows that meet the conditions of the option ``where``."""
 
@@ -225,7 +171,12 @@ class GridReader(spark.DataSourceReader):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For the tasks, after conditions were pushed: nodes and tables of the session stay behind.
-        return (_of_tasks, (self._planned()[0],))
+        try:
+            scan = self._planned()[0]
+        except IcechunkError:
+            # ``partitions``, which is called next, raises it again. From here it would be an error of pickle.
+            return (GridReader.__new__, (GridReader,))
+        return (_of_tasks, (scan,))
 
 
 def _of_tasks(scan: Scan) -> GridReader:
@@ -317,6 +268,7 @@ def predicate(given: spark.Filter) -> Predicate | None:
     return None if op is None else Predicate(path[0], op, inner.value, negated)
 
 
+@causes_only
 class MetadataReader(spark.DataSourceReader):
     """Reads a table about the repository, in one task."""
 

@@ -26,6 +26,7 @@ from frazil.repository.session import ForkSession, Session
 from frazil.spark import wire
 from frazil.spark.job import run_job
 from frazil.spark.tables import places
+from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.growing import MODES
 from frazil.spark.tables.layout import Layout, layout_of
 from frazil.spark.tables.places import Options
@@ -47,6 +48,7 @@ class Written(WriterCommitMessage):
     count: int
 
 
+@causes_only
 class TableWriter(DataSourceArrowWriter):
     """See the module. Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` says it
     more exactly.

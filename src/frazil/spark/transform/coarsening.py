@@ -46,7 +46,7 @@ from frazil.spark.transform.cf import (
     values_of,
 )
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 type How = Literal["mean", "sum", "min", "max", "median", "std", "var", "count", "first"]
 type Edge = Literal["trim", "pad", "exact"]
@@ -67,6 +67,7 @@ _EDGES: Final = ("trim", "pad", "exact")
 _NUMBERS: Final = "iufcb"
 
 
+@takes_versions
 def coarsen(
     source: Source,
     paths: Sequence[str],

@@ -43,7 +43,7 @@ from frazil.spark.transform.arrays import (
     require_dimensions,
 )
 from frazil.spark.transform.building import Build, Building, Values, as_it_is, block_of, run_building
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 from frazil.spark.write import Block
 
 type Boundary = Literal["reflect", "nearest", "periodic"] | float
@@ -52,6 +52,7 @@ type Halo = int | Mapping[str | int, int | tuple[int, int]]
 _BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
+@takes_versions
 def map_blocks(
     function: Callable[..., Any],
     source: Source,

@@ -22,9 +22,10 @@ from frazil.spark.transform.arrays import (
 )
 from frazil.spark.transform.labels import Labels, is_label, refuse_relabelling
 from frazil.spark.transform.transfer import Move, fetch, fetches, move_of, share
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 
+@takes_versions
 def materialize(
     source: Source,
     paths: Sequence[str] = ("/",),

@@ -34,7 +34,7 @@ from frazil.spark.transform.coarsening import (
     windows_of,
 )
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 type Convention = Literal["multiscales", "ome"]
 
@@ -59,6 +59,7 @@ _OME_UNITS: Final = {
 }
 
 
+@takes_versions
 def pyramid(
     source: Source,
     paths: Sequence[str],

@@ -49,7 +49,7 @@ from frazil.spark.transform.building import take_over
 from frazil.spark.transform.labels import Labels, is_label, refuse_relabelling
 from frazil.spark.transform.plan import RechunkPlan, Stage, rechunk_plan
 from frazil.spark.transform.transfer import Move, fetch, move_of
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 #: A task takes so many bytes, block after block: enough to be worth a task, enough tasks to share.
 _LEAST_TASK: Final = 8_000_000
@@ -57,6 +57,7 @@ _MOST_TASK: Final = 256_000_000
 _TASKS: Final = 32
 
 
+@takes_versions
 def rechunk(
     source: Source,
     paths: Sequence[str],
@@ -120,6 +121,7 @@ def rechunk(
     )
 
 
+@takes_versions
 def recompress(
     source: Source,
     paths: Sequence[str],

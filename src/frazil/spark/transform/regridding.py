@@ -58,7 +58,7 @@ from frazil.spark.transform.cf import (
     values_of,
 )
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 type Method = Literal["nearest", "bilinear", "conservative"]
 
@@ -68,6 +68,7 @@ _NAMES: Final = ("latitude", "longitude")
 _ALIASES: Final = {"lat": "latitude", "lon": "longitude"}
 
 
+@takes_versions
 def regrid(
     source: Source,
     paths: Sequence[str],

@@ -38,6 +38,7 @@ from frazil.spark.engine import Engine
 from frazil.spark.job import default_engine
 from frazil.spark.maintenance import pieces_run
 from frazil.spark.progress import Progress
+from frazil.spark.versions import takes_versions
 from frazil.storage.base import IfAbsent, IfVersion, ObjectInfo, Refused, Storage
 
 #: Folders that a copy has.
@@ -61,6 +62,7 @@ class Copied:
     there: int
 
 
+@takes_versions
 def copy_repository(
     source: Repository,
     target: Storage,
@@ -132,7 +134,7 @@ def _copied(
         again = [each for each in objects if each.key in keys]
         if not again:
             raise FormatError(
-                f"the copy in {target!r} is not complete, and is not published: {findings[0]} "
+                f"the copy in {target.place()} is not complete, and is not published: {findings[0]} "
                 f"({len(findings)} findings). Look for damage with `verify` on the source, or copy again if "
                 "garbage was collected meanwhile"
             )
@@ -141,8 +143,8 @@ def _copied(
             count, copied = count + number, copied + size
     if isinstance(target.put(REPO, table, condition), Refused) and bytes(target.get(REPO)) != table:
         raise ConflictError(
-            f"the repository in {target!r} was changed by somebody else meanwhile",
-            ErrorKind.REPO_INFO_UPDATED,
+            message=f"another writer changed the repository in {target.place()} during the copy: copy again",
+            kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return Copied(count, copied, len(objects) - count)
 
@@ -155,9 +157,9 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
     unknown = [name for name, tip in earlier.branches.items() if info.snapshots.find(tip) < 0]
     if unknown:
         raise ConflictError(
-            f"expected an earlier copy of the repository in {target!r}, found commits on its branch "
-            f"{unknown[0]!r} that the source does not have",
-            ErrorKind.REPO_INFO_UPDATED,
+            message=f"expected an earlier copy of the repository in {target.place()}, found commits on its "
+            f"branch {unknown[0]!r} that the source does not have: copy to another place",
+            kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return IfVersion(version)
 

@@ -33,12 +33,13 @@ from frazil.spark.transform.arrays import (
 from frazil.spark.transform.building import Build, Building, Small, Values, block_of, run_building
 from frazil.spark.transform.cf import coordinate_of, kind_of, values_of
 from frazil.spark.transform.transfer import Move
-from frazil.spark.versions import Source, Target, Version
+from frazil.spark.versions import Source, Target, Version, takes_versions
 
 #: Along one axis: a position, a range of them, or any positions.
 type Positions = int | range | tuple[int, ...]
 
 
+@takes_versions
 def select(
     source: Source,
     paths: Sequence[str],
@@ -115,6 +116,7 @@ def select(
     )
 
 
+@takes_versions
 def crop(
     source: Source,
     paths: Sequence[str],

@@ -1,0 +1,485 @@
+"""What users read when something is wrong: situations, the class and kind of the error, and words of it.
+
+Storages have their own table in ``tests/storage/test_failures.py``.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pytest
+import zarr
+from tests.messages import FORBIDDEN, check
+
+import frazil
+import frazil.dask
+import frazil.xarray
+from frazil.display import suggest
+from frazil.errors import ErrorKind, IcechunkError
+
+ROOT: Final = Path(__file__).parents[1]
+EARLY: Final = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    """With a branch ``dev``, a tag ``v1`` and an array ``/air/t2m``."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="air/t2m", shape=(4,), chunks=(1,), dtype="i4")
+    tip = repo.lookup_branch("main")
+    repo.create_branch("dev", tip)
+    repo.create_tag("v1", tip)
+    repo.create_tag("gone", tip)
+    repo.delete_tag("gone")
+    return repo
+
+
+class Row(NamedTuple):
+    call: Callable[[frazil.Repository], object]
+    of: type[BaseException]
+    kind: ErrorKind | None
+    words: tuple[str, ...]
+
+
+def _config(**fields: Any) -> Callable[[frazil.Repository], object]:
+    return lambda _: frazil.RepositoryConfig(**fields)
+
+
+_REF: Final = (frazil.RefNotFoundError, ErrorKind.REF_NOT_FOUND)
+_METADATA: Final = (frazil.InvalidMetadataError, ErrorKind.BAD_METADATA)
+ROWS: Final = {
+    # Branches, tags and snapshots
+    "tag as branch": Row(
+        lambda repo: repo.readonly_session("v1"),
+        *_REF,
+        ("no branch `v1`; there is a tag `v1`", 'use tag="v1"'),
+    ),
+    "branch as tag": Row(
+        lambda repo: repo.readonly_session(tag="dev"),
+        *_REF,
+        ("no tag `dev`; there is a branch `dev`", 'use branch="dev"'),
+    ),
+    "misspelled branch": Row(
+        lambda repo: repo.writable_session("mian"), *_REF, ("no branch `mian`", "Did you mean `main`?")
+    ),
+    "other case": Row(lambda repo: repo.lookup_branch("MAIN"), *_REF, ("Did you mean `main`?",)),
+    "unknown branch": Row(
+        lambda repo: repo.delete_branch("quite-another"), *_REF, ("branches: `dev`, `main`",)
+    ),
+    "unknown tag": Row(lambda repo: repo.lookup_tag("quite-another"), *_REF, ("tags: `v1`",)),
+    "deleted tag": Row(lambda repo: repo.lookup_tag("gone"), *_REF, ("no tag `gone`: it was deleted",)),
+    "merge of nothing": Row(
+        lambda repo: repo.merge("dve", into="main"),
+        *_REF,
+        (
+            "expected a branch, a tag, or the id of a snapshot or its first 4 or more",
+            "`dve`",
+            "Did you mean `dev`?",
+        ),
+    ),
+    "short id": Row(
+        lambda repo: repo.readonly_session(snapshot_id="not an id!"),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_SNAPSHOT_ID,
+        ("expected 20 characters of Crockford base32, or the first 4 or more of them",),
+    ),
+    "unknown snapshot": Row(
+        lambda repo: repo.readonly_session(snapshot_id="ZZZZZZZZZZZZZZZZZZZ0"),
+        frazil.SnapshotNotFoundError,
+        ErrorKind.SNAPSHOT_NOT_FOUND,
+        ("no snapshot `ZZZZZZZZZZZZZZZZZZZ0` in this repository",),
+    ),
+    "too early": Row(
+        lambda repo: repo.readonly_session("main", as_of=EARLY),
+        frazil.SnapshotNotFoundError,
+        ErrorKind.NO_SNAPSHOT_AT_TIME,
+        ("at or before 2020-01-01T00:00:00", "the first snapshot of this history is of 20", "Z. Ask"),
+    ),
+    "time without zone": Row(
+        lambda repo: repo.readonly_session("main", as_of=datetime(2020, 1, 1)),
+        TypeError,
+        None,
+        ("as_of: expected a datetime with a time zone", "2020-01-01T00:00:00", "tzinfo=datetime.UTC"),
+    ),
+    "two versions": Row(
+        lambda repo: repo.readonly_session("main", tag="v1"),
+        ValueError,
+        None,
+        ("expected exactly one of branch, tag and snapshot_id, found 2: 'main', 'v1'",),
+    ),
+    "diff": Row(lambda repo: repo.diff(from_branch="mian", to_tag="v1"), *_REF, ("Did you mean `main`?",)),
+    "branch exists": Row(
+        lambda repo: repo.create_branch("dev", repo.lookup_branch("main")),
+        frazil.AlreadyExistsError,
+        ErrorKind.BRANCH_ALREADY_EXISTS,
+        ("branch `dev` already exists", "reset_branch"),
+    ),
+    # Nodes
+    "misspelled path": Row(
+        lambda repo: repo.readonly_session("main").get_node_id("/air/t2n"),
+        frazil.NodeNotFoundError,
+        ErrorKind.NODE_NOT_FOUND,
+        ("no group or array at `/air/t2n`", "Did you mean `/air/t2m`?"),
+    ),
+    "group as array": Row(
+        lambda repo: repo.readonly_session("main").chunk_type("/air", [0]),
+        frazil.InvalidInputError,
+        ErrorKind.NOT_AN_ARRAY,
+        ("expected an array at `/air`, found a group",),
+    ),
+    # Creating
+    "create twice": Row(
+        lambda repo: frazil.Repository.create(repo.storage),
+        frazil.InvalidInputError,
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        ("there is a repository in in-memory", "open it with Repository.open"),
+    ),
+    "create twice, unclean": Row(
+        lambda repo: frazil.Repository.create(repo.storage, check_clean_root=False),
+        frazil.InvalidInputError,
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        ("there is a repository in in-memory", "open it with Repository.open"),
+    ),
+    # Configuration
+    "lifetime": Row(
+        _config(session_lifetime=timedelta(days=9)),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        ("session_lifetime must be more than 0 and at most 7 days, got 9 days",),
+    ),
+    "timeout": Row(
+        _config(fast_forward_timeout=timedelta(minutes=-90)),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_COMMIT_CONFIGURATION,
+        ("must be between 0 and 7 days, got minus 1 hour 30 minutes",),
+    ),
+    "field": Row(
+        lambda _: setattr(frazil.RepositoryConfig(), "inline_chunk_treshold_bytes", 3),
+        AttributeError,
+        None,
+        ("no field `inline_chunk_treshold_bytes`", "Did you mean `inline_chunk_threshold_bytes`?"),
+    ),
+    "option of a storage": Row(
+        lambda _: frazil.s3_storage(buckte="b", prefix="p"),  # type: ignore[call-arg]
+        TypeError,
+        None,
+        ("'buckte'", "Did you mean"),
+    ),
+    "feature flag": Row(
+        lambda repo: repo.set_feature_flag("create_tga", setting=True),
+        frazil.InvalidInputError,
+        ErrorKind.INVALID_FEATURE_FLAG,
+        ("unknown feature flag `create_tga`", "Did you mean `create_tag`?"),
+    ),
+    # Metadata
+    "set": Row(
+        lambda repo: repo.update_metadata({"a": {1, 2}}), *_METADATA, ("metadata `a`: expected", "found set")
+    ),
+    "name": Row(lambda repo: repo.update_metadata({1: 2}), *_METADATA, ("names of str, found 1",)),  # type: ignore[dict-item]
+    "nan": Row(
+        lambda repo: repo.update_metadata({"b": [np.nan]}), *_METADATA, ("metadata `b`", "a finite number")
+    ),
+    "of a commit": Row(
+        lambda repo: repo.writable_session("main").commit("m", {"c": {"d": EARLY}}, allow_empty=True),
+        *_METADATA,
+        ("metadata `c`", "found datetime"),
+    ),
+    # One thing in place of another
+    "path as storage": Row(
+        lambda _: frazil.Repository.open("/data"),  # type: ignore[arg-type]
+        TypeError,
+        None,
+        ("open: storage: expected Storage, found str", "local_filesystem_storage(path)"),
+    ),
+    "repository as session": Row(
+        lambda repo: frazil.xarray.to_icechunk(None, repo),  # type: ignore[arg-type]
+        TypeError,
+        None,
+        ("session: expected Session, found Repository", "repo.writable_session(branch)"),
+    ),
+    "store as session": Row(
+        lambda repo: frazil.xarray.to_icechunk(None, repo.readonly_session("main").store),  # type: ignore[arg-type]
+        TypeError,
+        None,
+        ("found IcechunkStore", "pass store.session"),
+    ),
+    "session as target of dask": Row(
+        lambda repo: frazil.dask.store_dask(sources=[], targets=[repo.writable_session("main")]),  # type: ignore[list-item]
+        frazil.InvalidInputError,
+        ErrorKind.NOT_ALLOWED,
+        ("sources",),
+    ),
+    # Sessions
+    "nothing to commit": Row(
+        lambda repo: repo.writable_session("main").commit("m"),
+        frazil.SessionStateError,
+        ErrorKind.NO_CHANGES_TO_COMMIT,
+        ("no changes to commit", "allow_empty=True"),
+    ),
+    "commit of a reader": Row(
+        lambda repo: repo.readonly_session("main").commit("m"),
+        frazil.IcechunkError,
+        None,
+        ("Repository.writable_session",),
+    ),
+    "other version of zarr": Row(
+        lambda repo: zarr.create_array(
+            repo.writable_session("main").store, name="b", shape=(1,), dtype="i4", zarr_format=2
+        ),
+        frazil.NodeNotFoundError,
+        ErrorKind.KEY_NOT_FOUND,
+        ("is a key of zarr version 2", "use zarr_format=3"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_message_says_what_to_do(name: str, repo: frazil.Repository) -> None:
+    row = ROWS[name]
+    check(lambda: row.call(repo), row.of, row.kind, *row.words)
+
+
+def test_a_place_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").touch()
+    check(
+        lambda: frazil.Repository.create(frazil.local_filesystem_storage(tmp_path)),
+        frazil.InvalidInputError,
+        ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
+        f"found `data.csv` in the directory {tmp_path}",
+        "use an empty directory",
+        "check_clean_root=False",
+    )
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_creation_that_fails_is_no_race(
+    version: int, is_local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = frazil.in_memory_storage()
+    monkeypatch.setattr(type(storage), "is_local", is_local)
+    put = type(storage).put
+
+    def refuse(self: Any, key: str, *args: Any) -> Any:
+        if key in ("repo", "refs/branch.main/ref.json"):
+            raise frazil.StorageError("no space left", ErrorKind.STORAGE_FULL)
+        return put(self, key, *args)
+
+    monkeypatch.setattr(type(storage), "put", refuse)
+    check(
+        lambda: frazil.Repository.create(storage, spec_version=version),
+        frazil.StorageError,
+        ErrorKind.STORAGE_FULL,
+        "no space left",
+    )
+
+
+def test_refs_of_spec_version_1() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    check(lambda: repo.readonly_session("v1"), *_REF, "there is a tag `v1`")
+    check(lambda: repo.readonly_session(tag="main"), *_REF, "there is a branch `main`")
+    check(lambda: repo.readonly_session("mian"), *_REF, "Did you mean `main`?")
+
+
+def test_a_failed_rebase_names_its_conflicts(repo: frazil.Repository) -> None:
+    mine, theirs = repo.writable_session("dev"), repo.writable_session("dev")
+    for session in (theirs, mine):
+        root = zarr.open_group(session.store)
+        for name in "abcde":
+            root.create_array(name, shape=(1,), dtype="i4")
+    theirs.commit("theirs")
+    with pytest.raises(frazil.RebaseFailedError) as caught:
+        mine.commit("mine", rebase_with=frazil.ConflictDetector())
+    error = caught.value
+    text = str(error)
+    assert len(error.conflicts) == 5
+    assert "5 conflicts: " in text
+    assert "and 2 more" in text
+    assert all(f"NewNodeConflictsWithExistingNode at /{name}" in text for name in "abc")
+    assert "/d" not in text
+    assert str(pickle.loads(pickle.dumps(error))) == text
+    assert error.args == (error.snapshot, error.conflicts)
+
+
+def test_the_advice_of_a_failed_rebase_stands_at_the_end_alone() -> None:
+    conflict = frazil.Conflict(frazil.ConflictType.ChunkDoubleUpdate, "/t", [[0, 1]])
+    general = frazil.RebaseFailedError("ZZZZZZZZZZZZZZZZZZZ0", [conflict])
+    assert str(general).endswith("or make the changes again in a new session")
+    error = frazil.RebaseFailedError("ZZZZZZZZZZZZZZZZZZZ0", [conflict], "Ask Ann")
+    assert str(error).endswith("1 conflict: ChunkDoubleUpdate at /t, chunks [0, 1]. Ask Ann")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_chunks_of_a_conflict_are_named() -> None:
+    conflict = frazil.Conflict(
+        frazil.ConflictType.ChunkDoubleUpdate, "/t", [[number, 1] for number in range(9)]
+    )
+    text = str(frazil.RebaseFailedError("ZZZZZZZZZZZZZZZZZZZ0", [conflict]))
+    assert "1 conflict: ChunkDoubleUpdate at /t, chunks [0, 1], [1, 1], [2, 1], ..." in text
+
+
+def test_metadata_that_json_cannot_hold_is_a_type_error(repo: frazil.Repository) -> None:
+    with pytest.raises(TypeError):
+        repo.update_metadata({"a": {1, 2}})
+    with pytest.raises(ValueError, match="found set"):
+        repo.update_metadata({"a": {1, 2}})
+    assert repo.update_metadata({"a": np.float32(1.5)})["a"] == 1.5
+
+
+# Near names
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "meant"),
+    [
+        ("brunch", ["branch", "tag"], "branch"),
+        ("dve", ["dev", "main"], "dev"),
+        ("Main", ["dev", "main"], "main"),
+        ("v1", ["v2", "v3"], None),
+        ("x", [], None),
+        ("", ["main"], None),
+    ],
+)
+def test_near_names(name: str, names: list[str], meant: str | None) -> None:
+    assert suggest(name, names) == ("" if meant is None else f". Did you mean `{meant}`?")
+
+
+def test_a_near_name_among_many_is_found_soon() -> None:
+    names = [f"experiment/{number:06}" for number in range(100_000)]
+    start = time.process_time()
+    assert "`experiment/031415`" in suggest("experiment/o31415", names)
+    assert suggest("nothing-like-that", names) == ""
+    assert time.process_time() - start < 5
+
+
+# Operations on Spark, without Spark
+
+
+def test_a_session_in_place_of_a_repository(repo: frazil.Repository) -> None:
+    spark = pytest.importorskip("frazil.spark")
+    session = repo.readonly_session("main")
+    calls: list[Callable[[], object]] = [
+        lambda: spark.mean(session, "air/t2m"),
+        lambda: spark.quantile(session, "air/t2m", q=0.5),
+        lambda: spark.rechunk(session, ["air/t2m"], {}),
+        lambda: spark.validate(session, []),
+        lambda: spark.lineage(session),
+        lambda: spark.publish(session, "dev"),
+        lambda: spark.job_metrics(session),
+        lambda: spark.Target(session),
+        lambda: spark.ingest([], session),
+    ]
+    for call in calls:
+        check(call, TypeError, None, "expected", "Repository", "found Session", "pass the repository")
+    check(lambda: spark.mean("/data", "t"), TypeError, None, "found str", "Repository.open")
+    check(
+        lambda: spark.rechunk(repo, ["air/t2m"], {}, to=repo),
+        TypeError,
+        None,
+        "to: expected Target or None, found Repository",
+        "Target(repo, branch, group)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("brunch", "Did you mean `branch`?"),
+        ("versionAsOf", "use `tag` or `snapshot-id`"),
+        ("timestampAsOf", "use `as-of-timestamp`"),
+        ("as-of", "use `as-of-timestamp`"),
+        ("snapshot_id", "use `snapshot-id`"),
+        ("endpointUrl", "use `endpoint-url`"),
+        ("paths", "a relation has one path"),
+        ("mergeSchema", "frazil.spark.write_table"),
+        ("quiteAnother", "the options for reading are access-key-id"),
+    ],
+)
+def test_an_unknown_option_of_the_data_source(option: str, advice: str) -> None:
+    source = pytest.importorskip("frazil.spark.tables.source")
+    data_source = source.FrazilDataSource({"path": "/data", option: "x"})
+    error = check(
+        data_source.schema,
+        frazil.InvalidInputError,
+        ErrorKind.NOT_ALLOWED,
+        f"unknown option `{option.lower()}`",
+        advice,
+    )
+    # Spark prints the traceback and the causes before the message.
+    frames = 0
+    trace = error.__traceback__
+    while trace is not None:
+        frames, trace = frames + 1, trace.tb_next
+    assert frames <= 3  # of this test, and one of the entry point
+    assert error.__cause__ is None
+
+
+def test_options_for_writing_only_are_listed_for_writing() -> None:
+    options = pytest.importorskip("frazil.spark.tables.options")
+    with pytest.raises(frazil.InvalidInputError) as caught:
+        options.options_of({"quiteanother": "x"}, options.WRITE)
+    text = str(caught.value)
+    assert "for writing" in text
+    assert "append-dim" in text
+    assert "pushdown" not in text
+    assert "snapshot-id" not in text
+
+
+def test_an_error_while_a_reader_is_pickled_is_no_error_of_pickle(tmp_path: Path) -> None:
+    source = pytest.importorskip("frazil.spark.tables.source")
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path))
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(
+            store, name="t", data=np.arange(200), chunks=(100,), dimension_names=["x"], compressors=None
+        )
+    for manifest in (tmp_path / "manifests").iterdir():
+        manifest.unlink()
+    data_source = source.FrazilDataSource({"path": str(tmp_path)})
+    reader = data_source.reader(data_source.schema())
+    pickle.dumps(reader)
+    check(reader.partitions, frazil.StorageError, ErrorKind.OBJECT_NOT_FOUND, "manifests/", "not found")
+
+
+# The page
+
+
+def test_the_page_has_every_kind() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    raised, _, never = page.partition("## All kinds")[2].partition("### Never raised by Frazil")
+    listed = re.findall(r"^\| `([a-z0-9-]+)` \|", raised, re.MULTILINE)
+    others = re.findall(r"`([a-z0-9-]+)`", never)
+    assert sorted(listed + others) == sorted(ErrorKind)
+    sources = "".join(path.read_text() for path in (ROOT / "src" / "frazil").rglob("*.py"))
+    used = {kind for kind in ErrorKind if re.search(rf"ErrorKind\.{kind.name}\b", sources)}
+    assert used == set(listed)
+
+
+def test_the_page_has_every_class() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    known = {each.__name__ for each in vars(frazil).values() if _is_error(each)}
+    assert {name for name in known if f"`{name}`" not in page} <= {"NotFoundError"}
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, IcechunkError)
+
+
+def test_no_forbidden_word_is_in_a_message_of_the_sources() -> None:
+    """Literals that a message would carry: units and representations that readers should not see."""
+    assert all(FORBIDDEN)
+    offences = [
+        f"{path.name}: {line.strip()}"
+        for path in (ROOT / "src" / "frazil").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r'f".*\{[a-z_.]*_us\}', line)
+    ]
+    assert not offences
