@@ -45,7 +45,8 @@ from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.redirect import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import Answer, WebClient
+from frazil.storage.web import WebClient
+from frazil.storage.web_answer import Answer
 from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:

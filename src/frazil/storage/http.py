@@ -18,7 +18,8 @@ from frazil.storage.keys import check_key, check_range, object_not_found, range_
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import Answer, Unreachable, WebClient
+from frazil.storage.web import WebClient
+from frazil.storage.web_answer import Answer, Unreachable
 from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:

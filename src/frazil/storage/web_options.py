@@ -14,6 +14,8 @@ from frazil.storage.locations import client_options, retry_config
 from frazil.storage.settings import StorageSettings
 
 _TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+#: Connections to one server, and threads that send requests for event loops.
+CONNECTIONS: Final = 64
 #: Unit of a time -> seconds.
 _UNITS: Final = {
     **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), 0.001),
@@ -25,8 +27,12 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """Times in seconds; ``retries`` come after the first try."""
+    """Times in seconds; ``retries`` come after the first try.
 
+    ``connect_timeout`` limits connecting, ``timeout`` each read, ``all_tries`` a request with its retries.
+    """
+
+    connect_timeout: float
     timeout: float
     user_agent: str
     retries: int
@@ -40,11 +46,21 @@ class WebOptions:
     allow_invalid_certificates: bool = False
 
     def tls(self) -> ssl.SSLContext:
-        """Who is trusted: the authorities of this machine, and the one that was given."""
+        """Who is trusted: the authorities of this machine, and those of ``root_certificate``.
+
+        Raises ``StorageError`` (``storage-config``) for a certificate that cannot be read.
+        """
         context = ssl.create_default_context()
         if self.root_certificate is not None:
             given = self.root_certificate
-            context.load_verify_locations(cadata=given if isinstance(given, str) else given.decode("ascii"))
+            try:
+                text = given if isinstance(given, str) else given.decode("ascii")
+                context.load_verify_locations(cadata=text)
+            except (ssl.SSLError, ValueError) as error:
+                raise StorageError(
+                    f"option `root_certificate`: expected certificates in PEM form, found none: {error}",
+                    ErrorKind.STORAGE_CONFIG,
+                ) from error
         if self.allow_invalid_certificates:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -63,8 +79,9 @@ def web_options(
     """
     client: dict[str, Any] = {**client_options(settings, {}), **given}
     retry: Any = retry_config(settings)
-    read, whole = (_seconds(client, name) for name in ("read_timeout", "timeout"))
+    connect, read, whole = (_seconds(client, name) for name in ("connect_timeout", "read_timeout", "timeout"))
     return WebOptions(
+        connect_timeout=min(connect or whole, whole),
         timeout=min(read or whole, whole),
         user_agent=user_agent or str(client["user_agent"]),
         retries=retry["max_retries"],
