@@ -47,11 +47,18 @@ def basic(url: str) -> str | None:
 
 
 def sent_form(url: str) -> str:
-    """``url`` as it is sent: no login, no fragment, and codes for characters that a path may not have.
+    """``url`` as it is sent: no login, no fragment, and codes for characters that are not allowed.
 
-    >>> sent_form("http://me:pw@example.org/50% of it#top")
-    'http://example.org/50%25%20of%20it'
+    Raises ``Unreachable`` for a host that cannot be a name.
+
+    >>> sent_form("http://me:pw@b\u00fccher.example/50% of it#top")
+    'http://xn--bcher-kva.example/50%25%20of%20it'
     """
     parts = urlsplit(url)
+    server = parts.netloc.rpartition("@")[2]
+    try:
+        server = server if server.isascii() else server.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise Unreachable(f"expected the name of a host, found {shown_url(url)}") from None
     path = quote(_STRAY_PERCENT.sub("%25", parts.path or "/"), safe=_UNQUOTED)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path, fragment="").geturl()
+    return parts._replace(netloc=server, path=path, fragment="").geturl()

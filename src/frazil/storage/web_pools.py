@@ -63,8 +63,8 @@ class Pools:
         options, proxy = self._options, self._proxy(url)
         manager = self._manager(url, proxy)
         sent = {"accept": "*/*", "user-agent": options.user_agent} | dict(headers)
-        # Names as urllib3 spells its own, so that none is sent twice.
-        sent = {name.title(): value for name, value in sent.items()}
+        # Names as urllib3 spells its own, so that none is sent twice; values as UTF-8.
+        sent = {name.title(): value.encode().decode("latin-1") for name, value in sent.items()}
         end = time.monotonic() + options.all_tries
         tries = urllib3.Retry(
             options.retries,
@@ -72,10 +72,11 @@ class Pools:
             backoff_factor=options.first_pause / 2,  # urllib3 tries at once, then waits twice the factor
             backoff_max=options.longest_pause,
         )
+        target = sent_form(url)
         while True:
-            answer, failure, pause = None, None, 0.0
+            answer, failure = None, None
             try:
-                answer = _once(manager, method, sent_form(url), sent, most)
+                answer = _once(manager, method, target, sent, most)
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
             except LocationValueError:
                 raise Unreachable(f"expected an address of http or https, found {shown_url(url)}") from None
