@@ -415,7 +415,9 @@ class ForeignWeb(ForeignObjects):
         with _fetching(url):
             answer = self.client.request("HEAD", url, {})
             _require_status(answer, 200)
-            return int(answer.headers["content-length"])
+            if answer.length is None:
+                raise OSError("the server did not send the size: expected a header content-length")
+            return answer.length
 
     def _check(self, url: str) -> None:
         if not url.startswith(self.url_prefix):

@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.option_names import check_headers, shown_url
-from frazil.storage.web_address import basic, origin_of
+from frazil.storage.web_address import basic, joined, origin_of
 from frazil.storage.web_answer import Answer, Unreachable
 from frazil.storage.web_options import CONNECTIONS, WebOptions
 
@@ -54,19 +53,23 @@ class WebClient:
         (``redirect-refused``) for a redirect to another server.
         """
         origin_of(url)  # raises before anything is sent
-        pools, now = self._connected(), url
-        sent = _login(url) | self._headers | _lowered(headers)
+        now, sent = url, _login(url) | self._headers | _lowered(headers)
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = pools.send(method, now, sent, most)
+            answer = self._connected().send(method, now, sent, most)
             target = answer.headers.get("location")
             if answer.status not in _REDIRECTS or target is None:
                 return answer
-            after = _joined(now, target)
+            after = joined(now, target)
             if not _is_same_server(now, after):
                 self._require_leave(now, after)
                 sent = _login(after) | _lowered(headers)
             now = after
         raise Unreachable(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
+
+    def ask(self, method: str, url: str, headers: Mapping[str, str], most: int | None = None) -> Answer:
+        """``request`` for callers that follow redirects themselves."""
+        origin_of(url)  # raises before anything is sent
+        return self._connected().send(method, url, _login(url) | self._headers | _lowered(headers), most)
 
     def in_thread(self) -> ThreadPoolExecutor:
         """Threads that send requests for an event loop."""
@@ -102,13 +105,6 @@ def _login(url: str) -> dict[str, str]:
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
-
-
-def _joined(url: str, target: str) -> str:
-    try:
-        return urljoin(url, target)
-    except ValueError:
-        return target
 
 
 def _scheme(url: str) -> str:

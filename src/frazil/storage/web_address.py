@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from frazil.storage.option_names import shown_url
 from frazil.storage.web_answer import Unreachable
@@ -44,6 +44,14 @@ def basic(url: str) -> str | None:
         return None
     login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return f"Basic {b64encode(login.encode()).decode()}"
+
+
+def joined(url: str, target: str) -> str:
+    """Where a redirect from ``url`` leads. A ``target`` that is no address is returned as it is."""
+    try:
+        return urljoin(url, target)
+    except ValueError:
+        return target
 
 
 def sent_form(url: str) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from typing import Final
+
+#: Numbers of 64 bits: Python refuses to read very long ones.
+_NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 class Unreachable(OSError):
@@ -36,8 +41,22 @@ class Answer:
         return 0.0
 
     @property
+    def length(self) -> int | None:
+        """Bytes of the body, also of the one that HEAD leaves out; None if the server does not say."""
+        return _number(self.headers.get("content-length", ""))
+
+    @property
     def start(self) -> int:
         """Where the body begins in the object."""
-        unit, _, rest = self.headers.get("content-range", "").partition(" ")
-        first = rest.partition("-")[0]
-        return int(first) if self.status == 206 and unit == "bytes" and first.isdigit() else 0
+        unit, _, span = self.headers.get("content-range", "").partition(" ")
+        is_part = self.status == 206 and unit == "bytes"
+        return (_number(span.partition("-")[0]) or 0) if is_part else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object, of which the answer may hold a part; 0 if the server does not say."""
+        return _number(self.headers.get("content-range", "").rpartition("/")[2]) or 0
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
