@@ -1,4 +1,4 @@
-"""Where objects are: a bucket or a container, with who asks for them.
+"""The location of objects: a bucket or a container, and the credentials for it.
 
 A location is a value: compare it, pickle it, print it (no secret shows). ``connect`` makes the client.
 Credentials reach the client through a callable, static ones as well, because a client that is given a key
@@ -222,14 +222,14 @@ _SECRETS: Final = re.compile(r"(?i)\b(sig|signature|x-\w+-signature|x-\w+-securi
 
 _USERS: Final = re.compile(r"(?i)\b(https?://)[^/?#\s\"'@]*@")
 
-#: A client that cannot decode a file of credentials quotes what it found there.
+#: A client that cannot decode a file with credentials quotes the content of the file.
 _CONTENT: Final = re.compile(
     r'(?s)((?:invalid (?:type|value): [a-z ]+|unknown (?:variant|field)) )(?:".*"|`[^`]*`)(?=, expected)'
 )
 
 
 def first_line(error: BaseException) -> str:
-    """The message of a client's error without dumps of internals, secrets of URLs, and content of files."""
+    """The message of a client's error without debug output, secrets in URLs, and content of files."""
     text = str(error).partition("\n\nDebug source")[0].strip()
     return _CONTENT.sub(r"\1****", _USERS.sub(r"\1****@", _SECRETS.sub(r"\1=****", text)))
 
@@ -265,7 +265,7 @@ def client_options(
 
 
 def retry_config(settings: StorageSettings) -> RetryConfig:
-    """How often a request is tried again, and when."""
+    """How often a client repeats a request, and how long it waits before."""
     retries, timeouts = settings.retries, settings.timeouts
     total = None if timeouts is None else timeouts.operation_timeout_ms
     tries = 10 if retries is None or retries.max_tries is None else retries.max_tries

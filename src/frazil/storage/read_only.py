@@ -1,4 +1,4 @@
-"""What storages that can only be read have in common."""
+"""The base of storages that cannot be written."""
 
 from __future__ import annotations
 
@@ -32,4 +32,7 @@ class ReadOnlyStorage(Storage):
 
 
 def _read_only() -> ReadOnlyError:
-    return ReadOnlyError("this storage is read only", ErrorKind.READ_ONLY_STORAGE)
+    return ReadOnlyError(
+        "this storage is read only",
+        ErrorKind.READ_ONLY_STORAGE,
+    )

@@ -49,7 +49,7 @@ R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
 TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 _MAX_REDIRECTS: Final = 10
-#: Users wait for this before they see the first object.
+#: A user waits for the redirect before the first read.
 _FEW_TRIES: Final = StorageSettings(retries=StorageRetriesSettings(max_tries=3))
 
 

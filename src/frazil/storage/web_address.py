@@ -1,4 +1,4 @@
-"""Addresses of web servers: which server is meant, who asks, and how an address is sent."""
+"""Addresses of web servers: the server, the login, and the form in which an address is sent."""
 
 from __future__ import annotations
 

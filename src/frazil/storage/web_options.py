@@ -46,7 +46,7 @@ class WebOptions:
     allow_invalid_certificates: bool = False
 
     def tls(self) -> ssl.SSLContext:
-        """Who is trusted: the authorities of this machine, and those of ``root_certificate``.
+        """Trust in the certificate authorities of this machine, and those of ``root_certificate``.
 
         Raises ``StorageError`` (``storage-config``) for a certificate that cannot be read.
         """
@@ -70,9 +70,9 @@ class WebOptions:
 def web_options(
     given: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
 ) -> WebOptions:
-    """The options that hold.
+    """``given`` options over those of ``settings``.
 
-    Raises ``StorageError`` (``storage-config``) for a time or a condition that is none.
+    Raises ``StorageError`` (``storage-config``) for a value that is not a time, or not true or false.
 
     >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
     3.0
