@@ -106,13 +106,11 @@ class Web:
 @contextmanager
 def serving(scheme: str = "http") -> Iterator[Web]:
     handler = type("OneHandler", (Handler,), {"replies": [], "visits": []})
-    loopback = LoopbackHttp(handler)
+    context = None
     if scheme == "https":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(CERTIFICATE)
-        http = loopback._http
-        http.socket = context.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
-    with loopback:
+    with LoopbackHttp(handler, context) as loopback:
         yield Web(scheme, loopback.port, handler)
 
 
@@ -298,6 +296,13 @@ def test_a_name_and_password_in_the_address(web: Web) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(Unreachable, match="expected"):
         client().request("GET", url, {})
+
+
+@pytest.mark.parametrize("target", ["https://[::1/x", "http://h:99999/", "https://"])
+def test_a_redirect_to_what_is_no_address(web: Web, target: str) -> None:
+    web.replies += [send(302, Location=target)]
+    with pytest.raises(Unreachable, match="expected an address"):
+        client({"follow_redirects": "true"}).request("GET", f"{web.url}/x", {})
 
 
 def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:

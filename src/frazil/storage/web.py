@@ -52,7 +52,7 @@ class WebClient:
         Raises ``Unreachable`` if no answer comes after all tries, and ``StorageError``
         (``redirect-refused``) for a redirect to another server.
         """
-        origin_of(url)  # raises before anything is sent
+        origin_of(url)  # raises for what is not an address
         now, sent = url, _login(url) | self._headers | _lowered(headers)
         for _ in range(_MAX_REDIRECTS + 1):
             answer = self._connected().send(method, now, sent, most)
@@ -62,13 +62,14 @@ class WebClient:
             after = joined(now, target)
             if not _is_same_server(now, after):
                 self._require_leave(now, after)
+                origin_of(after)
                 sent = _login(after) | _lowered(headers)
             now = after
         raise Unreachable(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
     def ask(self, method: str, url: str, headers: Mapping[str, str], most: int | None = None) -> Answer:
         """``request`` for callers that follow redirects themselves."""
-        origin_of(url)  # raises before anything is sent
+        origin_of(url)
         return self._connected().send(method, url, _login(url) | self._headers | _lowered(headers), most)
 
     def in_thread(self) -> ThreadPoolExecutor:

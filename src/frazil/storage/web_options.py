@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+from urllib.request import getproxies, proxy_bypass
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.locations import client_options, retry_config
@@ -44,6 +45,19 @@ class WebOptions:
     proxy_excludes: tuple[str, ...] = ()
     root_certificate: str | bytes | None = field(default=None, repr=False)
     allow_invalid_certificates: bool = False
+
+    def proxy_for(self, scheme: str, host: str) -> str | None:
+        """The address of the proxy for a server: ``proxy_url``, or else the one in the environment.
+
+        An entry of ``proxy_excludes`` is a host, a domain with all hosts in it, or ``*``.
+        """
+        if self.proxy_url is None:
+            given = None if proxy_bypass(host) else getproxies().get(scheme)
+        else:
+            domains = (name.lower().lstrip(".") for name in self.proxy_excludes if name)
+            is_excluded = any(name == "*" or f".{host}".endswith(f".{name}") for name in domains)
+            given = None if is_excluded else self.proxy_url
+        return given if given is None or "://" in given else f"http://{given}"
 
     def tls(self) -> ssl.SSLContext:
         """Trust in the certificate authorities of this machine, and those of ``root_certificate``.

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 from urllib3.connection import HTTPSConnection
@@ -60,8 +58,10 @@ class Pools:
         ``headers`` have names in small letters. After the last try a status such as 503 is an answer. Raises
         ``Unreachable`` if no answer comes, and ``StorageError`` (``storage-config``) for an unusable proxy.
         """
-        options, proxy = self._options, self._proxy(url)
-        manager = self._manager(url, proxy)
+        options = self._options
+        scheme, host, _ = origin_of(url)
+        proxy = options.proxy_for(scheme, host)
+        manager = self._manager(scheme, proxy)
         sent = {"accept": "*/*", "user-agent": options.user_agent} | dict(headers)
         # Names as urllib3 spells its own, so that none is sent twice; values as UTF-8.
         sent = {name.title(): value.encode().decode("latin-1") for name, value in sent.items()}
@@ -101,23 +101,11 @@ class Pools:
                 asked = tries.parse_retry_after(answer.headers["retry-after"])
         return max(tries.get_backoff_time(), min(asked, self._options.longest_pause))
 
-    def _proxy(self, url: str) -> str | None:
-        scheme, host, _ = origin_of(url)
-        options = self._options
-        if options.proxy_url is None:
-            given = None if proxy_bypass(host) else getproxies().get(scheme)
-        else:
-            domains = (name.lower().lstrip(".") for name in options.proxy_excludes if name)
-            is_excluded = any(name == "*" or f".{host}".endswith(f".{name}") for name in domains)
-            given = None if is_excluded else options.proxy_url
-        return given if given is None or "://" in given else f"http://{given}"
-
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return self._options.tls()  # reads some hundred certificates
 
-    def _manager(self, url: str, proxy: str | None) -> urllib3.PoolManager:
-        scheme = urlsplit(url).scheme
+    def _manager(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
         with self._lock:
             manager = self._managers.get((scheme, proxy))
             if manager is None:
