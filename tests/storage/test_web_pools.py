@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def answer(self) -> None:
-        headers = {name.lower(): value for name, value in self.headers.items()}
+        headers = {name.lower(): ", ".join(self.headers.get_all(name, [])) for name in self.headers}
         self.visits.append((self.client_address[1], self.requestline, headers))
         (self.replies.pop(0) if self.replies else send(200))(self)
 
@@ -256,6 +256,11 @@ def test_a_connection_that_the_server_closed_is_opened_again(web: Web) -> None:
 
 
 def test_threads_share_at_most_64_connections(web: Web) -> None:
+    def slow(handler: Handler) -> None:
+        time.sleep(0.1)  # longer than all threads need to start
+        send(200)(handler)
+
+    web.replies += [slow] * 100
     asker, together = client(), threading.Barrier(100)
 
     def ask(_: int) -> bytes:
@@ -343,6 +348,7 @@ def test_where_proxies_are_named(web: Web, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("http_proxy", web.url)
     assert client().request("GET", "http://nowhere.example/x?a=b", {}).body == DATA
     assert web.visits[0][1] == "GET http://nowhere.example/x?a=b HTTP/1.1"
+    assert web.visits[0][2]["accept"] == "*/*"  # once
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     client().request("GET", f"{web.url}/direct", {})
     assert web.visits[1][1] == "GET /direct HTTP/1.1"
