@@ -66,6 +66,7 @@ MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
+    "urllib3": {"storage"},
     "yaml": {"repository", "spark"},
     "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
     "xarray": {"xarray", "spark", "testing"},
@@ -108,6 +109,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.constructors",
     ): "class methods of `Storage` make its subclasses: an edge downwards",
     ("frazil.storage.named", "frazil.storage.from_options"): "the same",
+    (
+        "frazil.storage.web",
+        "frazil.storage.web_pools",
+    ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
     **{
         ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
         for target in ("frazil.spark", "frazil.spark.ingest.operation")

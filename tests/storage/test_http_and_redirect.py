@@ -40,10 +40,11 @@ def server() -> Iterator[ObjectServer]:
 
 
 class Redirects:
-    """A server that redirects."""
+    """A server that redirects, after ``failures`` answers with status 503."""
 
     def __init__(self) -> None:
         self.locations: dict[str, str] = {}
+        self.failures = 0
         self.asked: list[str] = []
         redirects = self
 
@@ -54,7 +55,8 @@ class Redirects:
             def do_GET(self) -> None:  # as http.server wants it
                 redirects.asked.append(self.path)
                 location = redirects.locations.get(self.path)
-                self.send_response(404 if location is None else 302)
+                redirects.failures -= 1
+                self.send_response(503 if redirects.failures >= 0 else 404 if location is None else 302)
                 if location is not None:
                     self.send_header("Location", location)
                 self.send_header("Content-Length", "0")
@@ -159,6 +161,13 @@ def test_targets(url: str, expected: str) -> None:
     storage = storage_of(url)
     assert expected in repr(storage)
     assert storage.is_read_only
+
+
+def test_a_server_that_redirects_is_asked_again(server: ObjectServer, redirects: Redirects) -> None:
+    redirects.locations = {"/data": f"http+ic://127.0.0.1:{server.port}/folder/of%20ice"}
+    redirects.failures = 2
+    _read(redirect_storage(f"{redirects.url}/data"))
+    assert redirects.asked == ["/data"] * 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 import ssl
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from frazil.errors import InvalidInputError, StorageError
 from frazil.storage.foreign import open_foreign
 from frazil.storage.object_store_config import http_store
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
-from frazil.storage.web import WebClient, _is_same_server
+from frazil.storage.web import _is_same_server
 from frazil.storage.web_options import web_options
 
 HEADERS = {"X-Api-Key": "secret", "Authorization": "Bearer secret", "Cookie": "secret"}
@@ -128,23 +127,6 @@ def test_what_one_server_is(url: str, target: str, same: bool) -> None:
     assert _is_same_server(url, target) is same
 
 
-def test_connections_are_used_again_and_not_shared_with_a_fork(server: Listener) -> None:
-    client = WebClient(web_options({}, QUICK), {})
-    for _ in range(3):
-        assert client.request("GET", f"{server.url}/x", {}).body == DATA
-    (idle,) = client._idle.values()
-    assert len(idle) == 1
-    child = os.fork()
-    if child == 0:
-        client._connection(("http", "127.0.0.1", 1))
-        os._exit(0 if client._idle == {} else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert client.request("GET", f"{server.url}/x", {}).body == DATA
-    # The server closes a connection that waited: the next request opens another one.
-    idle[0].sock.shutdown(2)
-    assert client.request("GET", f"{server.url}/x", {}).body == DATA
-
-
 def test_no_answer(server: Listener) -> None:
     storage = frazil.http_storage("http://me:password@127.0.0.1:9/x").with_settings(QUICK)
     with pytest.raises(
@@ -168,6 +150,7 @@ def test_a_proxy_is_asked(server: Listener) -> None:
 def test_options() -> None:
     assert web_options({"timeout": "500ms"}, StorageSettings()).timeout == 0.5
     assert web_options({"timeout": "2 minutes", "read_timeout": "1h"}, StorageSettings()).timeout == 120
+    assert web_options({"connect_timeout": "1s", "timeout": "9s"}, StorageSettings()).connect_timeout == 1
     assert web_options({"allow_invalid_certificates": "true"}, QUICK).tls().verify_mode == ssl.CERT_NONE
     assert web_options({}, QUICK).tls().verify_mode == ssl.CERT_REQUIRED
     for wrong in ({"timeout": "soon"}, {"timeout": "3 days ago"}, {"follow_redirects": "maybe"}):

@@ -1,4 +1,4 @@
-"""Which schemes of URLs a kind of store has, and the access that fits a scheme."""
+"""The URL schemes of each kind of store, and the credentials that fit a scheme."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ACCESS: Final[dict[type, tuple[_Access, _Access]]] = {
 
 
 def scheme_of(url_prefix: str) -> str:
-    """The scheme of a prefix. Early versions of the format kept prefixes that are only a scheme, ``s3``."""
+    """The scheme of a prefix. Early versions of the format have prefixes that are only a scheme: ``s3``."""
     return url_prefix.partition(":")[0].lower()
 
 
@@ -71,7 +71,7 @@ def require_scheme(store: AnyObjectStoreConfig, url_prefix: str) -> None:
 
 
 def anonymous_access(url_prefix: str) -> AnyCredential:
-    """Leave to read below a prefix without credentials.
+    """Permission to read below a prefix without credentials.
 
     Raises ``InvalidInputError`` (``invalid-credentials``) for a scheme that no store has.
 
@@ -83,9 +83,9 @@ def anonymous_access(url_prefix: str) -> AnyCredential:
 
 
 def environment_access(url_prefix: str) -> AnyCredential:
-    """Leave to read below a prefix with the credentials that the environment of the process has.
+    """Permission to read below a prefix with the credentials in the environment of the process.
 
-    Files and web addresses need none. Raises as ``anonymous_access`` does.
+    Files and web addresses need no credentials. Raises as ``anonymous_access`` does.
     """
     return _access(url_prefix)[1]()
 

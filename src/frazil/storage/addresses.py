@@ -18,7 +18,7 @@ from frazil.storage.option_names import secret_options
 def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig] | None:
     """The URL of a folder in it, with a slash at the end, and the store; None for memory and the like.
 
-    Credentials, and options that may hold some, are not part of it.
+    It does not hold credentials, nor options that may contain credentials.
 
     >>> from frazil.storage.constructors import s3_storage
     >>> address_of(s3_storage(bucket="ice", prefix="a/b", anonymous=True), "chunks")[0]

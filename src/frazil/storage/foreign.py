@@ -46,7 +46,8 @@ from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.redirect import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import Answer, Unreachable, WebClient
+from frazil.storage.web import WebClient
+from frazil.storage.web_answer import Answer, Unreachable
 from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ def open_foreign(
     ``config`` has: where the files of ``url_prefix`` are on this machine, if it has one.
 
     Without ``credentials`` requests are anonymous. Raises ``InvalidInputError`` for a store that cannot hold
-    such URLs (``invalid-virtual-ref``), and credentials that are not for it (``invalid-credentials``).
+    such URLs (``invalid-virtual-ref``), and for credentials of another kind of store
+    (``invalid-credentials``).
     """
     if credentials is None:
         credentials = anonymous_access(url_prefix)
@@ -144,7 +146,7 @@ def open_foreign(
 class ForeignFiles(ForeignObjects):
     """Files of this machine: those below the path of ``url_prefix``, or else below ``path``.
 
-    Links that lead out of there are refused: see ``frazil.storage.links``.
+    Links to files outside of that folder are refused: see ``frazil.storage.links``.
     """
 
     url_prefix: str
@@ -189,7 +191,7 @@ class ForeignFiles(ForeignObjects):
                 os.close(descriptor)
 
     def _file(self, url: str) -> tuple[str, str]:
-        """The path of a file, and the folder that it must be in."""
+        """The path of a file, and the folder that must contain it."""
         base = _url_path(self.url_prefix).rstrip("/") + "/"
         found = _url_path(url)
         if not found.startswith(base):
@@ -299,7 +301,7 @@ class ForeignStore(ForeignObjects):
         return client, key
 
 
-#: Buckets and containers become a part of a server's name: nothing in them may end that name.
+#: Names of buckets and containers become parts of host names: they may not have characters that end one.
 _BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
 
 
@@ -314,7 +316,7 @@ def _split_bucket(url: str) -> tuple[str, str]:
 
 
 def _check_segments(url: str, key: str) -> None:
-    """Clients tidy such keys up, and read another object."""
+    """Refuse keys that clients normalise: they would read another object."""
     if any(segment in ("", ".", "..") for segment in key.split("/")):
         raise InvalidInputError(
             f"cannot address {shown_url(url)!r}: expected a key without empty, '.' and '..' segments",
@@ -323,7 +325,7 @@ def _check_segments(url: str, key: str) -> None:
 
 
 def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, place: str) -> Location:
-    """Where ``place`` is, with the credentials that were granted."""
+    """The location of the bucket or container ``place``, with the credentials that the user granted."""
     match config, credentials:
         case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
             return S3Location(place, options, keys)
@@ -416,7 +418,9 @@ class ForeignWeb(ForeignObjects):
         with _fetching(url):
             answer = self.client.request("HEAD", url, {})
             _require_status(answer, 200, url)
-            return int(answer.headers["content-length"])
+            if answer.length is None:
+                raise OSError("the server did not send the size: expected a header content-length")
+            return answer.length
 
     def _check(self, url: str) -> None:
         if not url.startswith(self.url_prefix):

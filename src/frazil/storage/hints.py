@@ -1,10 +1,11 @@
-"""What a repository may say about a container of virtual chunks.
+"""What a repository may set in a container of virtual chunks.
 
-A repository is data from somebody. The user authorises a URL prefix; the repository then says which store
-holds it. A repository that could name the server as well would send the user's credentials there, and one
-that could name files would send those. So a saved container is a hint: the region or account of the public
-service that the prefix's scheme means, and how to talk to it. The list names what is allowed, not what is
-forbidden, so that an option that a client gets in a later version opens no hole.
+The author of a repository need not be trusted. The user authorises a URL prefix, and the repository names the
+store that holds it. If the repository could also choose the server, it could direct the user's credentials to
+any server. If it could name files with credentials, it could have their content sent. So a saved container is
+a hint. It gives the region or account in the public service that the scheme of the prefix means, and
+timeouts. This module lists the options that are allowed, not those that are forbidden: then an option of a
+later version of a client is refused until somebody reviews it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _AZURE: Final = CLIENT_OPTIONS | {"account", "account_name", "skip_signature", "
 
 
 def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
-    """Raise ``InvalidInputError`` unless a repository may say this about the URLs below the prefix.
+    """Raise ``InvalidInputError`` unless a repository may set this store for the URLs below the prefix.
 
     The kind is ``invalid-virtual-ref`` if the store cannot hold such URLs, and
     ``untrusted-virtual-chunk-container`` if it has options that only the user may set.
@@ -44,8 +45,8 @@ def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
         raise InvalidInputError(
             f"the repository's container {shown_url(url_prefix)!r} sets {', '.join(refused)}. A repository "
             "may not choose which server, file or secret its readers use. If you trust these settings, open "
-            "the repository with config= and a VirtualChunkContainer of your own for this prefix: make it "
-            "anew, or call as_own() on the saved one",
+            "the repository with config= and a VirtualChunkContainer of your own for this prefix: make a "
+            "new one, or call as_own() on the saved one",
             ErrorKind.UNTRUSTED_VIRTUAL_CHUNK_CONTAINER,
         )
 

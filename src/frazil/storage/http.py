@@ -1,7 +1,7 @@
 """A repository on a web server: read only, and nothing in it can be listed.
 
-A simple server, such as ``python -m http.server``, knows no ranges and answers with whole objects, which are
-cut here. Redirects to other servers are refused: see ``frazil.storage.web``.
+Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects: ``get`` cuts them.
+Redirects to other servers are refused: see ``frazil.storage.web``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from frazil.storage.keys import check_key, check_range, object_not_found, range_
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import Answer, Unreachable, WebClient
+from frazil.storage.web import WebClient
+from frazil.storage.web_answer import Answer, Unreachable
 from frazil.storage.web_failures import reason_of, reason_of_status
 from frazil.storage.web_options import web_options
 
@@ -80,7 +81,7 @@ class HttpStorage(ReadOnlyStorage):
             headers = {"Range": _range(start, start + 1)}  # an empty range cannot be asked for
         answer = self._ask("GET", key, headers)
         if answer.status == 416:
-            raise range_past_end(key, start, _size(answer))
+            raise range_past_end(key, start, answer.size)
         return COUNTS.read(_cut(key, answer, start, stop))
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -98,9 +99,8 @@ class HttpStorage(ReadOnlyStorage):
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return None
-        size = int(answer.headers.get("content-length", 0))
         etag = (answer.etag or "").strip('"') or None
-        return ObjectInfo(key, size, datetime.fromtimestamp(answer.modified, UTC), etag)
+        return ObjectInfo(key, answer.length or 0, datetime.fromtimestamp(answer.modified, UTC), etag)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         raise StorageError(
@@ -136,11 +136,6 @@ class HttpStorage(ReadOnlyStorage):
 
 def _range(start: int, stop: int | None) -> str:
     return f"bytes={start}-{'' if stop is None else stop - 1}"
-
-
-def _size(answer: Answer) -> int:
-    size = answer.headers.get("content-range", "").rpartition("/")[2]
-    return int(size) if size.isdigit() else 0
 
 
 def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:

@@ -1,9 +1,10 @@
 """Files that are reached through symbolic links.
 
-A folder that somebody sends may hold links to any file of its reader. So a file counts as inside of a folder
-if its real path is. The folder itself may be a link, or be below one: that was its owner's choice. The check
-looks at the file that is open, so that nobody can exchange a link in between. (A hard link cannot be told
-from the file itself; only who may write both folders can make one.)
+A folder from an untrusted source may hold links to any file of the reader's machine. So a file counts as
+inside of a folder only if its real path is below the real path of the folder. The folder itself may be a
+link, or be below one: its owner chose that. The check examines the open file, so that another process cannot
+replace a link between the check and the read. A hard link cannot be distinguished from the file itself; only
+a user who can write to both folders can make one.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def open_inside(path: str, folder: str) -> int:
 
 def _require_inside(descriptor: int, path: str, folder: str) -> None:
     real = _real_path(descriptor, path)
-    # Most folders are no links; to find that out takes a system call for each part of the path.
+    # Most folders are not links, and `realpath` costs a system call for each part of the path.
     if not real.startswith(os.path.join(folder, "")) and not real.startswith(
         os.path.join(os.path.realpath(folder), "")
     ):
         raise StorageError(
             f"{path!r} is a symbolic link, or below one, that leads out of {folder!r}: expected a file "
-            "inside. If you trust it, move the file, or give the folder that it is in",
+            "inside. If you trust the link, move the file into the folder, or give the folder of the file",
             ErrorKind.LINK_OUTSIDE,
         )
 
@@ -47,6 +48,7 @@ def _real_path(descriptor: int, path: str) -> str:
         real = os.path.realpath(path)
         if not os.path.samestat(os.fstat(descriptor), os.stat(real)):
             raise StorageError(
-                f"{path!r} was exchanged while it was opened", ErrorKind.LINK_OUTSIDE
+                f"another process replaced {path!r} while it was opened: expected the same file, found two",
+                ErrorKind.LINK_OUTSIDE,
             ) from None
         return real

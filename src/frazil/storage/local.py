@@ -20,8 +20,8 @@ the reference lists directories with, takes such names for its own unfinished up
 them either. What a killed writer leaves behind is such a file, and harmless.
 
 *Links.* The root, and folders below it, may be symbolic links: administrators link folders to other disks. An
-object that is a link is read if it leads to a file below the root, and refused otherwise: nobody who unpacks
-a repository reads other files of the machine by it. A write replaces the link, and never what it leads to.
+object that is a link is read if its target is a file below the root, and refused otherwise: a repository
+from an untrusted source cannot make its reader open other files. A write replaces the link, never its target.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _LOCK_SECONDS: Final = 60.0
 
 _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-#: What ``O_NOFOLLOW`` answers for a link.
+#: Errors of ``open`` with ``O_NOFOLLOW`` for a link.
 _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 #: What file systems without hard links answer to ``link``.
 _NO_LINKS: Final = frozenset(
@@ -158,7 +158,7 @@ class LocalStorage(Storage):
                 os.close(descriptor)
 
     def _open(self, path: str) -> int:
-        """An object may be a link to a file below the root; the kernel notices links at no cost."""
+        """Open an object. It may be a link to a file below the root; the kernel detects links at no cost."""
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Where objects are: a bucket or a container, with who asks for them.
+"""The location of objects: a bucket or a container, and the credentials for it.
 
 A location is a value: compare it, pickle it, print it (no secret shows). ``connect`` makes the client.
 Credentials reach the client through a callable, static ones as well, because a client that is given a key
@@ -324,7 +324,7 @@ def client_options(
 
 
 def retry_config(settings: StorageSettings) -> RetryConfig:
-    """How often a request is tried again, and when."""
+    """How often a client repeats a request, and how long it waits before."""
     retries, timeouts = settings.retries, settings.timeouts
     total = None if timeouts is None else timeouts.operation_timeout_ms
     tries = 10 if retries is None or retries.max_tries is None else retries.max_tries

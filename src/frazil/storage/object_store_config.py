@@ -181,7 +181,7 @@ class ObjectStoreConfig(metaclass=Family):
 
     @dataclass(slots=True, repr=False)
     class Http(_Variant):
-        """Files on a web server; read only. ``headers`` go with every request."""
+        """Files on a web server; read only. Every request carries ``headers``."""
 
         opts: _Options | None = None
         headers: _Options | None = None

@@ -1,6 +1,6 @@
-"""Options, headers and addresses of stores: which of them may be shown and saved as they are.
+"""Options, headers and addresses of stores: which of them Frazil may print and save unchanged.
 
-The lists name what is harmless. Everything else counts as a secret, because clients get new options with
+The lists name the harmless ones. Everything else counts as a secret, because clients get new options with
 every version, and each of them may hold a credential. Clients accept several spellings of one option
 (``endpoint``, ``AWS_ENDPOINT_URL``, ``azure_storage_endpoint``), so names are compared in their plain form.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 from frazil.errors import ErrorKind, InvalidInputError
 
-#: Options of HTTP clients that decide neither who is asked nor what is sent.
+#: Options of HTTP clients that decide neither which server is asked nor what is sent.
 CLIENT_OPTIONS: Final = frozenset(
     {
         "connect_timeout",
@@ -30,7 +30,7 @@ CLIENT_OPTIONS: Final = frozenset(
     }
 )
 
-#: Headers that ask for a form of the answer, and identify nobody.
+#: Headers that request a form of the answer and do not identify a user.
 PLAIN_HEADERS: Final = frozenset({"accept", "accept-language", "cache-control", "pragma", "user-agent"})
 
 #: Options that hold no secret, though some of them decide which server is asked.
@@ -62,7 +62,7 @@ _PUBLIC: Final = CLIENT_OPTIONS | {
     "virtual_hosted_style_request",
 }
 
-#: What clients put before the names of their options.
+#: Prefixes of option names that some clients use.
 _VENDOR: Final = re.compile(r"(aws|google|azure_storage|azure)_")
 _USER: Final = re.compile(r"(?i)^([a-z][a-z0-9+.-]*://)[^/?#]*@")
 _QUERY: Final = re.compile(r"([?&][^=&#]*)=[^&#]*")
@@ -75,7 +75,7 @@ MASK: Final = "****"
 
 
 def plain_name(option: str) -> str:
-    """The name of an option without its spelling.
+    """The plain form of an option's name.
 
     >>> plain_name("AZURE_STORAGE_Endpoint"), plain_name("proxy-url")
     ('endpoint', 'proxy_url')

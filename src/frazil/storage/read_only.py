@@ -1,4 +1,4 @@
-"""What storages that can only be read have in common."""
+"""The base of storages that cannot be written."""
 
 from __future__ import annotations
 

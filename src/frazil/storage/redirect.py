@@ -18,10 +18,8 @@ It is read without credentials, and read only.
 from __future__ import annotations
 
 import threading
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import SplitResult, parse_qsl, urljoin, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.credentials import (
@@ -35,11 +33,14 @@ from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
-from frazil.storage.settings import StorageSettings
+from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+from frazil.storage.web import WebClient
+from frazil.storage.web_address import joined
+from frazil.storage.web_answer import Unreachable
+from frazil.storage.web_options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterator, Mapping
-    from email.message import Message
 
     from frazil.storage.base import ObjectInfo, Storage, Version
 
@@ -48,7 +49,8 @@ R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
 TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 _MAX_REDIRECTS: Final = 10
-_SECONDS: Final = 30.0
+#: A user waits for the redirect before the first read.
+_FEW_TRIES: Final = StorageSettings(retries=StorageRetriesSettings(max_tries=3))
 
 
 class RedirectStorage(ReadOnlyStorage):
@@ -76,7 +78,7 @@ class RedirectStorage(ReadOnlyStorage):
         """The storage that the address leads to."""
         with self._lock:
             if self._resolved is None:
-                found = storage_of(follow(self._url))
+                found = storage_of(follow(self._url, self._settings or _FEW_TRIES, self._user_agent))
                 if self._settings is not None:
                     found = found.with_settings(self._settings)
                 if self._user_agent is not None:
@@ -112,42 +114,25 @@ class RedirectStorage(ReadOnlyStorage):
         return RedirectStorage(self._url, self._settings, user_agent)
 
 
-def follow(url: str) -> str:
+def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
     """The first address with a scheme of its own that ``url`` redirects to."""
-    now = url
+    client, now = WebClient(web_options({}, settings, user_agent), {}), url
     for _ in range(_MAX_REDIRECTS + 1):
         if urlsplit(now).scheme not in ("http", "https"):
             return now
-        now = urljoin(now, _location(now))
+        now = joined(now, _location(client, now))
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects to us, as they lead to schemes that urllib does not know."""
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Message, newurl: str
-    ) -> None:
-        return None
-
-    def _leave(self, req: Any, fp: Any, code: int, msg: str, headers: Message) -> None:
-        return None
-
-    http_error_301 = http_error_302 = http_error_303 = http_error_307 = http_error_308 = _leave
-
-
-def _location(url: str) -> str:
+def _location(client: WebClient, url: str) -> str:
     try:
-        with urllib.request.build_opener(_NoRedirect).open(url, timeout=_SECONDS) as answer:
-            status, location = answer.status, None
-    except urllib.error.HTTPError as answer:
-        with answer:
-            status, location = answer.code, answer.headers.get("Location")
-    except OSError as error:
-        raise _bad_redirect(f"request to {shown_url(url)} failed: {error}") from error
-    if location is None or not 300 <= status < 400:
-        raise _bad_redirect(f"expected a redirect from {shown_url(url)}, found status {status}")
-    return str(location)
+        answer = client.ask("GET", url, {}, 0)
+    except Unreachable as error:
+        raise _bad_redirect(str(error)) from error
+    location = answer.headers.get("location")
+    if location is None or not 300 <= answer.status < 400:
+        raise _bad_redirect(f"expected a redirect from {shown_url(url)}, found status {answer.status}")
+    return location
 
 
 def storage_of(url: str) -> Storage:

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
+from urllib.request import getproxies, proxy_bypass
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.locations import client_options, retry_config
 from frazil.storage.settings import StorageSettings
 
 _TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
+#: Connections to one server, and threads that send requests for event loops.
+CONNECTIONS: Final = 64
 #: Unit of a time -> seconds.
 _UNITS: Final = {
     **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), 0.001),
@@ -25,8 +28,12 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """Times in seconds; ``retries`` come after the first try."""
+    """Times in seconds; ``retries`` come after the first try.
 
+    ``connect_timeout`` limits connecting, ``timeout`` each read, ``all_tries`` a request with its retries.
+    """
+
+    connect_timeout: float
     timeout: float
     user_agent: str
     retries: int
@@ -39,12 +46,35 @@ class WebOptions:
     root_certificate: str | bytes | None = field(default=None, repr=False)
     allow_invalid_certificates: bool = False
 
+    def proxy_for(self, scheme: str, host: str) -> str | None:
+        """The address of the proxy for a server: ``proxy_url``, or else the one in the environment.
+
+        An entry of ``proxy_excludes`` is a host, a domain with all hosts in it, or ``*``.
+        """
+        if self.proxy_url is None:
+            given = None if proxy_bypass(host) else getproxies().get(scheme)
+        else:
+            domains = (name.lower().lstrip(".") for name in self.proxy_excludes if name)
+            is_excluded = any(name == "*" or f".{host}".endswith(f".{name}") for name in domains)
+            given = None if is_excluded else self.proxy_url
+        return given if given is None or "://" in given else f"http://{given}"
+
     def tls(self) -> ssl.SSLContext:
-        """Who is trusted: the authorities of this machine, and the one that was given."""
+        """Trust in the certificate authorities of this machine, and those of ``root_certificate``.
+
+        Raises ``StorageError`` (``storage-config``) for a certificate that cannot be read.
+        """
         context = ssl.create_default_context()
         if self.root_certificate is not None:
             given = self.root_certificate
-            context.load_verify_locations(cadata=given if isinstance(given, str) else given.decode("ascii"))
+            try:
+                text = given if isinstance(given, str) else given.decode("ascii")
+                context.load_verify_locations(cadata=text)
+            except (ssl.SSLError, ValueError) as error:
+                raise StorageError(
+                    f"option `root_certificate`: expected certificates in PEM form, found none: {error}",
+                    ErrorKind.STORAGE_CONFIG,
+                ) from error
         if self.allow_invalid_certificates:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -54,17 +84,18 @@ class WebOptions:
 def web_options(
     given: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
 ) -> WebOptions:
-    """The options that hold.
+    """``given`` options over those of ``settings``.
 
-    Raises ``StorageError`` (``storage-config``) for a time or a condition that is none.
+    Raises ``StorageError`` (``storage-config``) for a value that is not a time, or not true or false.
 
     >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
     3.0
     """
     client: dict[str, Any] = {**client_options(settings, {}), **given}
     retry: Any = retry_config(settings)
-    read, whole = (_seconds(client, name) for name in ("read_timeout", "timeout"))
+    connect, read, whole = (_seconds(client, name) for name in ("connect_timeout", "read_timeout", "timeout"))
     return WebOptions(
+        connect_timeout=min(connect or whole, whole),
         timeout=min(read or whole, whole),
         user_agent=user_agent or str(client["user_agent"]),
         retries=retry["max_retries"],

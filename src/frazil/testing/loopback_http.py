@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -18,10 +19,14 @@ class _Server(ThreadingHTTPServer):
 
 
 class LoopbackHttp:
-    """Serves with ``handler`` while its ``with`` block runs."""
+    """Serves with ``handler`` while its ``with`` block runs: https with ``tls``, http without."""
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> None:
         self._http = _Server(("127.0.0.1", 0), handler)
+        if tls is not None:  # the threads shake hands, so that a slow client does not hold up the others
+            self._http.socket = tls.wrap_socket(
+                self._http.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05})
 
     def __enter__(self) -> Self:
