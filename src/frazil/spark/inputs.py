@@ -42,9 +42,7 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
         return named
     snapshots = target.repo._context.repo_info().snapshots
     return [
-        each
-        for each in named
-        if each.repository == place != "in-memory" or _has(snapshots, each.snapshot)
+        each for each in named if each.repository == place != "in-memory" or _has(snapshots, each.snapshot)
     ]
 
 
