@@ -383,6 +383,21 @@ def test_comparisons_take_no_step_for_a_chunk() -> None:
     assert steps[1] <= steps[0] + A_FEW_STEPS
 
 
+@pytest.mark.parametrize("kind", ["members", "trees"])
+def test_comparisons_take_as_many_steps_for_each_group_of_many(kind: str) -> None:
+    steps = []
+    for count in (100, 1_000):
+        groups = [f"/all/{number:04}" for number in range(count)]
+        nodes = [f"{group}/{name}" for group in groups for name in "bca"]
+        theirs = Edits(created={str(number).encode(): path for number, path in enumerate(nodes)})
+        reads = ReadSet(**{kind: frozenset(groups)})
+        steps.append(python_steps(partial(stale_reads, reads, theirs)))
+        stale = stale_reads(reads, theirs)
+        assert [each.path for each in stale] == groups
+        assert f"`{groups[0]}/a`" in str(stale[0])
+    assert steps[1] <= 15 * steps[0]
+
+
 # Moves
 
 
