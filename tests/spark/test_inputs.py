@@ -236,6 +236,14 @@ def test_a_repository_with_two_addresses_is_one(
         mean(source, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
 
 
+def test_ids_of_inputs_may_have_small_letters(before_commit: Callable[[Any], None]) -> None:
+    repo = filled(frazil.Repository.create(frazil.in_memory_storage()))
+    version = Version(repo, repo.lookup_branch("main").lower(), "main")
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match="`/foo`"):
+        mean(version, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+
+
 def test_inputs_that_are_no_version_of_the_repository_are_fixed(tmp_path: Path) -> None:
     """Files, with a name for their version; and a repository without a commit, the first snapshot of all."""
     repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))

@@ -48,7 +48,7 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
 
 def _has(snapshots: Snapshots, name: str) -> bool:
     """Whether a repository has a snapshot; the first one, which is empty, all repositories have."""
-    if not is_id_text(name):
+    if not is_id_text(name.upper()):
         return False  # an input that is no version of a repository
     id_ = id_from_text(name)
     return id_ != INITIAL_SNAPSHOT_ID and snapshots.find(id_) >= 0
