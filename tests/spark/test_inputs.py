@@ -224,9 +224,7 @@ def test_inputs_in_another_repository_are_fixed(before_commit: Callable[[Any], N
     assert values(target, "mean/foo").tolist() == [1, 1, 1]
 
 
-def test_a_repository_with_two_addresses_is_one(
-    tmp_path: Path, before_commit: Callable[[Any], None]
-) -> None:
+def test_a_repository_with_two_addresses_is_one(tmp_path: Path, before_commit: Callable[[Any], None]) -> None:
     """As with other credentials or another endpoint: the addresses differ, and the place is the same."""
     repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))
     (tmp_path / "link").symlink_to(tmp_path / "repo")

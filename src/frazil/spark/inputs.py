@@ -38,7 +38,7 @@ def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
     """
     named = [each for each in inputs if each.branch == target.branch]
     place = address(target.repo.storage)
-    if place != "in-memory" and all(each.repository == place for each in named):
+    if not named or (place != "in-memory" and all(each.repository == place for each in named)):
         return named
     snapshots = target.repo._context.repo_info().snapshots
     return [
