@@ -383,6 +383,21 @@ def test_comparisons_take_no_step_for_a_chunk() -> None:
     assert steps[1] <= steps[0] + A_FEW_STEPS
 
 
+@pytest.mark.parametrize("kind", ["members", "trees"])
+def test_comparisons_take_as_many_steps_for_each_group_of_many(kind: str) -> None:
+    steps = []
+    for count in (100, 1_000):
+        groups = [f"/all/{number:04}" for number in range(count)]
+        nodes = [f"{group}/{name}" for group in groups for name in "bca"]
+        theirs = Edits(created={str(number).encode(): path for number, path in enumerate(nodes)})
+        reads = ReadSet(**{kind: frozenset(groups)})
+        steps.append(python_steps(partial(stale_reads, reads, theirs)))
+        stale = stale_reads(reads, theirs)
+        assert [each.path for each in stale] == groups
+        assert f"`{groups[0]}/a`" in str(stale[0])
+    assert steps[1] <= 15 * steps[0]
+
+
 # Moves
 
 
@@ -445,6 +460,11 @@ def members(session: frazil.Session, path: str = "group") -> list[str]:
     return sorted(zarr.open_group(session.store, path=path).array_keys())
 
 
+def refused(method: str, path: str, index: list[int], session: frazil.Session) -> None:
+    with pytest.raises(NodeNotFoundError):
+        getattr(session, method)(path, index)
+
+
 READS: dict[str, Callable[[frazil.Session], Any]] = {
     "a part of foo": lambda session: opened(session, "foo")[0:10],
     "foo": lambda session: opened(session, "foo")[:],
@@ -465,6 +485,10 @@ READS: dict[str, Callable[[frazil.Session], Any]] = {
     "batches": lambda session: list(session.store.array_chunk_iterator("/foo")),
     "coordinates": lambda session: asyncio.run(listed(session.chunk_coordinates("/foo"))),
     "kind of a chunk": lambda session: session.chunk_type("/foo", [0]),
+    "kind of a chunk that cannot be": lambda session: [
+        session.chunk_type("/foo", [index]) for index in (-1, 1 << 32, 1 << 70)
+    ],
+    "kind of a chunk of nothing": partial(refused, "chunk_type", "/new", [0]),
     "id": lambda session: session.get_node_id("/foo"),
     "locations": lambda session: session.all_virtual_chunk_locations(),
     "shift": lambda session: session.shift_array("/foo", [0]),
@@ -515,6 +539,10 @@ async def listed(items: Any) -> list[Any]:
         ("coordinates", put("foo", 20), True),
         ("kind of a chunk", put("foo", 0), True),
         ("kind of a chunk", put("foo", 20), False),
+        ("kind of a chunk that cannot be", put("foo", 0), False),
+        ("kind of a chunk that cannot be", delete("foo"), True),
+        ("kind of a chunk of nothing", create("new"), True),
+        ("kind of a chunk of nothing", create("other"), False),
         ("id", delete("foo"), True),
         ("id", put("foo", 20), False),
         ("locations", put("foo", 20), True),

@@ -224,6 +224,32 @@ def test_inputs_in_another_repository_are_fixed(before_commit: Callable[[Any], N
     assert values(target, "mean/foo").tolist() == [1, 1, 1]
 
 
+def test_a_repository_with_two_addresses_is_one(tmp_path: Path, before_commit: Callable[[Any], None]) -> None:
+    """As with other credentials or another endpoint: the addresses differ, and the place is the same."""
+    repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))
+    (tmp_path / "link").symlink_to(tmp_path / "repo")
+    source = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "link")))
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match="`/foo`"):
+        mean(source, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+
+
+def test_ids_of_inputs_may_have_small_letters(before_commit: Callable[[Any], None]) -> None:
+    repo = filled(frazil.Repository.create(frazil.in_memory_storage()))
+    version = Version(repo, repo.lookup_branch("main").lower(), "main")
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match="`/foo`"):
+        mean(version, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+
+
+def test_inputs_that_are_no_version_of_the_repository_are_fixed(tmp_path: Path) -> None:
+    """Files, with a name for their version; and a repository without a commit, the first snapshot of all."""
+    repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))
+    empty = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "empty")))
+    inputs = [Input("a catalogue", "main", "v1", ("/",), "0" * 32), Version.of(empty).input()]
+    run_job(tenfold(repo, *inputs), ENGINE)
+
+
 def test_an_output_in_the_group_that_is_read_refuses_nothing(
     repo: frazil.Repository, before_commit: Callable[[Any], None]
 ) -> None:

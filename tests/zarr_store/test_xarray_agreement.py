@@ -149,8 +149,8 @@ REFUSED: dict[str, tuple[Callable[[], xr.Dataset], str, list[str]]] = {
         lambda: encoded("time", calendar="noleap"), "attributes", ["`time`", "proleptic_gregorian", "noleap"],
     ),
     "another scale": (
-        lambda: encoded("packed", scale_factor=0.02, add_offset=273.15), "packing",
-        ["`packed`", "0.01", "0.02"],
+        lambda: encoded("packed", scale_factor=np.float64(0.02), add_offset=273.15), "packing",
+        ["`packed`", "0.01", "found 0.02"],
     ),
     "another offset": (
         lambda: encoded("packed", scale_factor=0.01, add_offset=0.0), "packing",
@@ -239,6 +239,64 @@ def next_session(dataset: xr.Dataset, **options: Any) -> frazil.Session:
     to_icechunk(dataset, session, **options)
     session.commit("first")
     return repo.writable_session("main")
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+def test_coordinates_with_fewer_bits_keep_those_that_are_stored(chunked: bool) -> None:
+    def grid(start: str, dtype: str) -> xr.Dataset:
+        x = np.array([0.1, 0.2, 1 / 3])
+        height = np.array([np.nan, 0.1, 1e300])
+        with np.errstate(over="ignore"):
+            dataset = weather(start).assign_coords(x=x.astype(dtype))
+            return dataset.assign(height=("x", height.astype(dtype)))
+
+    session, new = next_session(grid("2024-01-01", "f8")), grid("2024-01-03", "f4")
+    to_icechunk(new.chunk() if chunked else new, session, append_dim="time")
+    assert_equal(read(session)["height"], grid("2024-01-01", "f8")["height"])
+    last = grid("2024-01-05", "f4")
+    last["height"][1] += 1e-6
+    with pytest.raises(frazil.InvalidInputError, match=r"`height`.*accept=\['static'\]"):
+        to_icechunk(last.chunk() if chunked else last, session, append_dim="time")
+
+
+def test_labels_of_a_region_are_written_with_all_their_bits() -> None:
+    session = next_session(weather().assign_coords(x=[0.1, 0.2, 0.3]))
+    new = weather().isel(time=[0]).assign_coords(x=np.array([0.1, 0.2, 0.3], "f4")).drop_vars("crs")
+    with pytest.raises(frazil.InvalidInputError, match=r"`x`.*accept=\['static'\]"):
+        to_icechunk(new, session, region={"time": slice(0, 1), "x": slice(0, 3)})
+
+
+TEXTS = ["U", "U5", "O", np.dtypes.StringDType()]
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["memory", "dask"])
+@pytest.mark.parametrize(
+    ("stored", "new"), [*((one, other) for one in TEXTS for other in TEXTS), ("S", "S5"), ("S5", "S")]
+)
+def test_texts_of_other_types(stored: Any, new: Any, chunked: bool) -> None:
+    """xarray takes texts of two lengths for two types, although each text fits."""
+
+    def named(start: str, dtype: Any, count: int = 2) -> xr.Dataset:
+        name, word = (np.array(each).astype(dtype) for each in (["a", "bb", "ccc"], ["dd"] * count))
+        dataset = weather(start, count)[["t"]].assign(word=("time", word))
+        return dataset.assign_coords(name=("x", name), x=name, one=((), name[0]))
+
+    session = next_session(named("2024-01-01", stored))
+    dataset = named("2024-01-03", new)
+    to_icechunk(dataset.chunk() if chunked else dataset, session, append_dim="time")
+    whole = named("2024-01-01", stored, 4)
+    names = ["word", "name", "x", "one"]
+    assert {name: read(session)[name].values.tolist() for name in names} == {
+        name: whole[name].values.tolist() for name in names
+    }
+    assert set(read(session).coords) == set(whole.coords)
+
+
+def test_attributes_that_are_not_a_number_are_equal() -> None:
+    """``open_dataset(mask_and_scale=False)`` gives such attributes. xarray does not append them."""
+    session = next_session(weather())
+    with pytest.raises(frazil.InvalidInputError, match="already exists in attrs"):
+        to_icechunk(attributed("t", _FillValue=np.float64("nan")), session, append_dim="time")
 
 
 def test_lazy_values_are_checked_as_they_are_written() -> None:

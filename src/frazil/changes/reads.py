@@ -15,7 +15,7 @@ path where nothing was is stale when somebody puts a node there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -117,19 +117,33 @@ def stale_reads(reads: ReadSet, theirs: Edits) -> list[StaleRead]:
 def _members(members: frozenset[str], places: Mapping[str, str]) -> Iterator[StaleRead]:
     for path in members & places.keys():
         yield StaleRead(path, places[path])
-    for path in members & parents(places.keys() - {"/"}):
-        child = min(child for child in places if parent_of(child) == path != child)
-        yield StaleRead(path, f"among its members, `{child}`: {places[child]}")
+    if groups := members & parents(places.keys() - {"/"}):
+        # Of several children the first one remains.
+        first = {parent_of(child): child for child in sorted(places.keys() - {"/"}, reverse=True)}
+        for path in groups:
+            yield StaleRead(path, f"among its members, `{first[path]}`: {places[first[path]]}")
 
 
 def _trees(trees: frozenset[str], nodes: Mapping[str, str], writes: Mapping[str, U32]) -> Iterator[StaleRead]:
     paths = nodes.keys() | writes.keys()
     for path in trees & paths:
         yield StaleRead(path, nodes[path]) if path in nodes else _chunks_of(path, writes[path])
-    for path in trees & ancestors(paths - {"/"}):
-        prefix = path.rstrip("/") + "/"
-        below = min(each for each in paths if each.startswith(prefix) and each != path)
+    groups = trees & ancestors(paths - {"/"})
+    first = _first_below(paths) if groups else {}
+    for path in groups:
+        below = first[path]
         yield StaleRead(path, f"below it, `{below}`: {nodes.get(below, 'others wrote chunks')}")
+
+
+def _first_below(paths: Set[str]) -> dict[str, str]:
+    """All groups above some paths, each with the first of the paths below it."""
+    first: dict[str, str] = {}
+    for path in sorted(paths - {"/"}):
+        group = parent_of(path)
+        while group not in first:  # what is in there, is so with all above it
+            first[group] = path
+            group = parent_of(group)
+    return first
 
 
 def _chunks(chunks: Mapping[str, Sequence[U32]], writes: Mapping[str, U32]) -> Iterator[StaleRead]:

@@ -488,9 +488,9 @@ class Session(Rearranging):
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
-        workspace.require_array(path)
         coords = _coordinates(chunk_coordinates)
         workspace.note_chunk(path, coords)
+        workspace.require_array(path)
         return present.chunk_type(workspace.ref(path, coords))
 
     async def chunk_coordinates(

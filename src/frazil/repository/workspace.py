@@ -19,7 +19,7 @@ from collections.abc import Buffer
 from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ from frazil.repository.context import Context
 from frazil.repository.gone import require_listed
 from frazil.repository.missing import no_node
 from frazil.repository.reads import ReadTracker
+
+#: Indices of chunks are less.
+_END: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,8 +301,8 @@ class Workspace:
         if self.reads is None:
             return
         array = self._array(path)
-        if array is None:
-            self.note_document(path)
+        if array is None or not all(0 <= each < _END for each in coords):
+            self.note_document(path)  # nobody can write such a chunk
             return
         with self._lock:
             is_own = any(edits.get(coords)[0] for edits in array.edits)

@@ -3,7 +3,8 @@
 A job reads versions, and takes time. If others change its inputs meanwhile, its result belongs to a version
 that the branch does not have any more. So inputs are compared before each commit of a job:
 
-    on the branch that the job writes to    compared: a change is a ``StaleReadError``
+    on the branch that the job writes to    compared: a change is a ``StaleReadError``; however the
+                                            repository is addressed, and in copies of it
     on another branch, at a tag or a        fixed: the version that was read is in the commit, and what comes
     snapshot, in another repository         after it does not matter
 
@@ -18,7 +19,8 @@ from typing import Final
 
 from frazil.changes.reads import ReadSet
 from frazil.errors import ErrorKind, InvalidInputError, StaleReadError
-from frazil.format.ids import id_from_text
+from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text, is_id_text
+from frazil.format.snapshot_table import Snapshots
 from frazil.repository.paths import absolute
 from frazil.repository.rebase import require_unchanged
 from frazil.repository.session import Session
@@ -28,14 +30,28 @@ _ATTEMPTS: Final = 3
 
 
 def live_inputs(inputs: Sequence[Input], target: Target) -> list[Input]:
-    """The inputs that are on the branch to which the target leads."""
+    """The inputs that are on the branch to which the target leads.
+
+    The address of a storage is not enough to find them: one place has several (other credentials, a symbolic
+    link, another endpoint), and all repositories in the memory of a process have the same. The snapshot is:
+    only one repository, and copies of it, have it.
+    """
+    named = [each for each in inputs if each.branch == target.branch]
     place = address(target.repo.storage)
-    live = [each for each in inputs if (each.repository, each.branch) == (place, target.branch)]
-    if not live or place != "in-memory":
-        return live
-    # In the memory of a process many repositories have one address, but no snapshot in common.
+    if not named or (place != "in-memory" and all(each.repository == place for each in named)):
+        return named
     snapshots = target.repo._context.repo_info().snapshots
-    return [each for each in live if snapshots.find(id_from_text(each.snapshot)) >= 0]
+    return [
+        each for each in named if each.repository == place != "in-memory" or _has(snapshots, each.snapshot)
+    ]
+
+
+def _has(snapshots: Snapshots, name: str) -> bool:
+    """Whether a repository has a snapshot; the first one, which is empty, all repositories have."""
+    if not is_id_text(name.upper()):
+        return False  # an input that is no version of a repository
+    id_ = id_from_text(name)
+    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find(id_) >= 0
 
 
 def reads_of(inputs: Sequence[Input]) -> ReadSet:

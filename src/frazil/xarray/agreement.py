@@ -21,7 +21,7 @@ from dask.base import compute
 from numpy.typing import NDArray
 
 from frazil.errors import InvalidInputError
-from frazil.xarray.lossless import ArrayForm, cell, mismatch
+from frazil.xarray.lossless import ArrayForm, cell, mismatch, plain
 from frazil.xarray.stored import StoredGroup
 
 Check = Literal["variables", "attributes", "packing", "static", "values", "order"]
@@ -88,7 +88,7 @@ def require_agreement(writing: Writing) -> xr.Dataset:
             # xarray warns when it writes. What it would change is refused here.
             warnings.simplefilter("ignore")
             check(writing)
-    return writing.dataset if "values" in writing.accept else _checked_lazily(writing)
+    return writing.dataset if "values" in writing.accept else _to_write(writing)
 
 
 @contextmanager
@@ -146,8 +146,8 @@ def _attributes(writing: Writing) -> None:
             old, new = form.attrs[key], own[key]
             if not (_same_calendar(old, new, variable) if key == "calendar" else _same(old, new)):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {old!r} that is stored, found {new!r}: convert the "
-                    f"values, or correct ds[{name!r}].attrs[{key!r}]"
+                    f"`{name}`: expected the {key} {plain(old)} that is stored, found {plain(new)}: convert "
+                    f"the values, or correct ds[{name!r}].attrs[{key!r}]"
                 )
 
 
@@ -161,9 +161,9 @@ def _packing(writing: Writing) -> None:
             new = default if new is None else new
             if float(old) != float(new):
                 raise mismatch(
-                    f"`{name}`: expected the {key} {old!r} that is stored, found {new!r} in the encoding of "
-                    "the dataset: its values would be rounded to other steps. To accept these steps, delete "
-                    f"it: ds[{name!r}].encoding = {{}}"
+                    f"`{name}`: expected the {key} {plain(old)} that is stored, found {plain(new)} in the "
+                    "encoding of the dataset: its values would be rounded to other steps. To accept these "
+                    f"steps, delete it: ds[{name!r}].encoding = {{}}"
                 )
 
 
@@ -192,11 +192,13 @@ def _relabels(writing: Writing, dim: str) -> bool:
 
 def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: ArrayForm) -> None:
     variable = variable.transpose(*writing.stored.dims[name])
+    # Values that are not written may have fewer bits than those that are stored. Labels are written.
+    rounded = writing.is_static(variable)
     if variable.chunks is not None:
         array = writing.stored.variables[name]
         stored = from_array(array, chunks=variable.chunks)  # type: ignore[no-untyped-call]
         compared = map_blocks(  # type: ignore[no-untyped-call]
-            partial(_equal_block, form=form, dims=variable.dims, attrs=variable.attrs),
+            partial(_equal_block, form=form, dims=variable.dims, attrs=variable.attrs, rounded=rounded),
             variable.data,
             stored,
             dtype=np.bool_,
@@ -206,14 +208,19 @@ def _require_equal(writing: Writing, name: str, variable: xr.Variable, form: Arr
         compute(compared, **writing.compute_options)  # type: ignore[no-untyped-call]
         return
     stored_numbers = writing.stored.numbers(name, writing.region)
-    _equal(form, variable.dims, np.asarray(variable.values), variable.attrs, stored_numbers)
+    _equal(form, variable.dims, np.asarray(variable.values), variable.attrs, stored_numbers, rounded)
 
 
-def _equal(form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], stored: Any) -> None:
+def _equal(
+    form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], stored: Any, rounded: bool
+) -> None:
     new = form.numbers(dims, values, attrs)
     if new.shape != stored.shape:
         raise mismatch(f"`{form.name}`: expected the shape {stored.shape} that is stored, found {new.shape}")
     differs = np.asarray(new != stored, np.bool_)
+    if rounded and new.dtype.kind == values.dtype.kind == "f":
+        with np.errstate(over="ignore", under="ignore"):
+            differs &= np.asarray(new.astype(values.dtype) != stored.astype(values.dtype))
     if new.dtype.kind in "fc":
         differs &= ~(np.isnan(new) & np.isnan(stored))
     if not differs.any():
@@ -227,8 +234,10 @@ def _equal(form: ArrayForm, dims: Any, values: Any, attrs: Mapping[str, Any], st
     )
 
 
-def _equal_block(new: Any, stored: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any]) -> Any:
-    _equal(form, dims, np.asarray(new), attrs, np.asarray(stored))
+def _equal_block(
+    new: Any, stored: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any], rounded: bool
+) -> Any:
+    _equal(form, dims, np.asarray(new), attrs, np.asarray(stored), rounded)
     return np.zeros((1,) * np.ndim(new), np.bool_)
 
 
@@ -239,21 +248,21 @@ def _values(writing: Writing) -> None:
             form.require_exact(variable)
 
 
-def _checked_lazily(writing: Writing) -> xr.Dataset:
-    lazy = {
-        name: variable.copy(
-            deep=False,
-            data=map_blocks(  # type: ignore[no-untyped-call]
-                partial(_checked_block, form=form, dims=variable.dims, attrs=variable.attrs),
-                variable.data,
-                dtype=variable.dtype,
-                meta=variable.data._meta,
-            ),
-        )
-        for name, variable, form in writing.shared()
-        if variable.chunks is not None and not writing.is_static(variable) and not form.holds_all(variable)
-    }
-    return writing.dataset.assign(lazy) if lazy else writing.dataset
+def _to_write(writing: Writing) -> xr.Dataset:
+    """The dataset, in types that xarray takes; values of dask are checked as they are computed."""
+    changed = {}
+    for name, variable, form in writing.shared():
+        new = variable
+        if variable.chunks is not None and not writing.is_static(variable) and not form.holds_all(variable):
+            check = partial(_checked_block, form=form, dims=variable.dims, attrs=variable.attrs)
+            data = map_blocks(  # type: ignore[no-untyped-call]
+                check, variable.data, dtype=variable.dtype, meta=variable.data._meta
+            )
+            new = variable.copy(deep=False, data=data)
+        new = form.typed(new)
+        if new is not variable:
+            changed[name] = new
+    return writing.dataset.assign(changed) if changed else writing.dataset
 
 
 def _checked_block(values: Any, *, form: ArrayForm, dims: Any, attrs: Mapping[str, Any]) -> Any:
@@ -303,7 +312,8 @@ def _out_of_order(stored: NDArray[Any], new: NDArray[Any], *, is_time: bool) -> 
 def _same(old: Any, new: Any) -> bool:
     if isinstance(old, str) and isinstance(new, str):
         return old.strip() == new.strip()
-    return bool(np.array_equal(np.asarray(old), np.asarray(new)))
+    one, other = np.asarray(old), np.asarray(new)
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and other.dtype.kind in "fc"))
 
 
 def _same_calendar(old: Any, new: Any, variable: xr.Variable) -> bool:

@@ -93,6 +93,18 @@ class ArrayForm:
                 f"{variable.dtype}: convert them (ds.astype)"
             )
 
+    def typed(self, variable: xr.Variable) -> xr.Variable:
+        """Texts in the type that is stored: for xarray two lengths, and texts of any length, are types that
+        do not go together.
+        """
+        if (
+            variable.dtype.kind not in "SUT"
+            or self.dtype.kind not in _TEXT + "S"
+            or variable.dtype == self.dtype
+        ):
+            return variable
+        return variable.astype(self.dtype if self.dtype.kind in "SU" else object, keep_attrs=True)
+
     def numbers(self, dims: tuple[Hashable, ...], values: NDArray[Any], attrs: Mapping[str, Any]) -> Any:
         """What xarray and zarr store for values; ``InvalidInputError`` where that is something else.
 
@@ -220,11 +232,21 @@ class ArrayForm:
                 f"It holds {low:g} to {high:g}, and missing values only if it has a _FillValue: mask "
                 "(ds.where) what does not fit, or write the array again with another encoding."
             )
+        if self.dtype.kind in "SU":
+            return (
+                "Write the array again with a type for texts of any length: "
+                f"ds[{self.name!r}].astype(object)."
+            )
         return "Convert or mask the values, or write the array again with another type or _FillValue."
 
 
 def _is_nan(value: Any) -> bool:
     return bool(np.asarray(value).dtype.kind == "f" and np.isnan(value))
+
+
+def plain(value: Any) -> str:
+    """A value of an attribute, for a message: without the names of numpy types."""
+    return repr(value.tolist() if isinstance(value, np.generic | np.ndarray) else value)
 
 
 def cell(values: Any, at: tuple[int, ...]) -> str:
