@@ -286,6 +286,23 @@ def test_logs_that_say_less_than_the_snapshots() -> None:
         assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
 
 
+def test_all_that_a_log_says_wrong_is_one_finding() -> None:
+    repo = small()
+    new, gone = np.arange(16, dtype=np.uint8).reshape(2, 1, 8)
+    changed_log(repo, lambda log: replace(log, new_groups=new, deleted_arrays=gone))
+    (finding,) = repo.verify().findings
+    assert "new groups" in finding.detail
+    assert "deleted arrays" in finding.detail
+
+
+def test_logs_that_create_and_delete_what_is_in_a_snapshot() -> None:
+    repo = small()
+    with repo.transaction("main", message="one more") as store:
+        zarr.create_array(store, name="c", shape=(1,), dtype="i8")
+    key = changed_log(repo, lambda log: replace(log, deleted_arrays=log.new_arrays))
+    assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
+
+
 def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
     repo = small()
     strange = {bytes(range(8)): np.zeros((1, 1), np.uint32)}
