@@ -18,6 +18,8 @@ import frazil
 from frazil.errors import InvalidInputError
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
+from frazil.maintenance.verification import versions
+from frazil.repository.assets import CacheLimits
 from frazil.repository.files import before
 from frazil.repository.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
@@ -309,6 +311,25 @@ def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
     changed_log(repo, lambda log: replace(log, updated_chunks=strange))
     (finding,) = repo.verify().findings
     assert "updated chunks" in finding.detail
+
+
+# Requests
+
+
+def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small()
+    requested: list[str] = []
+    get = MemoryStorage.get
+
+    def counted(storage: MemoryStorage, key: str, *args: Any) -> Any:
+        requested.append(key)
+        return get(storage, key, *args)
+
+    monkeypatch.setattr(MemoryStorage, "get", counted)
+    monkeypatch.setattr(versions, "_CACHED", CacheLimits(snapshot_nodes=1, chunk_refs=0))
+    assert repo.verify().ok
+    read = [key for key in requested if key.startswith("snapshots/")]
+    assert sorted(read) == keys(repo.storage, "snapshots")
 
 
 # What is whole

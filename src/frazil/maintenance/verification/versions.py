@@ -74,6 +74,9 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
     findings: list[Finding] = []
     for id_ in version.pruned:
         _read_log(assets, id_, findings, may_be_gone=True)
+    parent = _parent(
+        assets, version
+    )  # first: it is the snapshot before, and the cache may only hold that one
     try:
         snapshot = assets.snapshot(version.id)
     except IcechunkError as error:
@@ -85,7 +88,7 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
     log = _read_log(assets, version.id, findings, may_be_gone=first or not version.is_needed)
     if log is not None:
-        findings += _log_findings(assets, version, snapshot, log)
+        findings += _log_findings(version, parent, snapshot, log)
     if not version.is_needed:
         return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
     uses = _uses(snapshot.nodes)
@@ -121,17 +124,24 @@ def _uses(nodes: NodeTable) -> Uses:
 # Logs against snapshots
 
 
+def _parent(assets: Assets, version: Version) -> Snapshot | None:
+    """The snapshot that the log of a version compares it with; None where that is not known or not readable,
+    which is a finding of its own.
+    """
+    try:
+        return None if version.parent is None else assets.snapshot(version.parent)
+    except IcechunkError:
+        return None
+
+
 def _log_findings(
-    assets: Assets, version: Version, snapshot: Snapshot, log: TransactionLog
+    version: Version, parent: Snapshot | None, snapshot: Snapshot, log: TransactionLog
 ) -> Iterator[Finding]:
     key = transaction_key(version.id)
     before = NodeTable.from_nodes([]) if version.id == INITIAL_SNAPSHOT_ID else None
     # Expiration in spec version 1 changes parents without a trace.
-    if version.parent is not None and snapshot.spec_version > 1:
-        try:
-            before = assets.snapshot(version.parent).nodes
-        except IcechunkError:
-            before = None  # a finding of its own
+    if parent is not None and snapshot.spec_version > 1:
+        before = parent.nodes
     differences = [
         f"{what}: {expected} by the snapshots, {logged} in the log"
         for what, expected, logged in _differences(before, snapshot.nodes, log)
