@@ -18,7 +18,7 @@ import frazil
 from frazil.errors import InvalidInputError
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
-from frazil.maintenance.verification import versions
+from frazil.maintenance.verification import plan, versions
 from frazil.repository.assets import CacheLimits
 from frazil.repository.files import before
 from frazil.repository.findings import Finding, VerificationReport
@@ -330,6 +330,32 @@ def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert repo.verify().ok
     read = [key for key in requested if key.startswith("snapshots/")]
     assert sorted(read) == keys(repo.storage, "snapshots")
+
+
+def test_what_versions_share_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small()
+    for value in range(4):
+        with repo.transaction("main", message=f"more {value}") as store:
+            zarr.open_group(store).attrs["value"] = value
+    repo.storage.delete([keys(repo.storage, "chunks")[0]])
+    whole = repo.verify("exists")
+    united = Counted(plan.Uses.union)
+    monkeypatch.setattr(plan, "_GATHERED", 1)
+    monkeypatch.setattr(plan.Uses, "union", united)
+    assert str(repo.verify("exists")) == str(whole)
+    assert united.most < whole.snapshots
+
+
+class Counted:
+    """A function of a list, and the length of the longest one."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.most = 0
+
+    def __call__(self, parts: Any) -> Any:
+        self.most = max(self.most, len(parts))
+        return self.function(parts)
 
 
 # What is whole
