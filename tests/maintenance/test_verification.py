@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import zarr
 from tests.fixtures import fixture_folders
 
 import frazil
-from frazil.errors import InvalidInputError
+from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, versions
@@ -311,6 +311,23 @@ def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
     changed_log(repo, lambda log: replace(log, updated_chunks=strange))
     (finding,) = repo.verify().findings
     assert "updated chunks" in finding.detail
+
+
+def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small()
+    states = plan.state_of
+
+    def moved(context: Any) -> Any:
+        state = states(context)
+        assert state.info is not None
+        number = next(numbers)
+        return replace(state, info=replace(state.info, repo_before_updates=f"repo.{number}.A"))
+
+    numbers = count()
+    monkeypatch.setattr(plan, "state_of", moved)
+    with pytest.raises(ConflictError, match=r"^the ops log moved to other backups") as caught:
+        repo.verify()
+    assert caught.value.kind == "repo-info-updated"
 
 
 # Requests

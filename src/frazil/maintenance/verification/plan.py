@@ -230,8 +230,8 @@ def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run)
             return findings
         info = newer
     raise ConflictError(
-        f"the ops log moved to other backups in each of {_TRIES} attempts to verify it: try again",
-        ErrorKind.REPO_INFO_UPDATED,
+        message=f"the ops log moved to other backups in each of {_TRIES} attempts to verify it: try again",
+        kind=ErrorKind.REPO_INFO_UPDATED,
     )
 
 

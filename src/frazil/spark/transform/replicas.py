@@ -82,8 +82,8 @@ def copy_repository(
 
     Raises ``FormatError`` for a repository of spec version 1 (upgrade it), and for a source that misses files
     or has damaged ones: ``Repository.verify`` names them all. Raises ``ConflictError``
-    (``repo-info-updated``) if the target has commits that the source does not have, or changes meanwhile.
-    Then the target has no new ``repo``.
+    (``repo-info-updated``) if the target has commits or tags that the source does not have, or changes
+    meanwhile. Then the target has no new ``repo``.
 
     >>> import frazil
     >>> from frazil.spark import Inline, copy_repository
@@ -141,23 +141,29 @@ def _copied(
             count, copied = count + number, copied + size
     if isinstance(target.put(REPO, table, condition), Refused) and bytes(target.get(REPO)) != table:
         raise ConflictError(
-            f"the repository in {target!r} was changed by somebody else meanwhile",
-            ErrorKind.REPO_INFO_UPDATED,
+            message=f"the repository in {target!r} was changed by somebody else meanwhile",
+            kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return Copied(count, copied, len(objects) - count)
 
 
 def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
-    """For writing ``repo`` to the target; ``ConflictError`` if that has commits of its own."""
+    """For writing ``repo`` to the target; ``ConflictError`` if that has commits or tags of its own."""
     if target.head(REPO) is None:
         return IfAbsent()
     earlier, version, _ = read_repo_info(target)
-    unknown = [name for name, tip in earlier.branches.items() if info.snapshots.find(tip) < 0]
-    if unknown:
+    tags = info.tags.keys() | info.deleted_tags
+    own = [
+        f"commits on its branch {name!r}"
+        for name, tip in earlier.branches.items()
+        if info.snapshots.find(tip) < 0
+    ]
+    own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
+    if own:
         raise ConflictError(
-            f"expected an earlier copy of the repository in {target!r}, found commits on its branch "
-            f"{unknown[0]!r} that the source does not have",
-            ErrorKind.REPO_INFO_UPDATED,
+            message=f"expected an earlier copy of the repository in {target!r}, found {own[0]} that the "
+            "source does not have",
+            kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return IfVersion(version)
 
