@@ -41,6 +41,28 @@ def test_repositories_of_the_reference_are_whole(tmp_path: Path, spec_version: i
     assert is_whole(tmp_path)
 
 
+@pytest.mark.parametrize("last", ["array", "group", "nothing"])
+@pytest.mark.parametrize("first", ["array", "group"])
+def test_nodes_that_an_amendment_of_the_reference_replaces(tmp_path: Path, first: str, last: str) -> None:
+    repo = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
+    write(repo, "other").commit("other")
+    place(repo, first).commit("first")
+    place(repo, last).amend("amended")
+    assert is_whole(tmp_path)
+
+
+def place(repo: Any, what: str) -> Any:
+    session = repo.writable_session("main")
+    group = zarr.open_group(session.store, mode="a")
+    if "x" in group:
+        del group["x"]
+    if what == "array":
+        group.create_array("x", shape=(4,), chunks=(1,), dtype="f8")[:] = 1
+    elif what == "group":
+        group.create_group("x")
+    return session
+
+
 def write(repo: Any, name: str) -> Any:
     session = repo.writable_session("main")
     group = zarr.open_group(session.store, mode="a")

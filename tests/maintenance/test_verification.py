@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ import zarr
 from tests.fixtures import fixture_folders
 
 import frazil
-from frazil.errors import InvalidInputError
+from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
+from frazil.maintenance.verification import plan, versions
+from frazil.repository.assets import CacheLimits
 from frazil.repository.files import before
 from frazil.repository.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
@@ -286,12 +288,91 @@ def test_logs_that_say_less_than_the_snapshots() -> None:
         assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
 
 
+def test_all_that_a_log_says_wrong_is_one_finding() -> None:
+    repo = small()
+    new, gone = np.arange(16, dtype=np.uint8).reshape(2, 1, 8)
+    changed_log(repo, lambda log: replace(log, new_groups=new, deleted_arrays=gone))
+    (finding,) = repo.verify().findings
+    assert "new groups" in finding.detail
+    assert "deleted arrays" in finding.detail
+
+
+def test_logs_that_create_and_delete_what_is_in_a_snapshot() -> None:
+    repo = small()
+    with repo.transaction("main", message="one more") as store:
+        zarr.create_array(store, name="c", shape=(1,), dtype="i8")
+    key = changed_log(repo, lambda log: replace(log, deleted_arrays=log.new_arrays))
+    assert [(each.problem, each.key) for each in repo.verify().findings] == [("log", key)]
+
+
 def test_chunks_of_arrays_that_are_in_no_snapshot() -> None:
     repo = small()
     strange = {bytes(range(8)): np.zeros((1, 1), np.uint32)}
     changed_log(repo, lambda log: replace(log, updated_chunks=strange))
     (finding,) = repo.verify().findings
     assert "updated chunks" in finding.detail
+
+
+def test_an_ops_log_that_always_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small()
+    states = plan.state_of
+
+    def moved(context: Any) -> Any:
+        state = states(context)
+        assert state.info is not None
+        number = next(numbers)
+        return replace(state, info=replace(state.info, repo_before_updates=f"repo.{number}.A"))
+
+    numbers = count()
+    monkeypatch.setattr(plan, "state_of", moved)
+    with pytest.raises(ConflictError, match=r"^the ops log moved to other backups") as caught:
+        repo.verify()
+    assert caught.value.kind == "repo-info-updated"
+
+
+# Requests
+
+
+def test_large_snapshots_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small()
+    requested: list[str] = []
+    get = MemoryStorage.get
+
+    def counted(storage: MemoryStorage, key: str, *args: Any) -> Any:
+        requested.append(key)
+        return get(storage, key, *args)
+
+    monkeypatch.setattr(MemoryStorage, "get", counted)
+    monkeypatch.setattr(versions, "_CACHED", CacheLimits(snapshot_nodes=1, chunk_refs=0))
+    assert repo.verify().ok
+    read = [key for key in requested if key.startswith("snapshots/")]
+    assert sorted(read) == keys(repo.storage, "snapshots")
+
+
+def test_what_versions_share_is_gathered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = small()
+    for value in range(4):
+        with repo.transaction("main", message=f"more {value}") as store:
+            zarr.open_group(store).attrs["value"] = value
+    repo.storage.delete([keys(repo.storage, "chunks")[0]])
+    whole = repo.verify("exists")
+    united = Counted(plan.Uses.union)
+    monkeypatch.setattr(plan, "_GATHERED", 1)
+    monkeypatch.setattr(plan.Uses, "union", united)
+    assert str(repo.verify("exists")) == str(whole)
+    assert united.most < whole.snapshots
+
+
+class Counted:
+    """A function of a list, and the length of the longest one."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        self.most = 0
+
+    def __call__(self, parts: Any) -> Any:
+        self.most = max(self.most, len(parts))
+        return self.function(parts)
 
 
 # What is whole

@@ -14,6 +14,7 @@ from tests.spark.transform.shared import INLINE, made, read
 
 import frazil
 from frazil.errors import ConflictError, FormatError, IcechunkError
+from frazil.maintenance.verification import plan
 from frazil.spark import Version, copy_repository
 from frazil.storage.memory import MemoryStorage
 
@@ -60,8 +61,40 @@ def test_commits_of_a_copy_are_not_lost(repo: frazil.Repository) -> None:
     copy_repository(repo, place, engine=INLINE)
     with frazil.Repository.open(place).transaction("main", message="mine") as store:
         zarr.open_array(store, path="a0", mode="r+")[0] = 9
-    with pytest.raises(ConflictError, match="branch 'main' that the source does not have"):
+    with pytest.raises(
+        ConflictError, match=r"(?s)^expected an earlier copy.* that the source does not have"
+    ) as caught:
         copy_repository(repo, place, engine=INLINE)
+    assert caught.value.kind == "repo-info-updated"
+
+
+def test_tags_of_another_repository_are_not_lost(repo: frazil.Repository) -> None:
+    place = frazil.in_memory_storage()
+    other = frazil.Repository.create(place)
+    other.create_tag("mine", other.lookup_branch("main"))
+    with pytest.raises(ConflictError, match="tag 'mine' that the source does not have"):
+        copy_repository(repo, place, engine=INLINE)
+    assert frazil.Repository.open(place).list_tags() == {"mine"}
+
+
+def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, findings = frazil.in_memory_storage(), plan.stored_findings
+
+    def meanwhile(*args: Any) -> Any:
+        frazil.Repository.create(place, check_clean_root=False)
+        return findings(*args)
+
+    monkeypatch.setattr(plan, "stored_findings", meanwhile)
+    with pytest.raises(ConflictError, match=r"^the repository in .*"):
+        copy_repository(repo, place, engine=INLINE)
+
+
+def test_a_tag_that_was_deleted_since_is_deleted_in_the_copy(repo: frazil.Repository) -> None:
+    place = frazil.in_memory_storage()
+    copy_repository(repo, place, engine=INLINE)
+    repo.delete_tag("v1")
+    copy_repository(repo, place, engine=INLINE)
+    assert "v1" not in frazil.Repository.open(place).list_tags()
 
 
 def test_an_object_that_is_gone_leaves_nothing_to_open(

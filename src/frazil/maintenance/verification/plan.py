@@ -39,6 +39,8 @@ _BYTES: Final = 1 << 30
 _ITEMS: Final = 4
 #: Problems of files that nobody can read any more.
 _LOSSES: Final = ("unreadable", "missing", "short")
+#: So many manifests of versions are gathered before those that repeat are dropped.
+_GATHERED: Final = 1 << 20
 #: So often the chain of backups is looked at while others move it.
 _TRIES: Final = 5
 
@@ -154,11 +156,15 @@ def _check_stored(
 def _check_versions(state: State, run: Run, progress: _Progress) -> tuple[ManifestFiles, Uses]:
     lists: list[ManifestFiles] = [ManifestFiles.empty()]
     users: list[Uses] = []
+    gathered = 0
     for checked in run(versions_piece, snapshot_batches(state.versions)):
         progress.by_version += ((checked.id, each) for each in checked.findings)
         progress.manifests_of[checked.id] = checked.manifests.ids
         lists.append(checked.manifests)
         users.append(checked.uses)
+        gathered += len(checked.uses.manifests) + len(checked.manifests)
+        if gathered > _GATHERED:
+            lists, users, gathered = [each_once(lists)], [Uses.union(users)], 0
     files = each_once(lists)
     progress.manifests, progress.references = len(files), int(files.num_chunk_refs.sum())
     return files, Uses.union(users)
@@ -224,8 +230,8 @@ def _check_backups(context: Context, state: State, level: VerifyLevel, run: Run)
             return findings
         info = newer
     raise ConflictError(
-        f"the ops log moved to other backups in each of {_TRIES} attempts to verify it: try again",
-        ErrorKind.REPO_INFO_UPDATED,
+        message=f"the ops log moved to other backups in each of {_TRIES} attempts to verify it: try again",
+        kind=ErrorKind.REPO_INFO_UPDATED,
     )
 
 
@@ -235,7 +241,7 @@ def _still(progress: _Progress, before: State, after: State) -> list[Finding]:
     detached = {version.id for version in before.versions if not version.is_needed}
     unreadable = after.info is None and not after.versions
     alive = before.needed if unreadable else after.needed
-    used = {id_ for version, ids in progress.manifests_of.items() if version in alive for id_ in id_list(ids)}
+    used = _used(progress, alive)
     gone = {each.key for each in before.findings} - {each.key for each in after.findings}
     every = [
         *(each for each in before.findings if each.key not in gone),
@@ -244,6 +250,16 @@ def _still(progress: _Progress, before: State, after: State) -> list[Finding]:
     ]
     once = {(each.problem, each.key, each.node, each.coordinates.tobytes()): each for each in every}
     return list(once.values())
+
+
+def _used(progress: _Progress, alive: set[bytes]) -> set[bytes]:
+    """The manifests with findings that some versions use."""
+    suspects = list({id_ for id_, _ in progress.by_manifest})
+    if not suspects:
+        return set()
+    lists = [ids for version, ids in progress.manifests_of.items() if version in alive]
+    ids = id_matrix(suspects)
+    return set(id_list(ids[np.isin(id_keys(ids), id_keys(np.concatenate([ids[:0], *lists])))]))
 
 
 def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str]:

@@ -74,6 +74,9 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
     findings: list[Finding] = []
     for id_ in version.pruned:
         _read_log(assets, id_, findings, may_be_gone=True)
+    parent = _parent(
+        assets, version
+    )  # first: it is the snapshot before, and the cache may only hold that one
     try:
         snapshot = assets.snapshot(version.id)
     except IcechunkError as error:
@@ -85,7 +88,7 @@ def _check(assets: Assets, version: Version) -> CheckedVersion:
     first = snapshot.spec_version < 2 and snapshot.parent_id is None
     log = _read_log(assets, version.id, findings, may_be_gone=first or not version.is_needed)
     if log is not None:
-        findings += _log_findings(assets, version, snapshot, log)
+        findings += _log_findings(version, parent, snapshot, log)
     if not version.is_needed:
         return CheckedVersion(version.id, findings, ManifestFiles.empty(), Uses.union([]))
     uses = _uses(snapshot.nodes)
@@ -121,19 +124,30 @@ def _uses(nodes: NodeTable) -> Uses:
 # Logs against snapshots
 
 
+def _parent(assets: Assets, version: Version) -> Snapshot | None:
+    """The snapshot that the log of a version compares it with; None where that is not known or not readable,
+    which is a finding of its own.
+    """
+    try:
+        return None if version.parent is None else assets.snapshot(version.parent)
+    except IcechunkError:
+        return None
+
+
 def _log_findings(
-    assets: Assets, version: Version, snapshot: Snapshot, log: TransactionLog
+    version: Version, parent: Snapshot | None, snapshot: Snapshot, log: TransactionLog
 ) -> Iterator[Finding]:
     key = transaction_key(version.id)
     before = NodeTable.from_nodes([]) if version.id == INITIAL_SNAPSHOT_ID else None
     # Expiration in spec version 1 changes parents without a trace.
-    if version.parent is not None and snapshot.spec_version > 1:
-        try:
-            before = assets.snapshot(version.parent).nodes
-        except IcechunkError:
-            before = None  # a finding of its own
-    for what, expected, logged in _differences(before, snapshot.nodes, log):
-        yield Finding("log", key, detail=f"{what}: {expected} by the snapshots, {logged} in the log")
+    if parent is not None and snapshot.spec_version > 1:
+        before = parent.nodes
+    differences = [
+        f"{what}: {expected} by the snapshots, {logged} in the log"
+        for what, expected, logged in _differences(before, snapshot.nodes, log)
+    ]
+    if differences:
+        yield Finding("log", key, detail="; ".join(differences))
 
 
 def _differences(
@@ -142,13 +156,17 @@ def _differences(
     """What a log and the two snapshots say differently, with the number of nodes of each.
 
     Without ``before`` only what holds of the later one alone. A node that is written again with the same
-    content counts as updated in the log only.
+    content counts as updated in the log only. The reference joins the logs of a commit and of its amendment:
+    a node that the one has created and the other deleted is in both lists, and in neither snapshot.
     """
+    passing: list[Any] = []
     for kind, arrays in (("arrays", True), ("groups", False)):
         there = id_keys(after.ids[after.is_array == arrays])
         new, deleted, updated = (
             id_keys(getattr(log, f"{name}_{kind}")) for name in ("new", "deleted", "updated")
         )
+        passing.append(np.intersect1d(new, deleted))
+        new, deleted = np.setdiff1d(new, passing[-1]), np.setdiff1d(deleted, passing[-1])
         if before is None:
             if not np.isin(new, there).all():
                 yield f"new {kind}", int(np.isin(new, there).sum()), len(new)
@@ -163,12 +181,12 @@ def _differences(
         changed = _changed(before, after, arrays=arrays)
         if not np.isin(changed, updated).all():
             yield f"updated {kind}", len(changed), len(updated)
-    nodes = [after] if before is None else [before, after]
     if before is not None:
-        written = np.frombuffer(b"".join(log.updated_chunks), np.uint8).reshape(-1, NODE_ID_BYTES)
-        arrays_of = np.concatenate([id_keys(table.ids[table.is_array]) for table in nodes])
-        if not np.isin(id_keys(written), arrays_of).all():
-            yield "arrays with updated chunks", int(np.isin(id_keys(written), arrays_of).sum()), len(written)
+        ids = id_keys(np.frombuffer(b"".join(log.updated_chunks), np.uint8).reshape(-1, NODE_ID_BYTES))
+        arrays_of = [id_keys(table.ids[table.is_array]) for table in (before, after)]
+        is_array = np.isin(ids, np.concatenate([*arrays_of, *passing]))
+        if not is_array.all():
+            yield "arrays with updated chunks", int(is_array.sum()), len(ids)
 
 
 def _changed(before: NodeTable, after: NodeTable, *, arrays: bool) -> Any:

@@ -84,8 +84,8 @@ def copy_repository(
 
     Raises ``FormatError`` for a repository of spec version 1 (upgrade it), and for a source that misses files
     or has damaged ones: ``Repository.verify`` names them all. Raises ``ConflictError``
-    (``repo-info-updated``) if the target has commits that the source does not have, or changes meanwhile.
-    Then the target has no new ``repo``.
+    (``repo-info-updated``) if the target has commits or tags that the source does not have, or changes
+    meanwhile. Then the target has no new ``repo``.
 
     >>> import frazil
     >>> from frazil.spark import Inline, copy_repository
@@ -150,15 +150,21 @@ def _copied(
 
 
 def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
-    """For writing ``repo`` to the target; ``ConflictError`` if that has commits of its own."""
+    """For writing ``repo`` to the target; ``ConflictError`` if that has commits or tags of its own."""
     if target.head(REPO) is None:
         return IfAbsent()
     earlier, version, _ = read_repo_info(target)
-    unknown = [name for name, tip in earlier.branches.items() if info.snapshots.find(tip) < 0]
-    if unknown:
+    tags = info.tags.keys() | info.deleted_tags
+    own = [
+        f"commits on its branch {name!r}"
+        for name, tip in earlier.branches.items()
+        if info.snapshots.find(tip) < 0
+    ]
+    own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
+    if own:
         raise ConflictError(
-            message=f"expected an earlier copy of the repository in {target.place()}, found commits on its "
-            f"branch {unknown[0]!r} that the source does not have: copy to another place",
+            message=f"expected an earlier copy of the repository in {target.place()}, found {own[0]} that the "
+            "source does not have: copy to another place",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return IfVersion(version)
