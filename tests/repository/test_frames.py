@@ -87,11 +87,20 @@ def stream(data: bytes, size: int) -> bytes:
 
 
 def test_streams_whose_blocks_are_not_full_are_read() -> None:
-    """A writer that flushes often has so many blocks that full ones would be larger than the array's chunk."""
+    """Blocks that were full would hold more bytes than a chunk of the array has."""
     store, array = array_of(shape=(1 << 22,), chunks=(1 << 22,), compressors=ZstdCodec())
-    values = np.arange(1 << 22, dtype="f8")
-    put(store, SKIPPED + stream(values.tobytes(), 50_000))
-    assert (array[:] == values).all()
+    expected = np.arange(1 << 22, dtype="f8")
+    for data in (stream(expected.tobytes(), 50_000), SKIPPED + stream(expected.tobytes(), 50_000)):
+        put(store, data)
+        assert (array[:] == expected).all()
+
+
+@pytest.mark.parametrize("size", [0, 255, 256, 65_791, 65_792, 1 << 20])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_sizes_of_frames_are_added(size: int, checksum: bool) -> None:
+    small = zstandard.ZstdCompressor(write_checksum=checksum).compress(bytes(size))
+    assert claimed_bytes(small + BOMB) == ("zstd", size + LARGE)
+    assert claimed_bytes(small) is None
 
 
 def test_streams_that_are_a_little_too_long_are_refused() -> None:
