@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import frazil
+from frazil.cli import places as cli_places
+from frazil.spark.tables.places import storage_at
 from frazil.storage import (
     ObjectStoreConfig,
     S3Options,
@@ -133,6 +136,13 @@ def test_what_is_no_secret_is_saved_and_shown() -> None:
     for prefix, store in cases.items():
         repo = frazil.Repository.create(frazil.in_memory_storage(), config_with(prefix, store))
         assert "****" not in repr(repo.config)
+
+
+@pytest.mark.parametrize("storage_of", [cli_places.storage_at, lambda path: storage_at({"path": path})])
+def test_errors_about_places_print_no_secrets(storage_of: Callable[[str], Any]) -> None:
+    with pytest.raises(frazil.InvalidInputError) as error:
+        storage_of(f"ftp://me:{SECRET}@h/x")
+    assert SECRET not in str(error.value)
 
 
 def test_the_address_of_a_storage_has_no_secrets() -> None:
