@@ -281,6 +281,20 @@ def test_any_layout(seed: int) -> None:
     assert [table.find(at) for at in ((1, 0), (2, 1), (3, 0))] == [2, 4, -1]
 
 
+def test_all_compressed_locations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small frames may stand for far more bytes than the file has."""
+    locations = [f"s3://bucket-of-things/some/prefix/file-{i:07d}.nc" for i in range(9000)]
+    manifest = Manifest(ID, {NODE: ChunkTable.from_virtual(grid(9000), locations, 0, 1)})
+    monkeypatch.setattr(manifest_module, "_dictionary_helps", lambda *_: True)
+    file = encode_manifest(manifest, locations=LocationCompression())
+    total = sum(map(len, locations))
+    monkeypatch.setattr(manifest_module, "MAX_PAYLOAD_BYTES", total)
+    assert refs_of(decode_manifest(file, "m").arrays[NODE]) == refs_of(manifest.arrays[NODE])
+    monkeypatch.setattr(manifest_module, "MAX_PAYLOAD_BYTES", total - 1)
+    with pytest.raises(FormatError, match=f"compressed locations: expected {total - 1} bytes at most"):
+        decode_manifest(file, "m")
+
+
 def test_repeated_locations_become_one() -> None:
     wild = [
         {0: coords(i), LOCATION: vec(b"s3://b/%d" % (i % 3)), ETAG: vec(b"e%d" % (i % 2))} for i in range(30)

@@ -40,6 +40,7 @@ from frazil.format.manifest import VirtualRef
 from frazil.format.older.files import payload
 from frazil.format.older.generations import GENERATIONS
 from frazil.importing import upgrade
+from frazil.repository.config_document import to_document
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
@@ -541,6 +542,21 @@ def test_a_repository_that_appears_meanwhile_is_kept() -> None:
     with pytest.raises(frazil.InvalidInputError, match="another repository"):
         frazil.upgrade(stored(repository("M8")), FaultyStorage(target, first))
     assert frazil.Repository.open(target).list_branches() == {"main"}
+
+
+def test_secrets_of_the_old_configuration_are_saved_elsewhere_only_on_request() -> None:
+    files, target = repository("M8"), MemoryStorage()
+    files["config.yaml"] += b"      endpoint_url: https://me:do-not-tell@h\n"
+    with pytest.raises(frazil.InvalidInputError) as error:
+        frazil.upgrade(stored(files), target)
+    assert error.value.kind == "secret-in-config"
+    assert "do-not-tell" not in str(error.value)
+    assert target.head("repo") is None
+    frazil.upgrade(stored(files), target, store_secrets=True)
+    config = frazil.Repository.fetch_config(target)
+    assert config is not None
+    assert "do-not-tell" in str(to_document(config))
+    frazil.upgrade(stored(files))
 
 
 @pytest.mark.parametrize("name", ["M0", "M8", "D"])

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import frazil
-from frazil.storage import ObjectStoreConfig, S3Options, azure_store, gcs_store, http_store, s3_store
+from frazil.cli import places as cli_places
+from frazil.spark.tables.places import storage_at
+from frazil.storage import (
+    ObjectStoreConfig,
+    S3Options,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
 from frazil.storage.addresses import address_of
 
 SECRET = "do-not-tell"
@@ -38,6 +49,11 @@ SECRETS: dict[str, tuple[str, Any, str]] = {
         ObjectStoreConfig.Tigris(S3Options(endpoint_url=f"https://h/?token={SECRET}")),
         "`endpoint_url`",
     ),
+    "proxy without a scheme": ("gs://b/", gcs_store({"proxy_url": f"me:{SECRET}@proxy:1"}), "`proxy_url`"),
+    "one slash": ("gs://b/", gcs_store({"base_url": f"https:/me:{SECRET}@h"}), "`base_url`"),
+    "space": ("s3://b/", s3_store(endpoint_url=f" https://me:{SECRET}@h"), "`endpoint_url`"),
+    "line break": ("s3://b/", s3_store(endpoint_url=f"ht\ntp://me:{SECRET}@h"), "`endpoint_url`"),
+    "query without a name": ("s3://b/", s3_store(endpoint_url=f"https://h/?{SECRET}"), "`endpoint_url`"),
     "prefix": (f"https://me:{SECRET}@h/", http_store(), "the user's name in the URL"),
 }
 
@@ -83,9 +99,36 @@ def test_secrets_are_not_printed(case: tuple[str, Any, str]) -> None:
         assert SECRET not in f"{value!r:s} {value}"
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_secrets_of_another_repository_or_container_are_new(version: int) -> None:
+    """A container that some repository had saved is no reason to save its secrets elsewhere, or others."""
+    prefix = "https://h/"
+    config = config_with(prefix, http_store(None, {"Authorization": SECRET}))
+    storage = frazil.in_memory_storage()
+    frazil.Repository.create(storage, config, spec_version=version, store_secrets=True)
+    fetched = frazil.Repository.fetch_config(storage)
+    assert fetched is not None
+    empty = frazil.in_memory_storage()
+    with pytest.raises(frazil.InvalidInputError, match="Authorization"):
+        frazil.Repository.create(empty, fetched, spec_version=version)
+    assert list(empty.list("")) == []
+    frazil.Repository.create(empty, spec_version=version)
+    with pytest.raises(frazil.InvalidInputError, match="Authorization"):
+        frazil.Repository.open(empty, fetched).save_config()
+    frazil.Repository.open(storage, fetched).save_config()
+    frazil.Repository.open(storage, config).save_config()  # the same, made by hand
+    saved = fetched.get_virtual_chunk_container(prefix)
+    assert saved is not None
+    saved.store = http_store(None, {"Authorization": f"another {SECRET}"})
+    with pytest.raises(frazil.InvalidInputError, match="Authorization"):
+        frazil.Repository.open(storage, fetched).save_config()
+
+
 def test_what_is_no_secret_is_saved_and_shown() -> None:
     cases = {
         "gs://b/": gcs_store({"base_url": "http://127.0.0.1:9", "allow_http": "true", "timeout": "3s"}),
+        "gs://c/": gcs_store({"user_agent": "survey (me@example.org)", "proxy_url": "proxy:3128"}),
+        "file:///a@b/": local_filesystem_store("/a@b/"),
         "az://c/": azure_store(account="mine", config={"endpoint": "http://127.0.0.1:9"}),
         "s3://b/": s3_store(endpoint_url="http://127.0.0.1:9/path", region="eu-west-1"),
         "https://h/": http_store({"timeout": "3s"}, {"Accept": "text/plain"}),
@@ -93,6 +136,13 @@ def test_what_is_no_secret_is_saved_and_shown() -> None:
     for prefix, store in cases.items():
         repo = frazil.Repository.create(frazil.in_memory_storage(), config_with(prefix, store))
         assert "****" not in repr(repo.config)
+
+
+@pytest.mark.parametrize("storage_of", [cli_places.storage_at, lambda path: storage_at({"path": path})])
+def test_errors_about_places_print_no_secrets(storage_of: Callable[[str], Any]) -> None:
+    with pytest.raises(frazil.InvalidInputError) as error:
+        storage_of(f"ftp://me:{SECRET}@h/x")
+    assert SECRET not in str(error.value)
 
 
 def test_the_address_of_a_storage_has_no_secrets() -> None:
@@ -110,7 +160,9 @@ def test_the_address_of_a_storage_has_no_secrets() -> None:
         assert address[1]._0["timeout"] == "3s"
 
 
-@pytest.mark.parametrize("url", [f"https://me:{SECRET}@h/data", f"https://h/data?sig={SECRET}&x=1"])
+@pytest.mark.parametrize(
+    "url", [f"https://me:{SECRET}@h/data", f"https://h/data?sig={SECRET}&x=1", f" https://me:{SECRET}@h/data"]
+)
 def test_storages_print_no_secrets_of_their_address(url: str) -> None:
     for storage in (frazil.http_storage(url), frazil.redirect_storage(url)):
         assert SECRET not in repr(storage) + str(storage) + repr(getattr(storage, "location", ""))

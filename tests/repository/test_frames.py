@@ -21,6 +21,7 @@ LARGE = 1 << 26
 BOMB = zstandard.compress(bytes(LARGE))
 #: The same without the content size in the header.
 STREAM = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(LARGE))
+SKIPPED = b"\x5a\x2a\x4d\x18\x04\x00\x00\x00skip"
 BLOSC = struct.pack("<BBBBIII", 2, 1, 33, 4, LARGE, LARGE, 16)
 
 
@@ -36,15 +37,23 @@ def put(store: Any, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "data"), [(ZstdCodec(), BOMB), (ZstdCodec(), STREAM), (BloscCodec(), BLOSC)]
+    ("codec", "data"),
+    [
+        (ZstdCodec(), BOMB),
+        (ZstdCodec(), STREAM),
+        (ZstdCodec(), zstandard.compress(b"") + STREAM),
+        (ZstdCodec(), SKIPPED + STREAM),
+        (ZstdCodec(), SKIPPED + BOMB + SKIPPED),
+        (BloscCodec(), BLOSC),
+        (BloscCodec(), BLOSC + b"and more"),
+    ],
+    ids=["zstd", "stream", "two frames", "skipped frame", "skipped frames", "blosc", "longer blosc"],
 )
 def test_bombs_are_refused(codec: Any, data: bytes) -> None:
     store, array = array_of(compressors=codec)
     array[:] = np.arange(2000)
     put(store, data)
-    with pytest.raises(
-        FormatError, match=f"x/c/0: expected a (zstd|blosc) frame of at most 8000 bytes.*{LARGE}"
-    ):
+    with pytest.raises(FormatError, match=f"x/c/0: expected at most 8000 bytes in (zstd|blosc).*{LARGE}"):
         array[:1000]
     assert (array[1000:] == np.arange(1000, 2000)).all()
 
@@ -67,6 +76,38 @@ def test_large_chunks_without_a_content_size_are_read() -> None:
     store, array = array_of(shape=(1 << 23,), chunks=(1 << 23,), dtype="f8", compressors=ZstdCodec())
     put(store, STREAM)
     assert not array[:].any()
+
+
+def stream(data: bytes, size: int) -> bytes:
+    """A frame without a content size, with a block for each so many bytes."""
+    machine = zstandard.ZstdCompressor().compressobj()
+    steps = (data[at : at + size] for at in range(0, len(data), size))
+    flush = zstandard.COMPRESSOBJ_FLUSH_BLOCK
+    return b"".join(machine.compress(step) + machine.flush(flush) for step in steps) + machine.flush()
+
+
+def test_streams_whose_blocks_are_not_full_are_read() -> None:
+    """Blocks that were full would hold more bytes than a chunk of the array has."""
+    store, array = array_of(shape=(1 << 22,), chunks=(1 << 22,), compressors=ZstdCodec())
+    expected = np.arange(1 << 22, dtype="f8")
+    for data in (stream(expected.tobytes(), 50_000), SKIPPED + stream(expected.tobytes(), 50_000)):
+        put(store, data)
+        assert (array[:] == expected).all()
+
+
+@pytest.mark.parametrize("size", [0, 255, 256, 65_791, 65_792, 1 << 20])
+@pytest.mark.parametrize("checksum", [False, True])
+def test_sizes_of_frames_are_added(size: int, checksum: bool) -> None:
+    small = zstandard.ZstdCompressor(write_checksum=checksum).compress(bytes(size))
+    assert claimed_bytes(small + BOMB) == ("zstd", size + LARGE)
+    assert claimed_bytes(small) is None
+
+
+def test_streams_that_are_a_little_too_long_are_refused() -> None:
+    store, array = array_of(shape=(1 << 22,), chunks=(1 << 22,), compressors=ZstdCodec())
+    put(store, stream(bytes(8 * (1 << 22) + 1), 50_000))
+    with pytest.raises(FormatError, match=f"expected at most {8 << 22} bytes"):
+        array[:]
 
 
 def test_raw_bytes_that_look_like_a_bomb_are_read() -> None:

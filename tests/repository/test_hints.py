@@ -347,6 +347,41 @@ def test_the_mark_is_in_both_versions_of_the_format(version: int) -> None:
     assert saved == own
 
 
+def test_a_repository_cannot_replace_the_users_container_by_another_spelling(listener: Listener) -> None:
+    prefix = "s3://box/"
+    storage = hostile("S3://box/", {"s3": {"region": "us-east-1"}}, "s3://box/data")
+    own = frazil.s3_store(
+        region="us-east-1",
+        endpoint_url=listener.url,
+        allow_http=True,
+        s3_compatible=True,
+        force_path_style=True,
+    )
+    config = frazil.Repository.fetch_config(storage)
+    assert config is not None
+    config.set_virtual_chunk_container(frazil.VirtualChunkContainer(prefix, own))
+    assert len(config.virtual_chunk_containers or {}) == 2
+    for access in (s3_anonymous_credentials(), S3_KEY):
+        repo = opened(storage, prefix, access, config)
+        for each in (repo, pickle.loads(pickle.dumps(repo))):
+            assert read(each) == DATA
+            assert listener.visits
+            listener.visits.clear()
+
+
+def test_a_repository_cannot_take_the_name_of_the_users_container() -> None:
+    own, store = "file:///mine/and/long/", frazil.local_filesystem_store("/")
+    for theirs in ("file:///a/", "file:///theirs/and/much/longer/"):
+        saved = frazil.RepositoryConfig()
+        saved.set_virtual_chunk_container(frazil.VirtualChunkContainer(theirs, store, "era"))
+        storage = frazil.Repository.create(frazil.in_memory_storage(), saved).storage
+        config = frazil.Repository.fetch_config(storage)
+        assert config is not None
+        config.set_virtual_chunk_container(frazil.VirtualChunkContainer(own, store, "era"))
+        repo = frazil.Repository.open(storage, config)
+        assert repo._context.virtual.resolve("vcc://era/x") == f"{own}x"
+
+
 # None
 
 

@@ -119,7 +119,9 @@ def test_http(server: ObjectServer, slash: str) -> None:
 
 
 @pytest.mark.parametrize("make", [http_storage, redirect_storage])
-@pytest.mark.parametrize("url", ["nonsense", "", "/path", "http://", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["nonsense", "", "/path", "http://", "http://[::1", "http://h:port/", "http://h:99999"]
+)
 def test_what_is_no_url_is_refused(make: Callable[[str], Storage], url: str) -> None:
     with pytest.raises(StorageError) as caught:
         make(url)

@@ -63,6 +63,18 @@ def test_virtual_chunks(trusted: Path) -> None:
         _refused(lambda name=name: foreign.size(f"{base}/{name}"))
 
 
+def test_named_pipes_are_not_waited_for(trusted: Path) -> None:
+    os.mkfifo(trusted / "pipe")
+    base = f"file://{trusted}"
+    foreign = open_foreign(local_filesystem_store(""), LocalFileSystemAccess, f"{base}/")
+    with pytest.raises(StorageError) as error:
+        foreign.get(f"{base}/pipe", 0, 8)
+    assert error.value.kind == "virtual-chunk-fetch"
+    os.mkfifo(trusted / "repo")
+    with pytest.raises(frazil.IcechunkError):
+        frazil.Repository.open(frazil.local_filesystem_storage(trusted))
+
+
 def test_the_prefix_itself_may_be_a_link(trusted: Path) -> None:
     (trusted / "data").write_bytes(DATA)
     (trusted / "out").symlink_to("../secret")

@@ -126,10 +126,12 @@ class VirtualSources:
         self._given = dict(credentials)
         self._credentials = {_prefix(prefix): value for prefix, value in credentials.items()}
         self._open_foreign = open_foreign
-        # Longest first: the first match is the answer.
-        by_length = sorted(self._containers, key=lambda c: len(_prefix(c.url_prefix)), reverse=True)
-        self._by_length = [(_prefix(c.url_prefix), c) for c in by_length]
-        self._by_name = {c.name: prefix for prefix, c in self._by_length if c.name is not None}
+        # Longest first: the first match is the answer. A repository may spell a prefix in another way, or
+        # take a name: then the user's own container counts.
+        placed = [(_prefix(c.url_prefix), c) for c in self._containers]
+        self._by_length = sorted(placed, key=lambda pair: (len(pair[0]), pair[1].is_given), reverse=True)
+        last_is_own = sorted(self._by_length, key=lambda pair: pair[1].is_given)
+        self._by_name = {c.name: prefix for prefix, c in last_is_own if c.name is not None}
         self._readers: dict[str, ForeignReader] = {}
         self._lock = threading.Lock()
         # Many chunks are in one object.

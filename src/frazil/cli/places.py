@@ -23,6 +23,7 @@ from frazil.storage import (
     local_filesystem_storage,
     s3_storage,
 )
+from frazil.storage.option_names import shown_url
 
 PLACES: Final = "a folder, or s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix"
 
@@ -50,7 +51,7 @@ def storage_at(place: str) -> Storage:
 
 
 def _unknown(place: str) -> InvalidInputError:
-    return InvalidInputError(f"expected {PLACES}, found {place!r}", ErrorKind.CANNOT_PARSE_URL)
+    return InvalidInputError(f"expected {PLACES}, found {shown_url(place)!r}", ErrorKind.CANNOT_PARSE_URL)
 
 
 def _file(place: str, host: str, path: str) -> Storage:

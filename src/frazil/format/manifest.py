@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import batched, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +64,7 @@ __all__ = [
 
 #: Readers refuse a location that decompresses to more than this.
 MAX_LOCATION_BYTES: Final = 1024
+_LOCATIONS_AT_ONCE: Final = 1 << 12
 
 # Slots of the tables, in the order of the schema.
 _ID, _ARRAYS, _DICTIONARY, _ALGORITHM = 0, 1, 2, 3
@@ -523,7 +525,15 @@ def _decompress_locations(root: Tables, packed: Ragged) -> Ragged:
         if claimed > MAX_LOCATION_BYTES:
             raise FormatError(f"a location of {claimed} bytes, at most {MAX_LOCATION_BYTES} expected")
         decompressor = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
-        bound = [MAX_LOCATION_BYTES] * len(blobs)
-        return Ragged.of_bytes(list(map(decompressor.decompress, blobs, bound)))
+        locations: list[bytes] = []
+        total = 0
+        for some in batched(blobs, _LOCATIONS_AT_ONCE):
+            locations += map(decompressor.decompress, some, repeat(MAX_LOCATION_BYTES))
+            total += sum(map(len, locations[-len(some) :]))
+            if total > MAX_PAYLOAD_BYTES:
+                raise FormatError(
+                    f"compressed locations: expected {MAX_PAYLOAD_BYTES} bytes at most, found more"
+                )
+        return Ragged.of_bytes(locations)
     except zstandard.ZstdError as error:
         raise FormatError(f"a compressed location cannot be read: {error}") from error

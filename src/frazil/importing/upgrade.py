@@ -57,7 +57,6 @@ from frazil.importing.unplaced import of_manifests, of_refs, of_snapshots
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.clock import now_us
 from frazil.repository.config import RepositoryConfig
-from frazil.repository.config_document import to_document
 from frazil.repository.config_secrets import document_to_save
 from frazil.repository.generations import older_layout
 from frazil.repository.opening import explicit_access
@@ -101,7 +100,8 @@ def upgrade(
     they are. (Files of the draft have other names, and are always copied then.)
 
     What ``config`` sets is saved with the new repository, over what the old one had; options and headers of
-    its containers that may hold a secret need ``store_secrets``, as for ``Repository.create``. Some old
+    containers that may hold a secret need ``store_secrets``, as for ``Repository.create``. So do those of
+    the old repository, if the new one is elsewhere. Some old
     repositories have virtual references that are longer than their objects, which nobody reads any more.
     Where ``authorize_virtual_chunk_access`` (credentials by URL prefix, as for ``Repository.open``) allows to
     look at the objects, such references are cut at the end.
@@ -136,7 +136,20 @@ def upgrade(
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
     look_up = sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access))
-    job = _Job(source, target, refs, history, users, ids, reference, in_place, settings, config, look_up)
+    job = _Job(
+        source,
+        target,
+        refs,
+        history,
+        users,
+        ids,
+        reference,
+        in_place,
+        settings,
+        config,
+        look_up,
+        store_secrets,
+    )
     if there is not None:
         return job.compared(there)
     return job.run()
@@ -176,6 +189,7 @@ class _Job:
         settings: dict[str, Any],
         config: RepositoryConfig | None,
         sizes: Sizes | None,
+        store_secrets: bool,
     ) -> None:
         self.source = source
         self.target = target
@@ -187,6 +201,7 @@ class _Job:
         self.settings = settings
         self.config = config
         self.sizes = sizes
+        self.store_secrets = store_secrets
         self.own_chunks = in_place and source.layout is not DRAFT
         self.container = container_of(source) if reference else None
         self.assets = Assets(target, CacheLimits())
@@ -198,7 +213,9 @@ class _Job:
         """Write everything."""
         if not self.target.is_local:
             probe_conditions(self.target)
-        new_config(self.settings, (), (), None)  # better told now than at the end
+        own = [] if self.container is None else [self.container]
+        # Errors that can be raised before the work are.
+        document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
         manifests = self._convert()
         self._manifests = manifests.converted()
         self._files = {file.id: file for each in self._manifests.values() for file in each}
@@ -207,11 +224,12 @@ class _Job:
             for version in self.history.versions.values():
                 self._write(version, puts)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
-        own = [] if self.container is None else [self.container]
         config, left_out = new_config(self.settings, prefixes, own, self.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
-        info = new_info(self.refs, self.history, to_document(config), now_us())
+        # In place, the secrets of the old configuration are there already.
+        document = document_to_save(config, self.store_secrets or self.in_place)
+        info = new_info(self.refs, self.history, document, now_us())
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from frazil.format.repo_info import RepoInfo
@@ -10,6 +11,7 @@ from frazil.repository.asynchronous import awaitable
 from frazil.repository.config_secrets import document_to_save
 from frazil.repository.context import Context
 from frazil.repository.feature_flags import FLAGS, flag_named, setting_of
+from frazil.repository.opening import saved_config
 from frazil.repository.values import FeatureFlag, RepoStatus
 
 
@@ -23,10 +25,12 @@ class Administration:
         """Save the configuration in the repository: it is what others open it with.
 
         Raises ``InvalidInputError`` (``secret-in-config``) if an option or a header of a virtual chunk
-        container may hold a secret, since everybody who can read the repository can read it. With
-        ``store_secrets`` it is saved all the same.
+        container may hold a secret that is not saved already, since everybody who can read the repository
+        can read it. With ``store_secrets`` it is saved all the same.
         """
-        document = document_to_save(self._context.config, store_secrets)
+        document = document_to_save(
+            self._context.config, store_secrets, partial(saved_config, self._context.storage)
+        )
         self._context.update(mutations.save_config(document))
 
     def get_metadata(self) -> dict[str, Any]:

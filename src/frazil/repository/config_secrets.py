@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -13,27 +13,46 @@ from frazil.storage.object_store_config import ObjectStoreConfig, S3Options
 from frazil.storage.option_names import secret_headers, secret_options, shown_url
 
 
-def document_to_save(config: RepositoryConfig, store_secrets: bool = False) -> dict[str, Any]:
+def document_to_save(
+    config: RepositoryConfig,
+    store_secrets: bool = False,
+    saved: Callable[[], RepositoryConfig | None] = lambda: None,
+) -> dict[str, Any]:
     """The configuration as the map that is saved.
 
     Raises ``InvalidInputError`` (``secret-in-config``) for options and headers of containers that may hold
-    a secret, unless ``store_secrets``. Containers that were read from a repository are there already.
+    a secret, unless ``store_secrets``. Containers that ``saved`` returns, the configuration that this
+    repository has now, need no request. It is called only for a configuration that has secrets.
     """
-    containers = (config.virtual_chunk_containers or {}).values()
+    document = to_document(config)
+    if store_secrets:
+        return document
+    containers = config.virtual_chunk_containers or {}
+    secrets = {prefix: found for prefix, each in containers.items() if (found := [*_secrets(each)])}
+    if secrets:
+        earlier = _containers(to_document(saved() or RepositoryConfig()))
+        secrets = {
+            prefix: found
+            for prefix, found in secrets.items()
+            if earlier.get(prefix) != _containers(document)[prefix]
+        }
     found = [
-        f"{option} of the container {shown_url(container.url_prefix)!r}"
-        for container in containers
-        if not container.from_repository
-        for option in _secrets(container)
+        f"{option} of the container {shown_url(prefix)!r}"
+        for prefix, options in secrets.items()
+        for option in options
     ]
-    if found and not store_secrets:
+    if found:
         raise InvalidInputError(
             f"the configuration may hold secrets: {', '.join(found)}. Everybody who can read the repository "
             "could read them. Give credentials with authorize_virtual_chunk_access instead, or ask for it "
             "with store_secrets=True",
             ErrorKind.SECRET_IN_CONFIG,
         )
-    return to_document(config)
+    return document
+
+
+def _containers(document: dict[str, Any]) -> dict[str, Any]:
+    return document["virtual_chunk_containers"] or {}
 
 
 def _secrets(container: VirtualChunkContainer) -> Iterator[str]:

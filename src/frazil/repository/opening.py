@@ -11,16 +11,18 @@ from typing import Final
 
 from frazil.chunks.kept import KeptBytes
 from frazil.chunks.virtual import Container, VirtualSources
-from frazil.errors import ErrorKind, ReadOnlyError
+from frazil.errors import ErrorKind, ReadOnlyError, RepositoryNotFoundError
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
 from frazil.format.keys import snapshot_key, transaction_key
 from frazil.repository.assets import Assets, CacheLimits
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog import Catalog, CatalogV2
-from frazil.repository.catalog_v1 import CatalogV1
+from frazil.repository.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.config import RepositoryConfig, opened_with
+from frazil.repository.config_document import from_document
 from frazil.repository.context import Context
 from frazil.repository.effective import Effective
+from frazil.repository.update import read_repo_info
 from frazil.repository.values import SpecVersion
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.access import anonymous_access
@@ -66,6 +68,17 @@ def context_of(
         catalog = CatalogV1(storage, assets, config_version)
     kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
     return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
+
+
+def saved_config(storage: Storage) -> RepositoryConfig | None:
+    """The configuration that the repository has saved; None if it has none."""
+    try:
+        info, _, _ = read_repo_info(storage)
+    except RepositoryNotFoundError:
+        if storage.head(V1_MAIN) is None:
+            raise
+        return read_config_v1(storage)[0]
+    return None if info.config is None else from_document(info.config)
 
 
 def _container(container: VirtualChunkContainer) -> Container:

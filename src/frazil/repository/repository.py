@@ -54,6 +54,7 @@ from frazil.repository.opening import (
     context_of,
     is_of_creation,
     require_writable,
+    saved_config,
     version_to_create,
 )
 from frazil.repository.preload import preload
@@ -251,13 +252,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
     @staticmethod
     def fetch_config(storage: Storage) -> RepositoryConfig | None:
         """The configuration that the repository has saved; None if it has none."""
-        try:
-            info, _, _ = read_repo_info(storage)
-        except RepositoryNotFoundError:
-            if storage.head(V1_MAIN) is None:
-                raise
-            return read_config_v1(storage)[0]
-        return None if info.config is None else from_document(info.config)
+        return saved_config(storage)
 
     @staticmethod
     def fetch_spec_version(

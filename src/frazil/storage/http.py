@@ -148,15 +148,19 @@ def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
 
 
 def checked_url(url: str) -> str:
-    """``url`` itself, or a ``StorageError`` of kind ``cannot-parse-url`` if it has no scheme and host."""
+    """``url`` itself.
+
+    Raises ``StorageError`` (``cannot-parse-url``) for one without a scheme and a host, or with a bad port.
+    """
     try:
         parts = urlsplit(url)
-        parsed = bool(parts.scheme and parts.hostname)
+        parsed = bool(parts.scheme and parts.hostname) and parts.port != 0
     except ValueError:
         parsed = False
     if not parsed:
         raise StorageError(
-            f"cannot parse URL {shown_url(url)!r}: expected a scheme and a host, such as https://host/path",
+            f"cannot parse URL {shown_url(url)!r}: expected a scheme, a host and maybe a port, such as "
+            "https://host/path",
             ErrorKind.CANNOT_PARSE_URL,
         )
     return url

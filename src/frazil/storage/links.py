@@ -19,7 +19,8 @@ def open_inside(path: str, folder: str) -> int:
 
     Raises ``StorageError`` (``link-outside``) if links lead out of ``folder``, and what ``os.open`` raises.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # Without O_NONBLOCK, to open a named pipe waits until somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         _require_inside(descriptor, path, folder)
     except BaseException:

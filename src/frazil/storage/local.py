@@ -160,7 +160,8 @@ class LocalStorage(Storage):
     def _open(self, path: str) -> int:
         """Open an object. It may be a link to a file below the root; the kernel detects links at no cost."""
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            # Without O_NONBLOCK, to open a named pipe waits until somebody writes to it.
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             if error.errno not in _IS_LINK:
                 raise

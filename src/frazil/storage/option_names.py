@@ -64,9 +64,16 @@ _PUBLIC: Final = CLIENT_OPTIONS | {
 
 #: Prefixes of option names that some clients use.
 _VENDOR: Final = re.compile(r"(aws|google|azure_storage|azure)_")
-_USER: Final = re.compile(r"(?i)^([a-z][a-z0-9+.-]*://)[^/?#]*@")
-_QUERY: Final = re.compile(r"([?&][^=&#]*)=[^&#]*")
-_WEB: Final = re.compile(r"(?i)https?://")
+#: Options whose values are addresses.
+_ADDRESSES: Final = frozenset(
+    {"authority_host", "base_url", "endpoint", "endpoint_url", "msi_endpoint", "proxy_url"}
+)
+#: Clients also read an address without a scheme, ``user:password@proxy:3128``, and repair wrong slashes.
+_USER: Final = re.compile(r"(?i)^(\s*(?:https?:[/\\]*|[a-z][a-z0-9+.-]*://|//)?)[^/\\?#]*@")
+_QUERY: Final = re.compile(r"([?&](?![&#]|$)(?:[^=&#]*=)?)[^&#]*")
+#: Parsers of URLs remove these, wherever they are.
+_REMOVED: Final = re.compile(r"[\t\r\n]")
+_WEB: Final = re.compile(r"(?i)\s*https?:")
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NOT_IN_A_HEADER: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -89,15 +96,19 @@ def shown_url(url: str) -> str:
     >>> shown_url("https://me:secret@example.org/data?sig=abc")
     'https://****@example.org/data?sig=****'
     """
-    shown = _USER.sub(rf"\1{MASK}@", url)
-    return _QUERY.sub(rf"\1={MASK}", shown) if _WEB.match(shown) else shown
+    shown = _USER.sub(rf"\1{MASK}@", _REMOVED.sub("", url))
+    return _QUERY.sub(rf"\1{MASK}", shown) if _WEB.match(shown) else shown
 
 
 def shown_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options as they may be printed."""
-    return {
-        name: shown_url(value) if plain_name(name) in _PUBLIC else MASK for name, value in options.items()
-    }
+    return {name: _shown_option(plain_name(name), value) for name, value in options.items()}
+
+
+def _shown_option(name: str, value: str) -> str:
+    if name not in _PUBLIC:
+        return MASK
+    return shown_url(value) if name in _ADDRESSES or "://" in value else value
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:

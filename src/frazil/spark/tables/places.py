@@ -36,6 +36,7 @@ from frazil.storage import (
     s3_storage,
 )
 from frazil.storage.access import anonymous_access, environment_access
+from frazil.storage.option_names import shown_url
 
 type Options = Mapping[str, str]
 
@@ -65,7 +66,7 @@ def storage_at(options: Options) -> Storage:
     if not place or (colon and "/" not in scheme and scheme.lower() not in _SCHEMES):
         raise InvalidInputError(
             f"option `path`: expected a folder, or one of {', '.join(f'{each}://' for each in _SCHEMES)}, "
-            f"found {place!r}",
+            f"found {shown_url(place)!r}",
             ErrorKind.CANNOT_PARSE_URL,
         )
     if not colon or "/" in scheme:
