@@ -163,8 +163,8 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:
         raise ConflictError(
-            message=f"expected an earlier copy of the repository in {target.place()}, found {own[0]} that the "
-            "source does not have: copy to another place",
+            message=f"expected an earlier copy of the repository in {target.place()}, found {own[0]} that "
+            "the source does not have: copy to another place",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return IfVersion(version)
