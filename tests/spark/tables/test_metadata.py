@@ -188,7 +188,7 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
         parsed("brnch=main")
     assert parsed("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
-    with pytest.raises(RefNotFoundError, match="a branch, a tag or the id of a snapshot, found `v9`"):
+    with pytest.raises(RefNotFoundError, match="first 4 or more characters, found `v9`"):
         metadata.changes(repo, "v9")
 
 
