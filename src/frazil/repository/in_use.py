@@ -172,6 +172,18 @@ def is_collecting(storage: Storage) -> bool:
     return any(not record.is_done for record in records(storage))
 
 
+def require_none_running(storage: Storage) -> None:
+    """``ConflictError`` (``garbage-collection-running``) while a collection has announced itself and not
+    ended.
+    """
+    if running := [record.key for record in records(storage) if not record.is_done]:
+        raise ConflictError(
+            message="garbage is collected at this moment, and may delete what is to be used again: repeat "
+            f"this when the collection is done. If it was killed, delete `{running[0]}` first",
+            kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
+        )
+
+
 # The ops log
 
 
