@@ -21,7 +21,11 @@ from tests.maintenance.schedules import Schedule, Seen
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
+from frazil.maintenance.garbage import Collection, collect
+from frazil.maintenance.listing import Listed
+from frazil.maintenance.sweep import Sweeper, Swept
 from frazil.repository import in_use
+from frazil.repository.clock import from_datetime
 from frazil.storage.memory import MemoryStorage
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
@@ -355,6 +359,35 @@ def test_what_killed_collections_have_left_goes_after_some_days() -> None:
         objects[key] = replace(objects[key], modified=datetime.now(UTC) - timedelta(days=9))
     repo.garbage_collect(datetime(2001, 1, 1, tzinfo=UTC))
     assert list(storage.list("collections")) == []
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_collection_that_fails_while_tasks_delete(monkeypatch: pytest.MonkeyPatch, elsewhere: bool) -> None:
+    """Tasks that nobody waits for any more may go on: the list stays."""
+    repo = repository(MemoryStorage())
+    write(session := repo.writable_session("main"), 4)
+    session.workspace.writer.flush()
+    swept: list[Listed] = []
+
+    def fail(files: Listed) -> Swept:
+        if files.folder == "chunks":
+            swept.append(files)
+            raise KeyboardInterrupt
+        return Swept()
+
+    context, limit = repo._context, from_datetime(TOMORROW)
+    monkeypatch.setattr(Sweeper, "sweep", lambda self, files: fail(files))
+    with pytest.raises(KeyboardInterrupt):
+        collect(context, Collection(limit, sweep=fail if elsewhere else None))
+    assert in_use.is_collecting(repo.storage) is elsewhere
+    if elsewhere:
+        with pytest.raises(ConflictError) as error:
+            session.commit("of what tasks delete")
+        assert error.value.kind == ErrorKind.GARBAGE_COLLECTION_RUNNING
+        repo.storage.delete(swept[0].keys())
+    else:
+        session.commit("of what nobody deletes")
+    read_everything(repo)
 
 
 def test_a_collection_whose_record_is_gone_deletes_nothing_more() -> None:
