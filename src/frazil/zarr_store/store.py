@@ -486,7 +486,7 @@ def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
         return
     node = workspace.node(parse_key(key)[0])
     if node is not None:
-        require_plausible(key, node.user_data, data, claimed)
+        require_plausible(key, node.user_data, claimed)
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:
