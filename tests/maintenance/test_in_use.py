@@ -4,11 +4,13 @@ refers to is missing; and what was refused says so.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +21,11 @@ from tests.maintenance.schedules import Schedule, Seen
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, SessionStateError
+from frazil.maintenance.garbage import Collection, collect
+from frazil.maintenance.listing import Listed
+from frazil.maintenance.sweep import Sweeper, Swept
 from frazil.repository import in_use
+from frazil.repository.clock import from_datetime
 from frazil.storage.memory import MemoryStorage
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
@@ -148,6 +154,56 @@ def test_one_between_any_two_requests_of_the_other(first: int, what: str, versio
             break
     assert "committed" in ends
     assert cut > 8
+
+
+def play_flush(schedule: Schedule, version: int) -> str:
+    """One who flushes what he has written and one who collects; what became of the flush."""
+    storage = MemoryStorage()
+    repository(storage, version)
+    one, other = (
+        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)))
+        for actor in (0, 1)
+    )
+
+    def flush() -> str:
+        session = one.writable_session("main")
+        write(session, 5)
+        session.workspace.writer.flush()
+        return session.flush("not on a branch")
+
+    flushed, collected = schedule.run(flush, lambda: other.garbage_collect(TOMORROW))
+    assert isinstance(collected, frazil.GCSummary), collected
+    if not isinstance(flushed, str):
+        assert flushed.kind in REFUSED, flushed
+        return flushed.kind
+    repo = frazil.Repository.open(storage, CONFIG)
+    try:
+        repo.create_branch("flushed", flushed)
+    except frazil.SnapshotNotFoundError:  # it was there before the collection, and no branch led to it
+        return "collected"
+    store = repo.readonly_session("flushed").store
+    assert zarr.open_array(store, path="x", mode="r")[:].tolist() == [1, 1, 5, 5, 5, 5, 1, 1]
+    return "whole"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_flush_between_any_two_requests_of_a_collection(first: int, version: int) -> None:
+    """And the other way round. Nothing conditional is written for a flush in version 1."""
+    ends = set()
+    for cut in range(200):
+        schedule = Schedule([first] * cut + [1 - first] * 200)
+        ends.add(play_flush(schedule, version))
+        if [actor for actor, _ in schedule.made].count(first) <= cut:
+            break
+    assert {"whole", "collected"} <= ends
+    assert cut > 8
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 1), max_size=80))
+def test_a_flush_in_version_1_beside_a_collection_in_any_order(order: list[int]) -> None:
+    play_flush(Schedule(order), 1)
 
 
 def test_a_dirty_fork_is_spared() -> None:
@@ -305,6 +361,35 @@ def test_what_killed_collections_have_left_goes_after_some_days() -> None:
     assert list(storage.list("collections")) == []
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_collection_that_fails_while_tasks_delete(monkeypatch: pytest.MonkeyPatch, elsewhere: bool) -> None:
+    """Tasks that nobody waits for any more may go on: the list stays."""
+    repo = repository(MemoryStorage())
+    write(session := repo.writable_session("main"), 4)
+    session.workspace.writer.flush()
+    swept: list[Listed] = []
+
+    def fail(files: Listed) -> Swept:
+        if files.folder == "chunks":
+            swept.append(files)
+            raise KeyboardInterrupt
+        return Swept()
+
+    context, limit = repo._context, from_datetime(TOMORROW)
+    monkeypatch.setattr(Sweeper, "sweep", lambda self, files: fail(files))
+    with pytest.raises(KeyboardInterrupt):
+        collect(context, Collection(limit, sweep=fail if elsewhere else None))
+    assert in_use.is_collecting(repo.storage) is elsewhere
+    if elsewhere:
+        with pytest.raises(ConflictError) as error:
+            session.commit("of what tasks delete")
+        assert error.value.kind == ErrorKind.GARBAGE_COLLECTION_RUNNING
+        repo.storage.delete(swept[0].keys())
+    else:
+        session.commit("of what nobody deletes")
+    read_everything(repo)
+
+
 def test_a_collection_whose_record_is_gone_deletes_nothing_more() -> None:
     storage = MemoryStorage()
     repo = repository(storage)
@@ -356,6 +441,19 @@ def test_a_collection_leaves_nothing_behind_but_a_mark_in_version_1(version: int
         repo.garbage_collect(TOMORROW)
     assert len(list(storage.list("collections"))) == 2 - version
     assert not in_use.is_collecting(storage)
+
+
+@pytest.mark.parametrize("order", [*itertools.product((0, 1), repeat=6)])
+def test_collections_that_end_in_any_order_leave_a_mark(order: tuple[int, ...]) -> None:
+    storage = MemoryStorage()
+    schedule = Schedule(order)
+    ends = []
+    for actor in (0, 1):
+        record = in_use.announce(storage).record
+        seen = Seen(storage, lambda what, actor=actor: schedule.request(actor, what))
+        ends.append(partial(record.end, seen, leaves_mark=True))
+    assert schedule.run(*ends) == [None, None]
+    assert any(record.is_done for record in in_use.records(storage))
 
 
 def make_old(storage: MemoryStorage) -> None:

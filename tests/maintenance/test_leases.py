@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.maintenance.schedules import Seen
 from tests.maintenance.test_in_use import TOMORROW, repository, values, write
 
 import frazil
@@ -131,3 +135,19 @@ def test_a_damaged_lease_spares_nothing_for_long(content: bytes) -> None:
     storage.put("leases/damaged", content)
     assert repo.list_leases()[0].purpose == ""
     assert leases.in_force(storage, now_us() + HOUR) == []
+
+
+def test_leases_are_read_side_by_side() -> None:
+    """There may be as many as sessions with forks, and a collection reads them before each kind of file."""
+    storage = MemoryStorage()
+    for _ in range(8):
+        leases.Lease.take(storage, 0, 1)
+    together = threading.Barrier(8, timeout=20)
+
+    @contextmanager
+    def meet(what: str) -> Iterator[None]:
+        if what.startswith("get "):
+            together.wait()
+        yield
+
+    assert len(leases.leases(Seen(storage, meet))) == 8

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import icechunk
 import pytest
 import zarr
-from tests.maintenance.schedules import Seen
+from tests.maintenance.schedules import Schedule, Seen
+from tests.maintenance.test_in_use import opened_by
 from tests.repository.version_1 import copy_of
 
 import frazil
@@ -239,7 +241,7 @@ def test_files_of_a_lost_version_are_gone() -> None:
     manifest = repo.list_manifest_files(lost)[0].id
     REPO.restore(storage, overwrite=True)
     storage.delete([f"manifests/{manifest}"])
-    with pytest.raises(StorageError, match="manifests are gone"):
+    with pytest.raises(StorageError, match="files are gone"):
         REPO.open(storage).recover_snapshot(lost, "main")
 
 
@@ -251,6 +253,77 @@ def test_refs_whose_snapshots_are_gone_are_reported() -> None:
     damage(storage, "lost")
     storage.delete([f"snapshots/{tagged}"])
     assert REPO.restore(storage).missing == ("main",)
+
+
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+
+
+def restored_after_a_collection(number: int) -> tuple[MemoryStorage, frazil.Repository]:
+    """A repository whose ops log takes several files, back at one of the backups that a collection left."""
+    storage = MemoryStorage()
+    repo = REPO.create(storage, frazil.RepositoryConfig(num_updates_per_repo_info_file=3))
+    repo.save_config()
+    for n in range(12):
+        commit(repo, n)
+    repo.garbage_collect(TOMORROW)
+    REPO.restore(storage, REPO.list_backups(storage)[number].name, overwrite=True)
+    return storage, REPO.open(storage)
+
+
+@pytest.mark.parametrize("number", range(11))
+def test_the_ops_log_after_a_collection_and_a_restore(number: int) -> None:
+    """The collection has deleted most backups. Whatever the restored one needs, later updates and collections
+    do not need others.
+    """
+    _, repo = restored_after_a_collection(number)
+    before = list(repo.ops_log())
+    assert type(before[0].kind).__name__ == "BranchReset"
+    assert type(before[-1].kind).__name__ == "RepoInitialized" or len(before) == 4
+    times = [update.updated_at for update in before]
+    for n in range(4):
+        repo.set_metadata({"n": n})
+        assert [update.updated_at for update in repo.ops_log()][n + 1 :] == times
+    repo.garbage_collect(TOMORROW)
+    assert [update.updated_at for update in repo.ops_log()][5:] == times
+
+
+@pytest.mark.interop
+def test_the_reference_reads_a_log_that_ends_early(tmp_path: Path) -> None:
+    lengths = set()
+    for number in range(6):
+        storage, repo = restored_after_a_collection(number)
+        path = tmp_path / str(number)
+        for info in storage.list(""):
+            target = path / info.key
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(bytes(storage.get(info.key)))
+        theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(path)))
+        lengths.add(len(list(theirs.ops_log())))
+        assert len(list(theirs.ops_log())) == len(list(repo.ops_log()))
+        commit(theirs, 5)
+    assert min(lengths) < max(lengths)
+
+
+def test_versions_without_files_are_reported() -> None:
+    """They were expired and collected after the backup: only an expiration gets rid of them again."""
+    storage = MemoryStorage()
+    repo = repository(storage, 5)
+    ids = [each.id for each in repo.ancestry(branch="main")]
+    before = REPO.list_backups(storage)[0].name
+    repo.create_tag("now", ids[0])
+    repo.expire_snapshots(TOMORROW)
+    repo.garbage_collect(TOMORROW)
+    backup = REPO.list_backups(storage)[1]
+    assert backup.name != before
+    report = REPO.restore(storage, backup.name, overwrite=True)
+    assert report.missing == ()
+    assert set(report.missing_snapshots) == set(ids[1:-1])
+    back = REPO.open(storage)
+    with pytest.raises(StorageError):
+        back.garbage_collect(TOMORROW)
+    assert back.expire_snapshots(TOMORROW) == set(ids[1:-1])
+    back.garbage_collect(TOMORROW)
+    assert [each.id for each in back.ancestry(branch="main")] == [ids[0], ids[-1]]
 
 
 @pytest.mark.interop
@@ -272,3 +345,45 @@ def test_the_reference_goes_on(writer: str, tmp_path: Path) -> None:
     assert messages(storage)[0] == "5"
     assert len(list(theirs.ops_log())) == len(list(REPO.open(storage).ops_log())) >= 5
     assert report.unlisted[0].id == tip
+
+
+def recovered(order: list[int]) -> tuple[Schedule, Any]:
+    """A snapshot is recovered while garbage is collected, with no limit; what became of it."""
+    storage = MemoryStorage()
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = REPO.create(storage, config)
+    for n in range(3):
+        commit(repo, n)
+    lost = repo.lookup_branch("main")
+    damage(storage, "lost")
+    REPO.restore(storage)
+    schedule = Schedule(order)
+    one, other = (
+        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)), config)
+        for actor in (0, 1)
+    )
+    done, collected = schedule.run(
+        lambda: one.recover_snapshot(lost, "main"), lambda: other.garbage_collect(TOMORROW)
+    )
+    assert isinstance(collected, frazil.GCSummary), collected
+    store = REPO.open(storage, config).readonly_session("main").store
+    array = zarr.open_array(store, path="x", mode="r")
+    assert array[:4].tolist() == [0, 1, 2 if done == lost else 0, 0]
+    return schedule, done
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_snapshot_is_recovered_between_any_two_requests_of_a_collection(first: int) -> None:
+    ends = set()
+    for cut in range(200):
+        schedule, done = recovered([first] * cut + [1 - first] * 200)
+        ends.add(getattr(done, "kind", "recovered"))
+        if [actor for actor, _ in schedule.made].count(first) <= cut:
+            break
+    allowed = {
+        "recovered",
+        ErrorKind.GARBAGE_COLLECTION_RUNNING,
+        ErrorKind.SNAPSHOT_NOT_FOUND,
+        ErrorKind.OBJECT_NOT_FOUND,
+    }
+    assert "recovered" in ends <= allowed

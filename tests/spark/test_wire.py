@@ -87,8 +87,7 @@ def plain(changes: ChangeSet) -> Any:
         table = edit.table()
         refs = dict(zip(map(tuple, table.index.tolist()), map(table.ref, range(len(table))), strict=True))
         chunks[id_] = (edit.path, edit.ndim, refs)
-    parts = changes.nodes, changes.created, changes.updated, changes.deleted, changes.moves
-    return (*parts, changes.borrowed, chunks)
+    return changes.nodes, changes.created, changes.updated, changes.deleted, changes.moves, chunks
 
 
 @st.composite

@@ -91,7 +91,6 @@ def changes_between(edits: Edits, before: Version, after: Version) -> ChangeSet:
             id_: Move(source, target, id_, id_ in edits.arrays)
             for id_, (source, target) in edits.moved.items()
         },
-        borrowed=True,
     )
     out.nodes.update(dict.fromkeys(edits.deleted.values()))
     for id_, path in (edits.created | edits.updated).items():

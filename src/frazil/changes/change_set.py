@@ -10,7 +10,6 @@ change set itself stays small, can be pickled, and merged with those of forks.
     deleted   ids of the base's nodes that are gone -> whether each was an array
     chunks    node id -> edits of its references
     ready     node id -> manifests that others have written; what ``chunks`` has comes on top of these
-    borrowed  whether these refer to chunk files of other versions too, which may be older than the session
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class ChangeSet:
     deleted: dict[bytes, bool] = field(default_factory=dict)
     chunks: dict[bytes, ChunkEdits] = field(default_factory=dict)
     moves: Moves = field(default_factory=dict)
-    borrowed: bool = False
     ready: dict[bytes, Ready] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -59,7 +57,6 @@ class ChangeSet:
             dict(self.deleted),
             chunks,
             dict(self.moves),
-            self.borrowed,
             dict(self.ready),
         )
 

@@ -58,7 +58,6 @@ def absorb(base: NodeTable, mine: ChangeSet, more: ChangeSet) -> None:
 
 
 def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[bytes]) -> None:
-    out.borrowed |= fork.borrowed
     if fork.moves:
         moves = composed(out.moves, fork.moves)
         if lost := misplaced(base, moves):

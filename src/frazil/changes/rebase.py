@@ -88,7 +88,7 @@ def rebased(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base_table: Ta
         if choice.ours is False and clash.type is not ConflictType.ChunkDoubleUpdate
     }
     forced = [clash for clash, choice in decided if choice.ours is True]
-    out = ChangeSet(moves=at.moves, borrowed=changes.borrowed)
+    out = ChangeSet(moves=at.moves)
 
     kept = {id_ for did, id_ in undone if did is Did.DELETED}
     deleted = _deletions(at, kept)
@@ -207,7 +207,6 @@ def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> No
             )
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
             table = table.take(inside).stored()
-            out.borrowed = True
             if len(table):
                 out.chunks[node.id] = ChunkEdits(node.path, table.ndim, (table,))
             node = replace(node, array=replace(node.array, manifests=()))

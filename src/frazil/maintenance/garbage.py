@@ -185,14 +185,20 @@ def collect(context: Context, what: Collection) -> GCSummary:
     except BaseException:
         begun.record.end(storage, leaves_mark=False)  # nothing was deleted
         raise
+    ends = True
     try:
         phases = garbage(after, old, live)
         done = _swept(storage, phases, what, spared, record)
         done |= _swept_backups(storage, old, after, what) if len(done) == len(phases) else {}
         delete_abandoned(storage, what.older_than)
         return _summary(phases, done, spared)
+    except BaseException:
+        # Tasks elsewhere may still delete what is in the list, so commits have to find it.
+        ends = what.sweep is None
+        raise
     finally:
-        record.end(storage, leaves_mark=context.spec_version < 2)
+        if ends:
+            record.end(storage, leaves_mark=context.spec_version < 2)
 
 
 def look(context: Context, what: Collection) -> GCSummary:

@@ -18,7 +18,7 @@ import numpy as np
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import amended, transaction_log
 from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
-from frazil.errors import ErrorKind, InvalidInputError, SessionStateError, StorageError
+from frazil.errors import ConflictError, ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.keys import manifest_key, snapshot_key, transaction_key
@@ -58,6 +58,7 @@ from frazil.repository.mutations import (
 from frazil.repository.puts import Puts, putting
 
 _READERS = 16
+_NO_IDS: Final = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +212,19 @@ def _attempt(
     # In spec version 1 this reads the branch, which has to come before the look back at collections.
     row = _require_possible(begun.info, ending, branch, parent.id, changes)
 
+    # Then no conditional write fails because of a collection, or because the parent is dropped.
+    is_unconditional = context.spec_version == 1 and not ending.moves_branch
+
     def files() -> Files:
         flush()
         ready = _files_of_ready(context, parent, changes)
-        return Files(np.concatenate([changes.chunk_files(), ready.chunks]), ready.manifests)
+        manifests = [ready.manifests, *([parent.manifests.ids] if is_unconditional else [])]
+        return Files(np.concatenate([changes.chunk_files(), ready.chunks]), np.concatenate(manifests))
 
-    if not is_uncollected(context.storage, begun.info, relied.update, files):
+    def is_safe(new: U8) -> bool:
+        return is_uncollected(context.storage, begun.info, relied.update, lambda: files().and_manifests(new))
+
+    if not is_safe(_NO_IDS):
         attempts.forget()
     before = begun.info.snapshots.entry(row)
     replaced = _replaced(context, before, changes) if ending.replaces else None
@@ -236,6 +244,13 @@ def _attempt(
             rewrites=ending.rewrites,
         )
     attempts.keep()
+    if is_unconditional:
+        # A collection that has begun since has either seen the snapshot, or put its list before that.
+        try:
+            is_safe(id_matrix([each.ref.id for each in written]))
+        except (ConflictError, SessionStateError) as error:
+            # Only what was written in this attempt can be written again: the next one tells.
+            raise CollectedMeanwhile from error
     entry = SnapshotEntry(
         snapshot.id,
         before.parent if ending.replaces else parent.id,
@@ -434,11 +449,10 @@ def _files_of_ready(context: Context, parent: Snapshot, changes: ChangeSet) -> F
 
     Raises ``SessionStateError`` (``garbage-collected``) if a manifest itself is gone.
     """
-    no_ids = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
-    ids = np.concatenate([no_ids, *(ready.files.ids for ready in changes.ready.values())])
+    ids = np.concatenate([_NO_IDS, *(ready.files.ids for ready in changes.ready.values())])
     ids = ids[~np.isin(id_keys(ids), id_keys(parent.manifests.ids))]
     manifests = ids[np.unique(id_keys(ids), return_index=True)[1]]
-    parts = [no_ids]
+    parts = [_NO_IDS]
     for id_ in id_list(manifests):
         try:
             parts.append(MANIFEST_CHUNK_FILES.read(context.storage, id_).chunk_ids)

@@ -24,8 +24,9 @@ makes an entry later than the one before.
 
 *Spec version 1* has no ops log. There a collection writes every branch again after it has put its list,
 unchanged but for the version that conditional writes compare, so a commit that has read its branch before
-must look back again. The last record stays as a mark that there was a collection, and while there is one
-every commit looks back.
+must look back again. A flush writes nothing conditional: it looks back once more when its snapshot is there,
+and the collection reads all snapshots after it has put its list, so one of them sees the other. The last
+record stays as a mark that there was a collection, and while there is one every commit looks back.
 
 Other implementations leave an entry in the ops log, and neither list nor record. After such an entry a
 commit asks for its files; it cannot know whether the collection is over.
@@ -100,13 +101,17 @@ class Record:
         return storage.head(self.key) is not None
 
     def end(self, storage: Storage, *, leaves_mark: bool) -> None:
-        """Nothing is deleted any more. ``leaves_mark``: the record stays, in place of older marks."""
+        """Nothing is deleted any more. ``leaves_mark``: a record stays as a mark.
+
+        It is the one whose key sorts last, so collections that end at the same time do not delete each
+        other's.
+        """
         if not leaves_mark:
             storage.delete([self.key, self.list_key])
             return
         replace(self, is_done=True).put(storage)
-        marks = [other.key for other in records(storage) if other.is_done and other.key != self.key]
-        storage.delete([self.list_key, *marks])
+        marks = sorted(other.key for other in records(storage) if other.is_done)
+        storage.delete([self.list_key, *marks[:-1]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,18 @@ def is_collecting(storage: Storage) -> bool:
     return any(not record.is_done for record in records(storage))
 
 
+def require_none_running(storage: Storage) -> None:
+    """``ConflictError`` (``garbage-collection-running``) while a collection has announced itself and not
+    ended.
+    """
+    if running := [record.key for record in records(storage) if not record.is_done]:
+        raise ConflictError(
+            message="garbage is collected at this moment, and may delete what is to be used again: repeat "
+            f"this when the collection is done. If it was killed, delete `{running[0]}` first",
+            kind=ErrorKind.GARBAGE_COLLECTION_RUNNING,
+        )
+
+
 # The ops log
 
 
@@ -229,6 +246,10 @@ class Files:
 
     chunks: U8
     manifests: U8
+
+    def and_manifests(self, ids: U8) -> Files:
+        """With more manifests."""
+        return replace(self, manifests=np.concatenate([self.manifests, ids]))
 
     def keys(self) -> list[str]:
         return [

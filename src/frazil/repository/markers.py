@@ -7,13 +7,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
 from frazil.repository.clock import from_datetime
-from frazil.storage.base import ALWAYS, Condition, Storage
+from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Storage
+
+_REQUESTS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +53,19 @@ def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[M
     """All in a folder, but for keys that end in ``ignored``. One that is damaged has no fields; one that is
     deleted meanwhile is left out.
     """
-    for info in storage.list(folder):
-        if ignored and info.key.endswith(ignored):
-            continue
-        try:
-            content = json.loads(bytes(storage.get(info.key)))
-        except StorageError as error:
-            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
-                raise
-            continue
-        except (ValueError, RecursionError):
-            content = None
-        fields = content if isinstance(content, dict) else {}
-        yield Marker(info.key, from_datetime(info.modified), fields)
+    found = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
+    with ThreadPoolExecutor(_REQUESTS, "frazil-markers") as pool:
+        yield from filter(None, pool.map(partial(_read, storage), found))
+
+
+def _read(storage: Storage, info: ObjectInfo) -> Marker | None:
+    try:
+        content = json.loads(bytes(storage.get(info.key)))
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        return None
+    except (ValueError, RecursionError):
+        content = None
+    fields = content if isinstance(content, dict) else {}
+    return Marker(info.key, from_datetime(info.modified), fields)

@@ -66,7 +66,7 @@ class Rearranging(Permissions):
         with workspace.committing():
             node = workspace.require_array(path)
             workspace.note_tree(path)
-            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset), borrowed=True)
+            workspace.set_refs(path, shifted(node, workspace.table(path), chunk_offset))
 
     def reindex_array(
         self,
@@ -101,7 +101,7 @@ class Rearranging(Permissions):
             node = workspace.require_array(path)
             workspace.note_tree(path)
             edits = reindexed(node, workspace.table(path), forward, backward)
-            workspace.set_refs(path, edits, borrowed=True)
+            workspace.set_refs(path, edits)
 
     def _to_change(self, path: str) -> str:
         self._require_not_reading()

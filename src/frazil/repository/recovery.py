@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -26,7 +27,7 @@ from frazil.errors import (
     RepositoryNotFoundError,
     StorageError,
 )
-from frazil.format.columns import Ragged
+from frazil.format.columns import I64, U8, Ragged
 from frazil.format.ids import (
     NODE_ID_BYTES,
     OBJECT_ID_BYTES,
@@ -36,8 +37,17 @@ from frazil.format.ids import (
     id_matrix,
     id_to_text,
     ids_from_text,
+    ids_to_text,
 )
-from frazil.format.keys import REPO, SNAPSHOTS, backup_key, backup_name, manifest_key, snapshot_key
+from frazil.format.keys import (
+    REPO,
+    SNAPSHOTS,
+    backup_key,
+    backup_name,
+    manifest_key,
+    snapshot_key,
+    transaction_key,
+)
 from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKind, encode_repo_info
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.format.transaction_log import TransactionLog
@@ -46,7 +56,13 @@ from frazil.repository.asynchronous import awaitable, awaitable_static
 from frazil.repository.backups import Backup, State, backups, latest, read_backup
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.context import Context
-from frazil.repository.in_use import newest_update
+from frazil.repository.files import before
+from frazil.repository.in_use import (
+    CollectedMeanwhile,
+    before_collections,
+    newest_update,
+    require_none_running,
+)
 from frazil.repository.mutations import MAIN, new_snapshot, require_snapshot
 from frazil.repository.naming import snapshot_id as named
 from frazil.repository.outcome import write_once
@@ -64,15 +80,21 @@ class RestoreReport:
     """What ``Repository.restore`` did, or would do.
 
     ``backup`` is the name of the backup, ``branches`` and ``tags`` the snapshots that they are on again.
-    ``missing`` are the branches and tags whose snapshot has no file any more. ``unlisted`` are snapshots that
-    were written after the backup, oldest first, with ``parent_id`` None: a backup does not know what they
-    follow. ``Repository.recover_snapshot`` lists one again. ``restored`` is False after a dry run.
+    ``missing`` are the branches and tags whose snapshot has no file any more, and ``missing_snapshots`` the
+    ids of all snapshots without a file: they were expired, and garbage collection has deleted their files. A
+    later collection refuses to work as long as a branch or tag leads to one of them:
+    ``Repository.expire_snapshots`` takes them out of the history again.
+
+    ``unlisted`` are snapshots that were written after the backup, oldest first, with ``parent_id`` None: a
+    backup does not know what they follow. ``Repository.recover_snapshot`` lists one again. ``restored`` is
+    False after a dry run.
     """
 
     backup: str
     branches: dict[str, str]
     tags: dict[str, str]
     missing: tuple[str, ...]
+    missing_snapshots: tuple[str, ...]
     unlisted: tuple[SnapshotInfo, ...]
     restored: bool
 
@@ -107,6 +129,8 @@ class Recovery:
         ``overwrite``: that takes the whole repository back, the work of others included.
 
         Do this while nobody writes. The ops log shows it as a reset of ``main`` to where the backup has it.
+        If garbage collection has deleted backups with older parts of the log, the log ends with the entries
+        that ``backup`` itself holds.
 
         Raises ``AlreadyExistsError`` (``not-allowed``) for a ``repo`` that can be read;
         ``RepositoryNotFoundError`` if there is no backup that can be read; ``FormatError`` or
@@ -129,7 +153,8 @@ class Recovery:
         if damaged is not None and isinstance(condition, IfVersion):
             name = backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES))
             storage.backup(REPO, condition.version, damaged, backup_key(name))
-        if not write_once(storage, REPO, _restored(state), RetryPolicy(), condition, "the restoration"):
+        restored = _restored(_with_whole_log(storage, state))
+        if not write_once(storage, REPO, restored, RetryPolicy(), condition, "the restoration"):
             raise ConflictError(
                 message="another writer changed `repo` while it was restored: look at what is there now",
                 kind=ErrorKind.REPO_INFO_UPDATED,
@@ -146,30 +171,38 @@ class Recovery:
         Raises ``SnapshotNotFoundError`` if there is no such file; ``StorageError`` (``object-not-found``) if
         one of its manifests is gone; ``AlreadyExistsError`` if the snapshot is listed;
         ``InvalidInputError`` if its transaction log does not fit the parent, or no tip; ``ConflictError`` if
-        the branch is elsewhere. Chunks are not looked at: ``frazil.spark.maintenance.verify`` does that.
+        the branch is elsewhere, and (``garbage-collection-running``) while garbage is collected. Chunks are
+        not looked at: ``frazil.spark.maintenance.verify`` does that.
         """
         context = self._context
         context.require_version_2()
-        info = context.repo_info()
-        id_ = id_from_text(snapshot_id)
-        if info.snapshots.find(id_) >= 0:
-            raise AlreadyExistsError(
-                f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
-            )
-        snapshot, log = _read(context, id_)
-        follows = _parent(
-            context, info, snapshot, log, None if parent is None else named(parent, lambda: info)
-        )
-        entry = SnapshotEntry(id_, follows, snapshot.flushed_at, snapshot.message, snapshot.metadata)
-        there = branch in info.branches
-        context.update(new_snapshot(entry, branch if there else None, follows))
-        if not there:
-            context.update(mutations.create_branch(branch, id_))
-        return id_to_text(id_)
+        while True:
+            with suppress(CollectedMeanwhile):
+                return id_to_text(_recover(context, snapshot_id, branch, parent))
 
     list_backups_async = awaitable_static(list_backups)
     restore_async = awaitable_static(restore)
     recover_snapshot_async = awaitable(recover_snapshot)
+
+
+def _recover(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
+    """See ``Recovery.recover_snapshot``. Raises ``CollectedMeanwhile`` if garbage was collected meanwhile."""
+    info = context.repo_info()
+    id_ = id_from_text(snapshot_id)
+    if info.snapshots.find(id_) >= 0:
+        raise AlreadyExistsError(
+            f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
+        )
+    require_none_running(context.storage)
+    snapshot, log = _read(context, id_)
+    follows = _parent(context, info, snapshot, log, None if parent is None else named(parent, lambda: info))
+    entry = SnapshotEntry(id_, follows, snapshot.flushed_at, snapshot.message, snapshot.metadata)
+    exists = branch in info.branches
+    change = new_snapshot(entry, branch if exists else None, follows)
+    context.update(before_collections(change, info))
+    if not exists:
+        context.update(mutations.create_branch(branch, id_))
+    return id_
 
 
 def _present(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | None]:
@@ -206,38 +239,72 @@ def _chosen(storage: Storage, backup: str | None) -> State:
     return state
 
 
+def _with_whole_log(storage: Storage, state: State) -> State:
+    """The backup, or, if backups behind it are gone, a new one whose log ends with its own entries."""
+    info = state.info
+    try:
+        while (older := before(storage, info)) is not None:
+            info = older
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+    except FormatError:
+        pass
+    else:
+        return state
+    ends = State(
+        backup_name(now_us() // 1000, os.urandom(OBJECT_ID_BYTES)),
+        replace(state.info, repo_before_updates=None),
+    )
+    storage.put(backup_key(ends.name), encode_repo_info(ends.info))
+    return ends
+
+
 def _restored(state: State) -> bytes:
-    """The file, unlike any that was there: with an entry of its own in the ops log."""
+    """The file, unlike any that was there: with an entry of its own in the ops log. The other entries are in
+    the backup; the backups that each of them names may be gone.
+    """
     info = state.info
     now = max(now_us(), newest_update(info) + 1)
     entry = OpsEntry(UpdateKind.BRANCH_RESET, now, name=MAIN, previous_snapshot=info.branches[MAIN])
-    return encode_repo_info(info.recorded(entry, backup=state.name, keep=len(info.ops) + 1))
+    return encode_repo_info(info.recorded(entry, backup=state.name, keep=1))
 
 
 def _report(storage: Storage, state: State, *, restored: bool) -> RestoreReport:
     info = state.info
-    refs = {**info.branches, **info.tags}
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        heads = list(pool.map(storage.head, map(snapshot_key, refs.values())))
+    files = _snapshot_files(storage)
+    lost = info.table.ids()[~np.isin(id_keys(info.table.ids()), id_keys(files.ids))]
+    gone = set(id_list(lost))
     return RestoreReport(
         state.name,
         {name: id_to_text(id_) for name, id_ in info.branches.items()},
         {name: id_to_text(id_) for name, id_ in info.tags.items()},
-        tuple(name for name, found in zip(refs, heads, strict=True) if found is None),
-        tuple(_unlisted(storage, info)),
+        tuple(name for name, id_ in {**info.branches, **info.tags}.items() if id_ in gone),
+        tuple(ids_to_text(lost)),
+        tuple(_unlisted(storage, info, files)),
         restored,
     )
 
 
-def _unlisted(storage: Storage, info: RepoInfo) -> Iterable[SnapshotInfo]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Files:
+    """The files of snapshots: ids, (n, 12), and when they were modified, microseconds since 1970."""
+
+    ids: U8
+    modified: I64
+
+
+def _snapshot_files(storage: Storage) -> _Files:
+    found = list(storage.list(SNAPSHOTS))
+    ids, named = ids_from_text([info.key.removeprefix(f"{SNAPSHOTS}/") for info in found])
+    modified = np.array([from_datetime(info.modified) for info in found], np.int64)
+    return _Files(ids, modified[named])
+
+
+def _unlisted(storage: Storage, info: RepoInfo, files: _Files) -> Iterable[SnapshotInfo]:
     """Snapshots that were written after the newest update, and are on no list."""
     since = newest_update(info)
-    names = [
-        found.key.removeprefix(f"{SNAPSHOTS}/")
-        for found in storage.list(SNAPSHOTS)
-        if from_datetime(found.modified) >= since - _CLOCKS
-    ]
-    ids, _ = ids_from_text(names)
+    ids = files.ids[files.modified >= since - _CLOCKS]
     new = ids[info.table.find_many(ids) < 0]
 
     def read(id_: bytes) -> Snapshot | None:
@@ -259,23 +326,26 @@ _CLOCKS: Final = 24 * 3600 * 1_000_000
 
 
 def _read(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
-    """The files of a snapshot that is on no list; all its manifests are there."""
+    """The files of a snapshot that is on no list; they and all its manifests are there."""
     try:
         snapshot = context.assets.snapshot(id_)
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
         raise mutations.snapshot_not_found(id_to_text(id_)) from error
-    keys = list(map(manifest_key, id_list(snapshot.manifests.ids)))
+    log = context.assets.transaction_log(id_)
+    # What was read may come from a cache.
+    own = [snapshot_key(id_), transaction_key(id_)]
+    keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
     with ThreadPoolExecutor(_REQUESTS) as pool:
         heads = list(pool.map(context.storage.head, keys))
     if lost := [key for key, found in zip(keys, heads, strict=True) if found is None]:
         raise StorageError(
-            f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its manifests are gone, "
+            f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
             f"`{lost[0]}` among them",
             ErrorKind.OBJECT_NOT_FOUND,
         )
-    return snapshot, context.assets.transaction_log(id_)
+    return snapshot, log
 
 
 def _parent(

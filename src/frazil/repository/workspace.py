@@ -381,12 +381,11 @@ class Workspace:
             self.changes.set_chunk(self.here, path, coords, ref)
             self._forget_without_edits(path)
 
-    def set_refs(self, path: str, table: ChunkTable, *, borrowed: bool = False) -> None:
-        """Set many at once; ``borrowed`` is that of change sets."""
+    def set_refs(self, path: str, table: ChunkTable) -> None:
+        """Set many at once."""
         with self._turn, self._lock:
             self._require_uncommitted()
             self.changes.set_chunks(self.here, path, table)
-            self.changes.borrowed |= borrowed
             self._forget_without_edits(path)
 
     def delete_ref(self, path: str, coords: Coords) -> None:

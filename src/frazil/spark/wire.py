@@ -78,11 +78,10 @@ def encode(changes: ChangeSet) -> bytes:
 
     Raises ``InvalidInputError`` (``not-allowed``) for one of more than 2 GiB before compression.
 
-    >>> len(encode(ChangeSet())) < 1000, decode(encode(ChangeSet(borrowed=True))).borrowed
+    >>> len(encode(ChangeSet())) < 1000, decode(encode(ChangeSet())) == ChangeSet()
     (True, True)
     """
     out = _Columns()
-    out.raw("flags", bytes([changes.borrowed]))
     _put_nodes(out, changes)
     _put_chunks(out, changes.chunks)
     return out.sealed()
@@ -92,7 +91,7 @@ def decode(data: bytes) -> ChangeSet:
     """The change set that ``encode`` made bytes of; ``FormatError`` for all other bytes."""
     with reading(_NAME):
         columns = _open(data)
-        changes = ChangeSet(borrowed=columns.raw("flags").tobytes() == b"\1")
+        changes = ChangeSet()
         _take_nodes(columns, changes)
         _take_chunks(columns, changes.chunks)
         return changes

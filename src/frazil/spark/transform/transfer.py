@@ -71,7 +71,7 @@ def moved(session: Session, move: Move) -> ChunkTable:
 def share(session: Session, source: Session, move: Move) -> int:
     """On the driver, in one repository: refer to the same chunks; how many."""
     table = moved(source, move)
-    session.workspace.set_refs(move.path, table, borrowed=True)
+    session.workspace.set_refs(move.path, table)
     return len(table)
 
 
