@@ -52,6 +52,9 @@ SAME = {
     ("IcechunkError", "InvalidInputError"),
     ("ValueError", "InvalidInputError"),
     ("ValueError", "RefNotFoundError"),
+    # four characters can begin an id
+    ("InvalidInputError", "SnapshotNotFoundError"),
+    ("IcechunkError", "SnapshotNotFoundError"),
     # wrong types are found first, whatever else is wrong
     ("ValueError", "TypeError"),
     ("SessionStateError", "TypeError"),
@@ -63,6 +66,10 @@ DIFFERENT = {
     # names of refs are not empty
     ("create_branch.branch", "returns", "InvalidInputError"),
     ("create_tag.tag", "returns", "InvalidInputError"),
+    # a branch or tag stands for its snapshot
+    ("create_branch.snapshot_id", "InvalidInputError", "AlreadyExistsError"),
+    ("create_tag.snapshot_id", "InvalidInputError", "returns"),
+    ("reset_branch.snapshot_id", "InvalidInputError", "returns"),
     # the type is checked when the method is called, not when the result is iterated
     ("chunk_coordinates.array_path", "returns", "TypeError"),
     ("chunk_coordinates.batch_size", "returns", "TypeError"),
