@@ -20,7 +20,7 @@ def main() -> None:
         print(f"{error.kind}: a KeyError too: {isinstance(error, KeyError)}")
     repo = frazil.Repository.create(storage)
     try:
-        repo.create_tag("v 1", snapshot_id="nonsense")
+        repo.create_tag("v 1", snapshot_id="no id")
     except frazil.InvalidInputError as error:  # a ValueError too
         print(f"{error.kind}: {error}")
 

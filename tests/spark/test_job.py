@@ -171,7 +171,7 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("more", "kind", "said"),
     [
-        ({"parameters": {"fill": float("nan")}}, "bad-metadata", "finite numbers"),
+        ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
         ({"parameters": {"names": {"a"}}}, "bad-metadata", "found set"),
         ({"metadata": {"by": object()}}, "bad-metadata", "found object"),
         ({"message": "\ud800"}, "bad-metadata", "message: expected text that UTF-8 can encode"),

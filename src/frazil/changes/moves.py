@@ -171,7 +171,7 @@ class Tree:
 
     def _check(self, row: int, source: str, target: str) -> None:
         if row < 0:
-            raise NodeNotFoundError(f"no group or array at `{source}` to move")
+            raise NodeNotFoundError(f"node not found: there is no group or array at `{source}` to move")
         if source == "/" or f"{target}/".startswith(f"{source}/"):
             raise SessionStateError(
                 f"cannot move `{source}` to `{target}`: a node cannot be below itself",
@@ -179,8 +179,8 @@ class Tree:
             )
         if self.find(target) >= 0:
             raise AlreadyExistsError(
-                f"cannot move `{source}` to `{target}`: there is a node at the target: delete it first, or "
-                "move to another path",
+                f"cannot move `{source}` to `{target}`: there is a node already at the target: delete it "
+                "first, or move to another path",
                 ErrorKind.MOVE_WONT_OVERWRITE,
             )
         parent = parent_of(target)

@@ -47,6 +47,7 @@ from frazil.repository.gone import require_listed
 from frazil.repository.in_use import CollectedMeanwhile, Files, Relied, before_collections, is_uncollected
 from frazil.repository.mutations import (
     Note,
+    base_not_found,
     new_snapshot,
     noted,
     require_base,
@@ -224,8 +225,13 @@ def _attempt(
     def is_safe(new: U8) -> bool:
         return is_uncollected(context.storage, begun.info, relied.update, lambda: files().and_manifests(new))
 
-    if not is_safe(_NO_IDS):
-        attempts.forget()
+    try:
+        if not is_safe(_NO_IDS):
+            attempts.forget()
+    except SessionStateError as error:
+        if is_unconditional and context.storage.head(snapshot_key(parent.id)) is None:
+            raise base_not_found(parent.id) from error  # that is why its manifests are gone
+        raise
     before = begun.info.snapshots.entry(row)
     replaced = _replaced(context, before, changes) if ending.replaces else None
     with putting(context.storage) as puts:
