@@ -72,13 +72,15 @@ def require_id(key: str, name: str, expected: bytes, stored: bytes) -> None:
         )
 
 
-SNAPSHOT: Final = FileKind[Snapshot]("snapshot", snapshot_key, decode_snapshot)
+SNAPSHOT: Final[FileKind[Snapshot]] = FileKind("snapshot", snapshot_key, decode_snapshot)
 #: The same files, without nodes and manifests.
-SNAPSHOT_ENTRY: Final = FileKind[SnapshotEntry]("snapshot", snapshot_key, decode_entry)
-MANIFEST: Final = FileKind[Manifest]("manifest", manifest_key, decode_manifest)
+SNAPSHOT_ENTRY: Final[FileKind[SnapshotEntry]] = FileKind("snapshot", snapshot_key, decode_entry)
+MANIFEST: Final[FileKind[Manifest]] = FileKind("manifest", manifest_key, decode_manifest)
 #: The same files, only the chunk files that they refer to.
-MANIFEST_CHUNK_FILES: Final = FileKind[ChunkFiles]("manifest", manifest_key, decode_chunk_files)
-TRANSACTION_LOG: Final = FileKind[TransactionLog]("transaction log", transaction_key, decode_transaction_log)
+MANIFEST_CHUNK_FILES: Final[FileKind[ChunkFiles]] = FileKind("manifest", manifest_key, decode_chunk_files)
+TRANSACTION_LOG: Final[FileKind[TransactionLog]] = FileKind(
+    "transaction log", transaction_key, decode_transaction_log
+)
 
 
 def before(storage: Storage, info: RepoInfo) -> RepoInfo | None:
