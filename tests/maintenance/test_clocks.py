@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,7 +19,6 @@ from tests.maintenance.test_in_use import BY_CONTENT, REFUSED, leave_a_chunk, op
 import frazil
 from frazil.errors import IcechunkError, SnapshotNotFoundError
 from frazil.repository import clock
-from frazil.spark import Inline, maintenance
 
 AHEAD = (-86_400, -3_600, -1_200, 1_200, 3_600)
 
@@ -134,7 +134,7 @@ def attempt(finish: Finish) -> str | IcechunkError:
 
 def require_whole(storage: Clocked) -> None:
     repo = frazil.Repository.open(storage)
-    assert maintenance.verify(repo, "exists", engine=Inline()).rows() == []
+    assert repo.verify("exists").rows() == []
 
 
 class Scene:
@@ -220,6 +220,9 @@ def test_version_1(whose: str, ahead: float, host: HostTime) -> None:
 @pytest.mark.parametrize("ahead", AHEAD)
 def test_manifests_that_tasks_have_written(ahead: float, host: HostTime, monkeypatch: Any) -> None:
     """A collection comes after the tasks and before the commit."""
+    pytest.importorskip("pyspark")
+    maintenance = import_module("frazil.spark.maintenance")
+    inline = import_module("frazil.spark.local").Inline()
     scene = Scene("differs", ahead, host)
     repo = frazil.Repository.open(scene.storage, scene_config())
     written = maintenance.rewritten
@@ -232,7 +235,7 @@ def test_manifests_that_tasks_have_written(ahead: float, host: HostTime, monkeyp
     monkeypatch.setattr(maintenance, "rewritten", collected)
     ended = attempt(
         lambda: maintenance.rewrite_manifests(
-            repo, "split", branch="main", engine=Inline(), manifests_on_executors_above=0
+            repo, "split", branch="main", engine=inline, manifests_on_executors_above=0
         )
     )
     assert isinstance(ended, IcechunkError)

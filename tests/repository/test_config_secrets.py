@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 import frazil
 from frazil.cli import places as cli_places
-from frazil.spark.tables.places import storage_at
 from frazil.storage import (
     ObjectStoreConfig,
     S3Options,
@@ -138,7 +138,12 @@ def test_what_is_no_secret_is_saved_and_shown() -> None:
         assert "****" not in repr(repo.config)
 
 
-@pytest.mark.parametrize("storage_of", [cli_places.storage_at, lambda path: storage_at({"path": path})])
+def _in_options(path: str) -> Any:
+    pytest.importorskip("pyspark")
+    return import_module("frazil.spark.tables.places").storage_at({"path": path})
+
+
+@pytest.mark.parametrize("storage_of", [cli_places.storage_at, _in_options])
 def test_errors_about_places_print_no_secrets(storage_of: Callable[[str], Any]) -> None:
     with pytest.raises(frazil.InvalidInputError) as error:
         storage_of(f"ftp://me:{SECRET}@h/x")

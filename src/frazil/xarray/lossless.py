@@ -24,7 +24,7 @@ from xarray.coders import CFDatetimeCoder
 from xarray.conventions import decode_cf_variable
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.xarray.private import encode_zarr_variable
+from frazil.xarray.private import encode_variable
 
 #: Encoding that changes values. The rest says how bytes are stored.
 _VALUES: Final = (
@@ -113,7 +113,7 @@ class ArrayForm:
         try:
             with np.errstate(all="ignore"):
                 variable = xr.Variable(dims, values, dict(attrs), dict(self.encoding))
-                encoded = encode_zarr_variable(variable, name=self.name, zarr_format=3)
+                encoded = encode_variable(variable, self.name)
                 numbers = np.asarray(encoded.data).astype(self.dtype)
                 original = self._original(dims, values, attrs)
                 back = self.decode(dims, numbers, original)

@@ -5,7 +5,9 @@ Only the writer of ``to_zarr`` is public in xarray, and it has no place for anot
 
 from __future__ import annotations
 
+from inspect import signature
 from operator import attrgetter
+from typing import Final
 
 import xarray as xr
 
@@ -22,4 +24,13 @@ except (ImportError, AttributeError) as error:
         "`dataset.to_zarr(session.store, consolidated=False)`"
     ) from error
 
-__all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_zarr_variable"]
+__all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_variable"]
+
+#: Older versions of xarray encode in one way for all formats of zarr.
+_FORMAT: Final = {"zarr_format": 3} if "zarr_format" in signature(encode_zarr_variable).parameters else {}
+
+
+def encode_variable(variable: xr.Variable, name: str) -> xr.Variable:
+    """What xarray stores for a variable, as a variable."""
+    encoded: xr.Variable = encode_zarr_variable(variable, name=name, **_FORMAT)
+    return encoded
