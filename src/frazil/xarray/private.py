@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from inspect import signature
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import xarray as xr
 
@@ -27,7 +27,9 @@ except (ImportError, AttributeError) as error:
 __all__ = ["ArrayWriter", "ZarrStore", "dump_to_store", "encode_variable"]
 
 #: Older versions of xarray encode in one way for all formats of zarr.
-_FORMAT: Final = {"zarr_format": 3} if "zarr_format" in signature(encode_zarr_variable).parameters else {}
+_FORMAT: Final[dict[str, Any]] = (
+    {"zarr_format": 3} if "zarr_format" in signature(encode_zarr_variable).parameters else {}
+)
 
 
 def encode_variable(variable: xr.Variable, name: str) -> xr.Variable:
