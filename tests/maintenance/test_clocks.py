@@ -222,7 +222,7 @@ def test_manifests_that_tasks_have_written(ahead: float, host: HostTime, monkeyp
     """A collection comes after the tasks and before the commit."""
     pytest.importorskip("pyspark")
     maintenance = import_module("frazil.spark.maintenance")
-    inline = import_module("frazil.spark.local").Inline()
+    inline = import_module("frazil.spark").Inline()
     scene = Scene("differs", ahead, host)
     repo = frazil.Repository.open(scene.storage, scene_config())
     written = maintenance.rewritten
