@@ -172,7 +172,7 @@ class Recovery:
         one of its manifests is gone; ``AlreadyExistsError`` if the snapshot is listed;
         ``InvalidInputError`` if its transaction log does not fit the parent, or no tip; ``ConflictError`` if
         the branch is elsewhere, and (``garbage-collection-running``) while garbage is collected. Chunks are
-        not looked at: ``frazil.spark.maintenance.verify`` does that.
+        not looked at: ``Repository.verify`` does that.
         """
         context = self._context
         context.require_version_2()
