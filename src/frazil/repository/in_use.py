@@ -213,7 +213,7 @@ def has_collected(info: RepoInfo, update: int) -> bool | None:
 
 def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
     """The same, with the older parts of the log. True if nobody can tell."""
-    while (known := has_collected(info, update)) is None:
+    while (collected := has_collected(info, update)) is None:
         try:
             older = before(storage, info)
         except StorageError as error:
@@ -223,7 +223,7 @@ def _has_collected(storage: Storage, info: RepoInfo, update: int) -> bool:
         if older is None:
             return True
         info = older
-    return known
+    return collected
 
 
 # Commits
@@ -279,7 +279,7 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     with ThreadPoolExecutor(_REQUESTS) as pool:
         is_there = list(pool.map(lambda key: storage.head(key) is not None, keys))
     if not all(is_there):
-        lost = [key for key, there in zip(keys, is_there, strict=True) if not there]
+        lost = [key for key, exists in zip(keys, is_there, strict=True) if not exists]
         raise SessionStateError(
             f"{len(lost)} files that this session refers to are gone, such as `{lost[0]}`: garbage "
             "collection deleted them, with a limit younger than the session or after their version was "

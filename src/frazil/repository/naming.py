@@ -45,10 +45,10 @@ def snapshot_id(text: str, info: Callable[[], RepoInfo]) -> bytes:
             f"first {SHORTEST_ID_START} or more of them",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
-    found = _beginning(text, info())
-    if not found:
+    candidates = _beginning(text, info())
+    if not candidates:
         raise snapshot_not_found(text)
-    return _only(text, {id_to_text(id_): id_ for id_ in found})
+    return _only(text, {id_to_text(id_): id_ for id_ in candidates})
 
 
 def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
@@ -60,13 +60,13 @@ def find_snapshot(text: str, info: Callable[[], RepoInfo]) -> bytes | None:
     if len(text) == ID_TEXT_LENGTH and is_id_text(text.upper()):
         return id_from_text(text)
     now = info()
-    found: dict[str, bytes] = {}
+    candidates: dict[str, bytes] = {}
     for kind, refs in (("branch", now.branches), ("tag", now.tags)):
         if text in refs:
-            found[f"the {kind} `{text}`"] = refs[text]
+            candidates[f"the {kind} `{text}`"] = refs[text]
     if _may_begin_an_id(text):
-        found |= {id_to_text(id_): id_ for id_ in _beginning(text, now)}
-    return _only(text, found) if found else None
+        candidates |= {id_to_text(id_): id_ for id_ in _beginning(text, now)}
+    return _only(text, candidates) if candidates else None
 
 
 def _may_begin_an_id(text: str) -> bool:
@@ -79,12 +79,12 @@ def _beginning(text: str, info: RepoInfo) -> list[bytes]:
     return id_list(info.snapshots.between(*bounds))
 
 
-def _only(text: str, found: dict[str, bytes]) -> bytes:
-    if len(set(found.values())) > 1:
-        names = list(found)
+def _only(text: str, candidates: dict[str, bytes]) -> bytes:
+    if len(set(candidates.values())) > 1:
+        names = list(candidates)
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise InvalidInputError(
             f"`{text}` can mean {', '.join(names[:_SHOWN])}{more}: give a whole snapshot id, or more of it",
             ErrorKind.INVALID_SNAPSHOT_ID,
         )
-    return next(iter(found.values()))
+    return next(iter(candidates.values()))
