@@ -21,13 +21,14 @@ SOURCE = REPOSITORY / "src"
 ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "arguments", "errors", "display", "logs"}
+COMMON = {"about", "arguments", "errors", "display", "extras", "logs"}
 
 # Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "arguments": set(),
     "errors": set(),
+    "extras": set(),
     "logs": set(),
     "display": set(),
     "format": set(),
@@ -39,8 +40,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "maintenance": {"repository", "chunks", "changes", "storage", "format"},
     "importing": {"repository", "chunks", "changes", "storage", "format"},
     "spark": ROOMS | {"maintenance"},
+    "pipeline": {"spark"},  # what of it needs no pyspark
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "cli": ROOMS | {"maintenance", "importing", "spark"},
+    "cli": ROOMS | {"maintenance", "importing", "pipeline", "spark"},
     # names of the reference's modules: they re-export
     "config": {"repository", "zarr_store", "storage"},
     "conflicts": {"repository", "zarr_store", "storage", "changes"},
@@ -55,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": {"repository", "zarr_store", "storage", "chunks"},
     "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
 }
-NOT_RE_EXPORTED = {"spark", "cli", "maintenance", "importing", "pyspark_frazil"}
+NOT_RE_EXPORTED = {"spark", "pipeline", "cli", "maintenance", "importing", "pyspark_frazil"}
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
 MAY_IMPORT["__init__"] = {"repository", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
@@ -72,6 +74,8 @@ ONLY_IN: dict[str, set[str]] = {
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {"spark", "pyspark_frazil"},
+    "cloudpickle": {"spark"},
+    "pyarrow": {"spark"},
     "datasketches": {"spark"},
     "xarray_regrid": {"spark"},
     "h5py": {"spark"},
@@ -116,6 +120,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
     **{
         ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
         for target in ("frazil.spark", "frazil.spark.ingest.operation")
+    },
+    **{
+        ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
+        for target in ("frazil.spark.on_spark", "frazil.spark.session")
     },
     (
         "pyspark_frazil",

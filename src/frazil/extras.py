@@ -1,0 +1,69 @@
+"""Which extra of Frazil installs a package, and the error of one that is not installed.
+
+    with needs("frazil.dask", extra="xarray"):
+        import dask
+
+What is imported in the block is for ``frazil.dask``. A package of an extra that cannot be found becomes one
+`MissingExtraError`. Everything else that an import raises stays as it is: a package that is installed and
+broken is no missing extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from frazil.errors import MissingExtraError
+
+#: Name of a package in an import -> the smallest extra of ``pyproject.toml`` that installs it.
+EXTRA_OF: Final[Mapping[str, str]] = {
+    "xarray": "xarray",
+    "dask": "xarray",
+    "cftime": "pipeline",
+    "cloudpickle": "pipeline",
+    "datasketches": "pipeline",
+    "h5py": "pipeline",
+    "netCDF4": "pipeline",
+    "pandas": "pipeline",
+    "pyarrow": "pipeline",
+    "xarray_regrid": "pipeline",
+    "cfgrib": "grib",
+    "eccodes": "grib",
+    "gribberish": "grib",
+    "rasterio": "geotiff",
+    "pyspark": "spark",
+    "grpc": "connect",
+    "opentelemetry": "telemetry",
+}
+
+
+@contextmanager
+def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
+    """Imports in this context are for ``feature``, which is how the user calls it.
+
+    ``extra`` is the extra that has all of them; None takes that of the package which is not installed.
+    Raises ``MissingExtraError`` (``missing-extra``) for a package of ``EXTRA_OF`` that is not installed.
+
+    >>> with needs("frazil.spark.get_spark"):
+    ...     raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+    Traceback (most recent call last):
+    frazil.errors.MissingExtraError: frazil.spark.get_spark needs pyspark: pip install "frazil[spark]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        raise missing(feature, package, extra) from error
+
+
+def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
+    """The error of a ``feature`` whose ``package`` is not installed; one line.
+
+    >>> print(missing("the format grib", "cfgrib"))
+    the format grib needs cfgrib: pip install "frazil[grib]"
+    """
+    text = f'{feature} needs {package}: pip install "frazil[{extra or EXTRA_OF[package]}]"'
+    return MissingExtraError(text, name=package)
