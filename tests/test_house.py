@@ -117,10 +117,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web",
         "frazil.storage.web_pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
-    **{
-        ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
-        for target in ("frazil.spark", "frazil.spark.ingest.operation")
-    },
+    ("frazil.cli.ingest_command", "frazil.pipeline"): "other commands do not need the extra, nor its imports",
     **{
         ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
         for target in ("frazil.spark.on_spark", "frazil.spark.session")

@@ -5,7 +5,7 @@
 
 What is imported in the block is for ``frazil.dask``. A package of an extra that cannot be found becomes one
 `MissingExtraError`. Everything else that an import raises stays as it is: a package that is installed and
-broken is no missing extra.
+broken, or too old, is no missing extra.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ EXTRA_OF: Final[Mapping[str, str]] = {
     "rasterio": "geotiff",
     "pyspark": "spark",
     "grpc": "connect",
+    "grpc_status": "connect",
+    "google": "connect",
+    "google.rpc": "connect",
     "opentelemetry": "telemetry",
 }
 
@@ -52,11 +55,18 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
+    except ImportError as error:
+        package = _not_installed(error)
         if package not in EXTRA_OF:
             raise
         raise missing(feature, package, extra) from error
+
+
+def _not_installed(error: ImportError) -> str | None:
+    """The package that is not there, also where its user has raised an error of its own for that."""
+    # A module below the name of a package is missing in one that is installed: another version is needed.
+    causes = (each for each in (error, error.__cause__) if isinstance(each, ModuleNotFoundError))
+    return next((each.name for each in causes), None)
 
 
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
