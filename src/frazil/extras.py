@@ -10,6 +10,8 @@ broken, or too old, is no missing extra.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
@@ -57,16 +59,33 @@ def needs(feature: str, *, extra: str | None = None) -> Iterator[None]:
         yield
     except ImportError as error:
         package = _not_installed(error)
-        if package not in EXTRA_OF:
+        if package is None or package not in EXTRA_OF:
             raise
         raise missing(feature, package, extra) from error
 
 
+def installed(package: str) -> bool:
+    """Whether a package can be imported here, as far as can be told without an import of it.
+
+    >>> installed("numpy"), installed("a_package_of_nobody")
+    (True, False)
+    """
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # a finder that refuses it; a module without a specification
+        return sys.modules.get(package) is not None
+
+
 def _not_installed(error: ImportError) -> str | None:
     """The package that is not there, also where its user has raised an error of its own for that."""
-    # A module below the name of a package is missing in one that is installed: another version is needed.
-    causes = (each for each in (error, error.__cause__) if isinstance(each, ModuleNotFoundError))
-    return next((each.name for each in causes), None)
+    for each in (error, error.__cause__):
+        if isinstance(each, ModuleNotFoundError) and each.name is not None:
+            if each.name in EXTRA_OF:
+                return each.name
+            # A module of a package that is there is missing in another version of it.
+            package = each.name.partition(".")[0]
+            return None if installed(package) else package
+    return None
 
 
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:

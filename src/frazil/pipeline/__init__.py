@@ -12,11 +12,13 @@
 Each operation takes an ``engine``. The default is Spark where pyspark is installed, else processes of this
 machine. Nothing here imports pyspark: `frazil.spark` has what does.
 
->>> import frazil, zarr
+>>> import frazil, numpy, zarr
 >>> from frazil.pipeline import Target, mean
 >>> repo = frazil.Repository.create(frazil.in_memory_storage())
 >>> with repo.transaction("main", message="an array") as store:
-...     array = zarr.create_array(store, name="t", data=[[1.0, 3.0]], dimension_names=["y", "x"])
+...     array = zarr.create_array(
+...         store, name="t", data=numpy.array([[1.0, 3.0]]), dimension_names=["y", "x"]
+...     )
 >>> result = mean(repo, "t", "x", to=Target(repo, "main", "/mean"), engine="inline")
 >>> zarr.open_array(result.version.session().store, path="/mean/t")[:].tolist()
 [2.0]

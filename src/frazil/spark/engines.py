@@ -11,12 +11,12 @@ Spark is imported when an engine on Spark is made, and not before.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.extras import needs
+from frazil.extras import installed, needs
 from frazil.spark.engine import Engine, Inline
 from frazil.spark.local import Local
 
@@ -29,39 +29,31 @@ def default_engine() -> Engine:
     Where pyspark is installed this is Spark: the active session, or the one that `get_spark` starts.
     Elsewhere it is processes of this machine.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        return _processes()
-    return _on_spark()
+    return _on_spark() if installed("pyspark") else _processes()
 
 
 def engine_of(engine: Engine | EngineName | None) -> Engine:
-    """The engine that a caller names, or None for the default.
+    """The engine that a caller gives or names; the default for None.
 
-    Raises ``InvalidInputError`` (``not-allowed``) for anything else, and ``MissingExtraError`` for the name
-    ``"spark"`` where pyspark is not installed.
+    Raises ``InvalidInputError`` (``not-allowed``) for any other text, ``TypeError`` for what is no engine,
+    and ``MissingExtraError`` for the name ``"spark"`` where pyspark is not installed.
 
     >>> engine_of("inline")
     Inline(resumable=False)
     >>> engine_of("fast")
     Traceback (most recent call last):
-    frazil.errors.InvalidInputError: engine: expected an engine such as Inline(), Local() ...
+    frazil.errors.InvalidInputError: engine: expected 'inline', 'local' or 'spark', found 'fast'
     """
     if engine is None:
         return default_engine()
-    if isinstance(engine, str) and engine in _BY_NAME:
+    if isinstance(engine, str):
+        if engine not in _BY_NAME:
+            names = "'inline', 'local' or 'spark'"
+            raise InvalidInputError(f"engine: expected {names}, found {engine!r:.80}", ErrorKind.NOT_ALLOWED)
         return _BY_NAME[engine]()
     if isinstance(engine, type) or not callable(getattr(engine, "run", None)):
-        raise _no_engine(engine)
-    return engine  # type: ignore[return-value]  # the names are strings, which have no method `run`
-
-
-def _no_engine(value: Any) -> InvalidInputError:
-    found = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.80}"
-    return InvalidInputError(
-        "engine: expected an engine such as Inline(), Local() or OnSpark(spark), or one of the names "
-        f"{', '.join(map(repr, _BY_NAME))}, found {found}",
-        ErrorKind.NOT_ALLOWED,
-    )
+        raise wrong_type("engine", engine, "Engine", "None")
+    return engine
 
 
 def _processes() -> Engine:
