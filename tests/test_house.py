@@ -57,6 +57,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": {"repository", "zarr_store", "storage", "chunks"},
     "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
 }
+#: Modules that may import pyspark, and packages all of whose modules may. The others run where it is not installed.
+WITH_PYSPARK = {
+    *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
+    *("frazil.spark.streams", "frazil.spark.tables"),
+    *("frazil.testing.spark_cluster", "pyspark_frazil"),
+}
+
 NOT_RE_EXPORTED = {"spark", "pipeline", "cli", "maintenance", "importing", "pyspark_frazil"}
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
 MAY_IMPORT["__init__"] = {"repository", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
@@ -225,6 +232,39 @@ def test_other_packages_stay_in_their_rooms() -> None:
         if room(found.module) not in ONLY_IN.get(found.target.partition(".")[0], {room(found.module)})
     ]
     assert not offences, f"not in this room:\n{listed(offences)}"
+
+
+def may_import_pyspark(module: str) -> bool:
+    return any(f"{module}.".startswith(f"{each}.") for each in WITH_PYSPARK)
+
+
+def test_pyspark_stays_in_its_modules() -> None:
+    offences = [
+        found
+        for found in EVERY_IMPORT
+        if found.target.partition(".")[0] == "pyspark" and not may_import_pyspark(found.module)
+    ]
+    assert not offences, f"imports pyspark:\n{listed(offences)}"
+
+
+def closure(module: str) -> set[str]:
+    """All that an import of a module imports, the packages that it lies in included."""
+    targets: dict[str, set[str]] = {}
+    for found in EVERY_IMPORT:
+        if not found.in_function:
+            targets.setdefault(found.module, set()).add(found.target)
+    reached, pending = set(), [module]
+    while pending:
+        if (each := pending.pop()) not in reached:
+            reached.add(each)
+            pending += [*targets.get(each, ()), *filter(None, [each.rpartition(".")[0]])]
+    return reached
+
+
+@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.spark.local", "frazil.cli"])
+def test_pipelines_do_not_import_pyspark(module: str) -> None:
+    assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
+    assert not {each for each in closure(module) if may_import_pyspark(each)}
 
 
 def test_no_imports_inside_functions() -> None:
