@@ -19,6 +19,7 @@
     │   └── OutcomeUnknownError   nobody knows whether the change took effect: look before repeating it
     ├── ValidationFailedError     data are not what the rules of their owner say
     ├── FormatError               bytes in storage are not what the specification says
+    ├── MissingExtraError         (also ModuleNotFoundError): an optional package is not installed
     └── InternalError             a defect in Frazil
 
 Classes say what a handler would do next; ``kind`` says exactly what happened. Kinds are stable and
@@ -179,6 +180,9 @@ class ErrorKind(StrEnum):
 
     # reads
     STALE_READ = "stale-read"  # Frazil only
+
+    # installation
+    MISSING_EXTRA = "missing-extra"  # Frazil only
 
 
 def _member(kind: str) -> ErrorKind:
@@ -427,6 +431,22 @@ class FormatError(IcechunkError):
     """Bytes are not what the specification says. The message names the file."""
 
     default_kind = ErrorKind.DESERIALIZATION
+
+
+class MissingExtraError(IcechunkError, ModuleNotFoundError):
+    """A package is not installed that an optional part of Frazil needs; ``name`` is the package.
+
+    The message names the extra that installs it.
+    """
+
+    default_kind = ErrorKind.MISSING_EXTRA
+
+    def __init__(self, message: str, name: str | None = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.name, self.kind))
 
 
 class InternalError(IcechunkError):

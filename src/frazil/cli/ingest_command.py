@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from frazil.cli.command import Command
 from frazil.cli.places import PLACES, storage_at
+from frazil.extras import needs
 from frazil.repository.repository import Repository
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.object_store_config import (
@@ -88,14 +89,9 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from frazil.spark import Inline, Local, OnSpark, Progress, Target, get_spark
-    from frazil.spark.ingest.operation import ingest, inspect_files
+    with needs("ingest", extra="pipeline"):
+        from frazil.pipeline import Progress, Target, ingest, inspect_files
 
-    engines: dict[str, Any] = {
-        "local": lambda: Local(processes=True),
-        "spark": lambda: OnSpark(get_spark()),
-        "inline": Inline,
-    }
     options = {
         "concat_dim": given.concat_dim,
         "variables": given.variables,
@@ -103,7 +99,7 @@ def _run(given: argparse.Namespace) -> int:
         "unpack": given.unpack,
         "format": given.format,
         "source_group": given.source_group,
-        "engine": engines[given.engine](),
+        "engine": given.engine,
     }
     if given.inspect:
         # What would be the repository may be one more file: nothing is written anyway.

@@ -33,8 +33,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
-
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.errors import (
     ConflictError,
@@ -55,11 +53,11 @@ from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
 from frazil.spark.engine import Engine, attempt
+from frazil.spark.engines import engine_of
 from frazil.spark.inputs import live_inputs, of_job, reads_of, require_current
-from frazil.spark.on_spark import OnSpark
+from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
-from frazil.spark.session import get_spark
 from frazil.spark.staging import Begun, Folder, Round, Staging, Unusable
 from frazil.spark.versions import Input, Target, Version, address, digest
 from frazil.storage.counted import COUNTS
@@ -167,11 +165,6 @@ class JobResult:
         return self.version.snapshot_id
 
 
-def default_engine() -> Engine:
-    """The active Spark session, or a local one."""
-    return OnSpark(get_spark())
-
-
 def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None = None) -> JobResult:
     """Do what the job says, unless it was done, and commit it to the target's branch.
 
@@ -193,7 +186,7 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         id_, done = _known(job, seen)
         if done is not None:
             return _done(job.target, id_, done)
-        engine = engine or default_engine()
+        engine = engine_of(engine)
         staging = None
         try:
             if getattr(engine, "resumable", False):
@@ -429,7 +422,7 @@ _NUMBER: Final = struct.Struct("<Q")
 
 def _sent(value: Any, name: str) -> bytes:
     try:
-        data: bytes = dumps(value)  # type: ignore[no-untyped-call]
+        data = dumps(value)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise InvalidInputError(f"{name} cannot be sent to a task: {error}", ErrorKind.NOT_ALLOWED) from error
     return data

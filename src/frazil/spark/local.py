@@ -27,10 +27,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol
 
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
-
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.engine import ATTEMPTS, Task, begin_attempt, failed, told
+from frazil.spark.pickling import dumps
 
 #: Tasks that have begun or ended and not been taken, for each worker.
 _AHEAD: Final = 4
@@ -59,7 +58,7 @@ class Local:
         if not tasks:
             return
         count = min(self.workers or os.cpu_count() or 1, len(tasks))
-        said = dumps((task, shared)) if self.processes else b""  # type: ignore[no-untyped-call]
+        said = dumps((task, shared)) if self.processes else b""
         workers = _Workers(lambda: _Process(said) if self.processes else _Thread(task, shared))
         pool = ThreadPoolExecutor(count, "frazil-local")
 

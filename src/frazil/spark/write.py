@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
 from frazil.spark.blocks import regular_grid
+from frazil.spark.engines import engine_of
+from frazil.spark.pickling import dumps
 from frazil.spark.versions import takes_versions
 
 if TYPE_CHECKING:
@@ -96,9 +97,10 @@ def write_blocks(
     import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
     borders, and ``IcechunkError`` (``concurrency``) if a task fails.
     """
+    engine = engine_of(engine)
     planned = plan(session, blocks)
     base = session.fork()
-    shared = dumps((base, read))  # type: ignore[no-untyped-call]
+    shared = dumps((base, read))
     tasks = list(map(dumps, planned.blocks))
     forks: list[ForkSession] = []
     received = 0

@@ -11,6 +11,7 @@ from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
+from frazil.spark.engines import engine_of
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import require_sizes
 from frazil.spark.ingest.assembling import all_there, plan_ingest
@@ -22,7 +23,7 @@ from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
 from frazil.spark.ingest.working import work
-from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
+from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.versions import Target, takes_versions
 from frazil.storage.access import environment_access
@@ -72,7 +73,7 @@ def inspect_files(
         files,
         dim,
         options,
-        engine or default_engine(),
+        engine_of(engine),
         virtual=virtual,
         variables=variables,
         progress=progress,
@@ -157,7 +158,7 @@ def ingest(
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     require_format(format)
     dim = concat_dim or dimension(files, options)
-    engine = engine or default_engine()
+    engine = engine_of(engine)
     wanted = None if variables is None else frozenset(variables)
     known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)

@@ -24,13 +24,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.cloudpickle import dumps
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -427,7 +427,7 @@ def _is_function(value: Any) -> bool:
 def _pickled(value: Any) -> bytes:
     if isinstance(value, set | frozenset):  # in another order in each process
         return repr(sorted(map(repr, value))).encode()
-    return bytes(dumps(value))  # type: ignore[no-untyped-call]
+    return dumps(value)
 
 
 def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:

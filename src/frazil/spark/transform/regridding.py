@@ -22,6 +22,7 @@ import numpy as np
 import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
@@ -251,7 +252,8 @@ class _Grid:
 
 @lru_cache(maxsize=1)
 def _regridder() -> Any:
-    from xarray_regrid import Regridder  # it takes a second, and most processes never regrid
+    with needs("regrid"):
+        from xarray_regrid import Regridder  # it takes a second, and most processes never regrid
 
     return Regridder
 

@@ -16,7 +16,7 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NotFoundE
 from frazil.repository.session import Session
 from frazil.spark.blocks import regular_grid
 from frazil.spark.engine import Engine
-from frazil.spark.job import default_engine
+from frazil.spark.engines import engine_of
 from frazil.spark.reductions.fields import (
     arrays_of,
     coordinate,
@@ -82,7 +82,7 @@ def validate(
     before = _against(version, against)
     passes, place = _passes(session, wanted, before)
     sizes = limits or Limits()
-    seen = look_at(passes, engine or default_engine(), task=sizes.task, block=sizes.block) if passes else []
+    seen = look_at(passes, engine_of(engine), task=sizes.task, block=sizes.block) if passes else []
     known = {key: (number_limit[1], seen[number_limit[0]]) for key, number_limit in place.items()}
     rows = tuple(_row(session, rule, number, known) for number, rule in enumerate(wanted))
     return Report(version.snapshot_id, rows)
