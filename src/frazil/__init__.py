@@ -89,6 +89,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StaleReadError,
     StorageError,
+    TaskFailedError,
     ValidationFailedError,
 )
 from frazil.importing import ImportReport, upgrade
@@ -231,6 +232,7 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "TaskFailedError",
     "Update",
     "UpdateType",
     "ValidationFailedError",

@@ -183,7 +183,7 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         ({"prepare": lambda session: Tasks([1], Lock())}, "not-allowed", "shares, cannot be sent to a task"),
         (
             {"work": lambda fork, shared, item: None},
-            "concurrency",
+            "task-failed",
             "has to return an Outcome, found NoneType",
         ),
     ],

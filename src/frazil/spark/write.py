@@ -94,7 +94,7 @@ def write_blocks(
 
     The arrays must be there, committed or not. ``read`` is a function of a module that executors can
     import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
-    borders, and ``IcechunkError`` (``concurrency``) if a task fails.
+    borders, and ``TaskFailedError`` if a task fails.
     """
     planned = plan(session, blocks)
     base = session.fork()

@@ -240,5 +240,5 @@ def test_a_file_that_is_gone_commits_nothing(foreign: tuple[frazil.Repository, P
     tip = repo.lookup_branch("main")
     with pytest.raises(IcechunkError) as caught:
         materialize(repo, engine=INLINE)
-    assert caught.value.kind == ErrorKind.CONCURRENCY
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
     assert repo.lookup_branch("main") == tip
