@@ -32,6 +32,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
 from frazil.spark.blocks import regular_grid
 from frazil.spark.versions import takes_versions
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -144,7 +145,7 @@ def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
 
 
 def _array(session: Session, path: str) -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
+    return array_at(session, path, "r+")
 
 
 # Planning
