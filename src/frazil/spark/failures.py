@@ -103,8 +103,7 @@ def failure_of(error: BaseException) -> Failure:
     is_ours = isinstance(error, IcechunkError)
     for each in _chain(summary):
         _shorten(each)
-    lines = [_clip(line) for part in summary.format() for line in part.splitlines()]
-    whole = "\n".join(lines)
+    whole = "\n".join(_clip(line) for part in summary.format() for line in _few(part.splitlines()))
     users = [frame for frame in frames if not is_library(frame.filename)]
     near = users or ([] if is_ours else frames or list(summary.stack))
     where = f'File "{near[-1].filename}", line {near[-1].lineno}, in {near[-1].name}' if near else ""
@@ -166,9 +165,8 @@ def _text(error: BaseException) -> str:
         text = str(error)
     except Exception as second:
         text = f"(its text cannot be made: {type(second).__name__})"
-    lines = text.splitlines()
-    if len(lines) > _LINES_OF_TEXT and not isinstance(error, IcechunkError):  # ours are written to be read
-        text = "\n".join([*lines[: _LINES_OF_TEXT // 2], "...", *lines[-_LINES_OF_TEXT // 2 :]])
+    if not isinstance(error, IcechunkError):  # ours are written to be read
+        text = "\n".join(_few(text.splitlines()))
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT // 2]} ... {text[-_LONGEST_TEXT // 2 :]}"
     return text
@@ -255,6 +253,12 @@ def is_library(filename: str) -> bool:
     """Whether a file is not the user's: of Python, of what is installed, or of Frazil."""
     installed = "/site-packages/" in filename or "/dist-packages/" in filename
     return installed or _is_own(filename) or filename.startswith(("<frozen ", *_library_places()))
+
+
+def _few(lines: list[str]) -> list[str]:
+    """The first and the last of many lines."""
+    half = _LINES_OF_TEXT // 2
+    return [*lines[:half], "...", *lines[-half:]] if len(lines) > _LINES_OF_TEXT else lines
 
 
 def _clip(line: str) -> str:

@@ -39,6 +39,7 @@ from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.errors import (
     ConflictError,
     ErrorKind,
+    IcechunkError,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
@@ -62,6 +63,7 @@ from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
 from frazil.spark.session import get_spark
 from frazil.spark.staging import Begun, Folder, Round, Staging, Unusable
+from frazil.spark.unpicklable import unsendable
 from frazil.spark.versions import Input, Target, Version, address, digest
 from frazil.storage.counted import COUNTS
 
@@ -421,7 +423,9 @@ class _Rounds:
                     results[number] = gathered.add(result)
                     self._done(result)
         missing = [number for number, result in enumerate(results) if result is None]
-        shared = _sent((base, work, tasks.shared, place, bulk.key), "the work, or what it shares,")
+        parts = {"work": work, "shared": tasks.shared}
+        everything = (base, work, tasks.shared, place, bulk.key)
+        shared = _sent(everything, "the work, or what it shares,", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
             results[number] = result = gathered.add(decode_result(data))
@@ -446,11 +450,13 @@ class _Rounds:
 _NUMBER: Final = struct.Struct("<Q")
 
 
-def _sent(value: Any, name: str) -> bytes:
+def _sent(value: Any, name: str, parts: Any = None) -> bytes:
     try:
         data: bytes = dumps(value)  # type: ignore[no-untyped-call]
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise InvalidInputError(f"{name} cannot be sent to a task: {error}", ErrorKind.NOT_ALLOWED) from error
+    except IcechunkError:
+        raise  # it says why, as a session with changes does
+    except Exception as error:
+        raise unsendable(name, parts or value, dumps, error) from error
     return data
 
 

@@ -32,6 +32,7 @@ from pyspark.cloudpickle import dumps  # plain pickle cannot send what a noteboo
 from frazil.errors import ErrorKind, InvalidInputError, TaskFailedError
 from frazil.spark.engine import ATTEMPTS, Task, begin_attempt
 from frazil.spark.failures import Failure, failure_of, task_error, worker_lost
+from frazil.spark.unpicklable import sendable
 
 #: Tasks that have begun or ended and not been taken, for each worker.
 _AHEAD: Final = 4
@@ -60,7 +61,7 @@ class Local:
         if not tasks:
             return
         count = min(self.workers or os.cpu_count() or 1, len(tasks))
-        said = dumps((task, shared)) if self.processes else b""  # type: ignore[no-untyped-call]
+        said = sendable(task, (task, shared), dumps) if self.processes else b""
         workers = _Workers(lambda: _Process(said) if self.processes else _Thread(task, shared))
         pool = ThreadPoolExecutor(count, "frazil-local")
 

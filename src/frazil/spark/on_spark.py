@@ -31,12 +31,14 @@ from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import SparkFiles, TaskContext
+from pyspark.cloudpickle import dumps
 from pyspark.sql import SparkSession
 
-from frazil.errors import IcechunkError
+from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.spark.engine import Task, begin_attempt, description
 from frazil.spark.places import ready
 from frazil.spark.spark_failures import SPARK_ERRORS, from_spark, marked
+from frazil.spark.unpicklable import sendable
 
 #: Of a run, in tasks.
 _SMALLEST_JOB: Final = 32
@@ -64,8 +66,10 @@ class OnSpark:
         ready(self.spark)
 
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        _require_running(self.spark)
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
+        sendable(task, task, dumps)
         tag = f"frazil-{uuid.uuid4()}"
         work = _worker(task, self._sent(shared), tag)
         label, cancel = _labels(self.spark, tag, description(task))
@@ -125,6 +129,15 @@ def _partitions(spark: SparkSession) -> int:
 
 def _is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def _require_running(spark: SparkSession) -> None:
+    """Raises ``SessionStateError`` (``not-allowed``) for a classic session that was stopped."""
+    if not _is_connect(spark) and getattr(spark.sparkContext, "_jsc", None) is None:
+        raise SessionStateError(
+            "the Spark session of the engine was stopped: make a new session and a new engine",
+            ErrorKind.NOT_ALLOWED,
+        )
 
 
 def _labels(spark: SparkSession, tag: str, text: str) -> tuple[Callable[[], None], Callable[[], object]]:
