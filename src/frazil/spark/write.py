@@ -33,6 +33,7 @@ from frazil.spark.blocks import regular_grid
 from frazil.spark.engines import engine_of
 from frazil.spark.pickling import dumps
 from frazil.spark.versions import takes_versions
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -95,7 +96,7 @@ def write_blocks(
 
     The arrays must be there, committed or not. ``read`` is a function of a module that executors can
     import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
-    borders, and ``IcechunkError`` (``concurrency``) if a task fails.
+    borders, and ``TaskFailedError`` if a task fails.
     """
     engine = engine_of(engine)
     planned = plan(session, blocks)
@@ -146,7 +147,7 @@ def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
 
 
 def _array(session: Session, path: str) -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
+    return array_at(session, path, "r+")
 
 
 # Planning

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -240,5 +241,6 @@ def test_a_file_that_is_gone_commits_nothing(foreign: tuple[frazil.Repository, P
     tip = repo.lookup_branch("main")
     with pytest.raises(IcechunkError) as caught:
         materialize(repo, engine=INLINE)
-    assert caught.value.kind == ErrorKind.CONCURRENCY
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
+    assert re.search(r"the chunk \[\d\] of the array `/v`, \d+ bytes from .*a\.bin", caught.value.message)
     assert repo.lookup_branch("main") == tip

@@ -21,6 +21,7 @@ from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
 from frazil.spark import cf
 from frazil.spark.blocks import regular_grid
+from frazil.zarr_store.arrays import array_at, naming
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
 #: What a result of decoded values must not say of itself.
@@ -80,7 +81,7 @@ class Field:
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """An array of a version; ``NodeNotFoundError``, ``InvalidInputError`` for a group."""
     try:
-        return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
+        return array_at(session, path, mode)
     except FileNotFoundError as error:
         raise NodeNotFoundError(f"expected an array at `/{path.strip('/')}`, found none") from error
     except zarr.errors.NodeTypeValidationError as error:
@@ -120,7 +121,8 @@ def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
 
 def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
     """The arrays of a group, by name."""
-    return dict(zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays())
+    found = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
+    return {name: naming(array) for name, array in found}
 
 
 def coordinates_of(

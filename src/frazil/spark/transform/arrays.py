@@ -22,6 +22,7 @@ from zarr.abc.codec import ArrayArrayCodec, Codec
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.versions import Target, Version, digest, same_storage
+from frazil.zarr_store.arrays import array_at
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]
@@ -204,7 +205,7 @@ class ArrayInfo:
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
+    return array_at(session, path, mode)
 
 
 def _document(encoded: Any) -> Json:
