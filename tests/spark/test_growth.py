@@ -66,8 +66,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "pyramid": lambda repo, paths: pyramid(
         repo, paths, factors={"lat": 2}, levels=2, to=to(repo), engine=HERE
     ),
-    "rechunk": lambda repo, paths: rechunk(repo, paths, {"time": -1}, to=to(repo), engine=HERE),
-    "rechunk in place": lambda repo, paths: rechunk(repo, paths, {"time": -1}, engine=HERE),
+    "rechunk": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, to=to(repo), engine=HERE),
+    "rechunk in place": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, engine=HERE),
     "recompress": lambda repo, paths: recompress(repo, paths, [], to=to(repo), engine=HERE),
     "select": lambda repo, paths: select(repo, paths, isel={"lat": [0, 2]}, to=to(repo), engine=HERE),
     "crop": lambda repo, paths: crop(repo, paths, latitude=(-40, 40), to=to(repo), engine=HERE),

@@ -24,6 +24,7 @@ from frazil.spark.reductions.fields import (
     Field,
     coordinate,
     coordinates_of,
+    is_there,
     open_array,
     open_field,
 )
@@ -172,7 +173,7 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
             fill_value=np.nan,
             attributes=told if field.decode else dict(field.attributes),
             dimension_names=field.dims,
-            overwrite=True,
+            overwrite=is_there(session, each.path),
         )
         coordinates.copy(field, field.dims, each.path)
         starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)

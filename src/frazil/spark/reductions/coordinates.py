@@ -23,6 +23,7 @@ from frazil.spark.reductions.fields import (
     arrays_of,
     coordinates_of,
     dimensions,
+    is_there,
     open_array,
 )
 
@@ -68,7 +69,7 @@ class CoordinateWriter:
             dtype=cast("Any", str) if text else values.dtype,
             attributes=dict(attributes),
             dimension_names=dims,
-            overwrite=True,
+            overwrite=is_there(self.session, path),
         )
         array[...] = values.astype(object) if text else values
 
@@ -83,7 +84,7 @@ class CoordinateWriter:
             self.copied.add((array.path, to))
             values, attributes = np.asarray(array[...]), dict(array.attrs)
             if not self._stays(to, dimensions(array), values, attributes, coordinates.keys()):
-                zarr.from_array(self.session.store, data=array, name=to, overwrite=True)
+                zarr.from_array(self.session.store, data=array, name=to, overwrite=is_there(self.session, to))
 
     def _stays(
         self,

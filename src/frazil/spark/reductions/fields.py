@@ -89,6 +89,14 @@ def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
         ) from error
 
 
+def is_there(session: Session, path: str) -> bool:
+    """Whether there is a node, which an array that is made at this path has to overwrite.
+
+    zarr lists all nodes of the session to overwrite one: a job with many results asks first.
+    """
+    return session.workspace.node("/" + path.strip("/")) is not None
+
+
 def open_field(
     session: Session, path: str, *, decode: bool = True, valid_range: bool = False, kinds: str = "biuf"
 ) -> Field:

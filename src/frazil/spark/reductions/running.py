@@ -27,6 +27,7 @@ from frazil.spark.reductions.fields import (
     coordinate,
     coordinates_of,
     dimensions,
+    is_there,
     open_array,
     open_field,
     require_same_labels,
@@ -429,7 +430,7 @@ def _create(
         fill_value=np.nan if floats else None,
         attributes=_attributes(asked, reduction, measure),
         dimension_names=(*(("quantile",) if lead else ()), *reduction.dims),
-        overwrite=True,
+        overwrite=is_there(coordinates.session, measure.path),
     )
     parent = measure.path.strip("/").rpartition("/")[0]
     if measure.q is not None:
@@ -488,14 +489,15 @@ def _create_scratch(session: Session, scratch: str, number: int, reduction: Redu
     for row, measure in enumerate(reduction.measures):
         assert not isinstance(measure.kernel, Exact)
         for place, (dtype, identity) in enumerate(measure.kernel.identities):
+            path = scratch_path(scratch, number, row, place)
             zarr.create_array(
                 session.store,
-                name=scratch_path(scratch, number, row, place),
+                name=path,
                 shape=(plan.slots, reduction.groups, *reduction.kept_shape),
                 chunks=(1, plan.group_chunk, *kept),
                 dtype=dtype,
                 fill_value=identity,
-                overwrite=True,
+                overwrite=is_there(session, path),
             )
 
 

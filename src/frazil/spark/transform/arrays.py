@@ -233,14 +233,14 @@ def selected(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
         paths = [paths]
     workspace = session.workspace
     nodes = workspace.nodes_table()
-    all_paths = nodes.paths_list()
+    all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
     found: dict[str, None] = {}
     for path in paths:
         absolute = "/" + path.strip("/")
         if workspace.require(absolute).array is not None:
             found[absolute] = None
         below = nodes.below(absolute)
-        arrays = np.arange(len(nodes))[below][nodes.is_array[below]]
+        arrays = rows[below][nodes.is_array[below]]
         found.update(dict.fromkeys(map(all_paths.__getitem__, arrays.tolist())))
     return [info(session, path) for path in sorted(found)]
 
