@@ -227,7 +227,10 @@ def _reductions(arrays: ArrayLookup, target: Target, asked: Asked, path: str) ->
     over = tuple(axis for axis, dim in enumerate(field.dims) if dim in going)
     weights = _weights_of(arrays, field, settings.get("weights"))
     skipna = settings.get("skipna", True)
-    plain = Reduction(field, over, (), grouping, weights, skipna)
+    empty = None if grouping is None else grouping.empty()
+    if empty is not None and not empty.any():
+        empty = None
+    plain = Reduction(field, over, (), grouping, weights, skipna, empty)
     measures = {how: _measure(plain, target, asked, how) for how in asked.how}
     quantiles = {how for how in asked.how if measures[how].q is not None or how in ("quantile", "median")}
     parts = [[measures[how] for how in asked.how if (how in quantiles) is which] for which in (False, True)]
@@ -262,27 +265,20 @@ def _measure(reduction: Reduction, target: Target, asked: Asked, how: str) -> Me
     options = Options(settings.get("ddof", 0), settings.get("min_count"))
     kernel = partials.kernel(how, dtype, weighted=weighted, options=options)
     result = partials.result_dtype(how, dtype, weighted=weighted)
-    if (
-        result.kind in "iub"
-        and how not in ("count", "any", "all")
-        and _may_be_missing(reduction, how, options)
-    ):
+    if result.kind in "iub" and _may_be_missing(reduction, how, options):
         result = np.dtype(np.float64)
     return Measure(path, how, kernel, result)
 
 
 def _may_be_missing(reduction: Reduction, how: str, options: Options) -> bool:
     """Whether a result of integers may have no value: then it is of floats, to say NaN."""
+    if reduction.empty is not None:
+        return True
+    if how in ("count", "any", "all"):
+        return False
     if options.min_count:
         return True
-    if how == "sum":
-        return False
-    if reduction.grouping is None or not reduction.grouping.codes.size:
-        return math.prod(reduction.field.shape[axis] for axis in reduction.over) == 0
-    if not all(reduction.field.shape[axis] for axis in reduction.over):
-        return True
-    codes = reduction.grouping.codes
-    return len(np.unique(codes[codes >= 0])) < len(reduction.grouping)
+    return how != "sum" and not all(reduction.field.shape[axis] for axis in reduction.over)
 
 
 def _quantile(reduction: Reduction, q: tuple[float, ...], settings: Settings) -> Exact | Sketch:

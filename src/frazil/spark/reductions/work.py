@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import block_shape, split
@@ -24,7 +25,7 @@ from frazil.spark.reductions.partials import (
     combine_all,
     nothing,
 )
-from frazil.spark.reductions.plan import Item, Meeting, Planned, Reduction
+from frazil.spark.reductions.plan import Item, Measure, Meeting, Planned, Reduction
 from frazil.spark.reductions.quantiles import Exact, Sketch
 from frazil.spark.results import Outcome
 
@@ -211,6 +212,8 @@ def finished(reduction: Reduction, number: int, state: Any) -> Values:
         values = measure.kernel.finish(*cells_and_codes, reduction.groups)
     else:
         values = measure.kernel.finish(state.fields)
+        if reduction.empty is not None and reduction.empty[state.groups].any():
+            values = _without_empty(values, reduction.empty[state.groups], measure)
     quantiles = isinstance(measure.kernel, Exact | Sketch)
     if quantiles and measure.q is None:
         values, quantiles = values[0], False
@@ -221,6 +224,15 @@ def finished(reduction: Reduction, number: int, state: Any) -> Values:
         values = np.nan_to_num(values)  # cannot be: see `result_dtype`
     with np.errstate(over="ignore"):  # infinite, as xarray has it
         return values.astype(measure.dtype, copy=False)
+
+
+def _without_empty(values: Values, empty: NDArray[np.bool_], measure: Measure) -> Values:
+    """NaN for groups without a cell, whatever the sum or the count of nothing is: as xarray has it."""
+    if isinstance(measure.kernel, Sketch):
+        return values  # NaN already
+    values = values.astype(measure.dtype, copy=True)
+    values[empty] = np.nan
+    return values
 
 
 def write(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:
