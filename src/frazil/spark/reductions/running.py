@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes, split
@@ -120,6 +121,8 @@ def several(paths: str | Sequence[str]) -> tuple[str, ...]:
 def target_of(version: Version, to: Target | None, name: str) -> Target:
     """Where results go: unless told, to a group of that name, on the branch that was read."""
     if to is not None:
+        if not isinstance(to, Target):
+            raise wrong_type("to", to, "Target", "None")
         return to
     if version.branch is None:
         raise InvalidInputError(
