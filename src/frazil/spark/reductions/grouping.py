@@ -43,7 +43,8 @@ class Grouping:
 
     def empty(self) -> NDArray[np.bool_]:
         """For each group whether it has no cell, as a period without data or a bin without values has."""
-        return np.bincount(self.codes[self.codes >= 0], minlength=len(self)) == 0
+        cells: NDArray[np.int64] = np.bincount(self.codes[self.codes >= 0], minlength=len(self))
+        return np.asarray(cells == 0)
 
 
 def labels_of(session: Session, group: str, by: By) -> xr.DataArray:

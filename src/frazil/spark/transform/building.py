@@ -27,6 +27,7 @@ from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, block_shape, groups, sizes, split
 from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
+from frazil.spark.memory import Budget
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import (
@@ -256,11 +257,18 @@ def require_shape(path: str, block: Values, shape: Shape) -> None:
 
 
 def block_of(
-    new: Sequence[ArrayInfo], max_bytes: int, *, factor: float = 1, whole: Sequence[int] = ()
+    new: Sequence[ArrayInfo],
+    budget: Budget,
+    read: Sequence[ArrayInfo],
+    *,
+    factor: float = 1,
+    whole: Sequence[int] = (),
 ) -> Shape:
-    """Blocks for arrays of one shape; ``factor`` bytes are needed for each that is written.
+    """Blocks for arrays of one shape; ``factor`` bytes are needed for each that is written, and to read them
+    one chunk of the arrays ``read``.
 
-    Along the axes ``whole`` a block is as long as the array.
+    Along the axes ``whole`` a block is as long as the array. Raises ``InvalidInputError`` (``not-allowed``)
+    if the smallest block needs more than a ``max_mem`` that was given.
     """
     first = new[0]
     grids = zip(*(each.grid for each in new), strict=True)
@@ -268,4 +276,19 @@ def block_of(
     for axis in whole:
         grid[axis] = max(first.shape[axis], 1)
     size = sum(each.itemsize for each in new)
-    return block_shape(first.shape, grid, max(math.ceil(size * factor), 1), max_bytes)
+    each = max(math.ceil(size * factor), 1)
+    decoded = max((chunk_bytes(array) for array in read), default=0)
+    room = max(budget.size - decoded, 1) if budget.is_given else budget.size
+    block = block_shape(first.shape, grid, each, room)
+    if math.prod(first.shape):
+        chunks = " and ".join(f"{array.chunks} of `{array.path}`" for array in read)
+        budget.require(
+            math.prod(block) * each + decoded,
+            f"to read chunks of {chunks} and to make a block of {block} of `{first.path}`",
+        )
+    return block
+
+
+def chunk_bytes(array: ArrayInfo) -> int:
+    """Bytes of one chunk in memory."""
+    return array.itemsize * math.prod(map(min, array.chunks, array.shape))

@@ -15,6 +15,7 @@ Of strings, records and other data that are no numbers, the first of each window
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -24,9 +25,9 @@ import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem, slabs
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -79,7 +80,7 @@ def coarsen(
     to: Target,
     boundary: Edge = "exact",
     chunks: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -93,6 +94,7 @@ def coarsen(
     `frazil.spark.transform.cf`. Arrays without any of the dimensions are taken over as they are. ``chunks``
     are those of the results; without it they are as long as before.
 
+    ``max_mem`` bounds the values that one task holds; without it that is 256 MB, or what one chunk needs.
     ``boundary`` says what becomes of elements at the end of a dimension that do not fill a window:
     ``"exact"`` refuses them, ``"trim"`` leaves them out, ``"pad"`` makes a smaller last window of them.
 
@@ -115,7 +117,7 @@ def coarsen(
     session = version.session()
     arrays = companions(session, selected(session, paths))
     require_windows(factors, how, boundary, arrays)
-    budget = parse_bytes(max_mem)
+    budget = Budget.of(max_mem)
     named, bounds = coordinates(session, arrays), set(map(bounds_of, arrays))
     builds: list[Build] = []
     small: list[Small] = []
@@ -247,11 +249,17 @@ def coarse(
 
 
 def build(
-    array: ArrayInfo, new: ArrayInfo, windows: Shape, how: How, boundary: Edge, budget: int, round_: int = 0
+    array: ArrayInfo,
+    new: ArrayInfo,
+    windows: Shape,
+    how: How,
+    boundary: Edge,
+    budget: Budget,
+    round_: int = 0,
 ) -> Build:
     elements = float(np.prod(windows, dtype=float))
-    factor = 1 + 3 * elements * max(array.itemsize, 8) / new.itemsize  # read, unpacked, and at work
-    block = block_of([new], budget, factor=factor)
+    factor = 1 + elements * array.itemsize / new.itemsize  # what is made, and what is read for it
+    block = block_of([new], budget, [array], factor=factor)
     return Build(array, (new,), block, _Coarsened(array, windows, how, boundary, str(new.dtype)), round_)
 
 
@@ -272,8 +280,13 @@ class _Coarsened:
         values = np.asarray(old[region])
         if self.how == "first":
             return [values[tuple(slice(None, None, w) for w in self.windows)]]
-        out = reduced(unpacked(self.array, values), self.windows, self.how, self.boundary)
-        return [out.astype(self.dtype, copy=False)]
+        out = np.empty(tuple(np.subtract(stop, start).tolist()), self.dtype)
+        size = old.dtype.itemsize * math.prod(self.windows)
+        for part in slabs(out.shape, size):
+            inside = tuple(slice(s.start * w, s.stop * w) for s, w in zip(part, self.windows, strict=True))
+            some = values[inside]
+            out[part] = reduced(unpacked(self.array, some), self.windows, self.how, self.boundary)
+        return [out]
 
 
 def reduced(values: Values, windows: Shape, how: How, boundary: Edge) -> Values:

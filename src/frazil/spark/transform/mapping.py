@@ -28,9 +28,9 @@ from pyspark.cloudpickle import dumps
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -69,7 +69,7 @@ def map_blocks(
     new: Mapping[str, int] | None = None,
     fill_value: Any = None,
     attributes: Mapping[str, Any] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -89,7 +89,8 @@ def map_blocks(
     not in the result; ``new`` axes of the given lengths come before the others. ``dtype`` is that of the
     results, or one for each, otherwise that of the first input; ``fill_value`` and ``attributes``
     likewise. ``chunks`` are those of the results, otherwise as they are. ``max_mem`` bounds what is read and
-    made for one block.
+    made for one block, not what the function makes in between; without it that is 256 MB, or what one chunk
+    needs. Raises ``InvalidInputError`` with the number of bytes if one chunk needs more than ``max_mem``.
 
     Functions of a module that executors can import travel by name; others by value.
 
@@ -144,7 +145,7 @@ def map_blocks(
         np.prod([first.shape[axis] for axis in dropped], dtype=float), 1.0
     )
     factor = 1 + size / sum(each.itemsize for each in results)
-    block = block_of(results, parse_bytes(max_mem), factor=factor, whole=range(len(made)))
+    block = block_of(results, Budget.of(max_mem), arrays, factor=factor, whole=range(len(made)))
     compute = _Mapped(
         function,
         tuple(each.path for each in arrays),
