@@ -1,4 +1,5 @@
-"""A task takes little more memory than the chunk that it reads, and refuses a chunk that ``max_mem`` has no room for.
+"""A task takes little more memory than the chunk that it reads, or refuses a chunk for which ``max_mem`` has
+no room.
 
 numpy and zarr report what they allocate to `tracemalloc`: the peaks are the same on every machine.
 """
@@ -119,7 +120,6 @@ def test_peaks(repo: frazil.Repository, name: str) -> None:
         peak = tracemalloc.get_traced_memory()[1] / CHUNK
     finally:
         tracemalloc.stop()
-    print(f"PEAK {name} {peak:.2f}")
     assert peak < most, f"{peak:.2f} times the chunk"
 
 
@@ -133,7 +133,7 @@ def test_a_chunk_that_does_not_fit_is_refused_before_the_work(repo: frazil.Repos
     )
     before = repo.lookup_branch("main")
     target = Target(repo, "main", "out")
-    with pytest.raises(InvalidInputError, match="max_mem of at least ([0-9]+) bytes") as error:
+    with pytest.raises(InvalidInputError, match="max_mem of at least") as error:
         call(repo, target, max_mem="10MB")
     assert error.value.kind == ErrorKind.NOT_ALLOWED
     assert repo.lookup_branch("main") == before

@@ -24,7 +24,7 @@ MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "c
 @given(
     st.lists(st.tuples(st.integers(1, 11), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3),
     st.sampled_from(list(MODES)),
-    st.integers(64, 3000),
+    st.integers(1536, 4000),
 )
 def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int) -> None:
     shape, chunks, depth = (tuple(each[n] for each in axes) for n in range(3))
@@ -112,7 +112,7 @@ def test_axes_come_and_go(wind: frazil.Repository) -> None:
         names=["range"],
         drop=["time"],
         new={"bounds": 2},
-        max_mem=100,
+        max_mem=800,
         engine=INLINE,
     )
     found, u = read(result, "range"), read(result, "u")[:]
@@ -127,7 +127,7 @@ def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> Non
         return u * lat
 
     result = map_blocks(
-        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=300, engine=INLINE
+        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=800, engine=INLINE
     )
     u = read(result, "u")[:]
     np.testing.assert_array_equal(read(result, "w")[:], u * np.arange(6.0)[:, None])
