@@ -62,7 +62,8 @@ class Build:
     """Arrays that are computed from ``old``: ``compute(session, start, stop)`` gives their blocks.
 
     ``block`` is the shape of those, a multiple of the chunks and shards of all ``new``. In round 0
-    ``session`` is the source, later the target with what the rounds before have made.
+    ``session`` is the source, later the target with what the rounds before have made. There are at least
+    ``tasks`` tasks if there are so many blocks; without it small blocks share a task.
     """
 
     old: ArrayInfo
@@ -70,6 +71,7 @@ class Build:
     block: Shape
     compute: Compute
     round: int = 0
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,9 @@ def _items(builds: Sequence[Build], number: int) -> list[Item]:
         shape = build.new[0].shape
         size = sum(new.itemsize for new in build.new)
         starts, stops = split(shape, build.block)
-        per_task = min(max(size * math.prod(shape) // _TASKS, _LEAST_TASK), _MOST_TASK)
+        total = size * math.prod(shape)
+        least = max(total // _TASKS, _LEAST_TASK) if build.tasks is None else max(total // build.tasks, 1)
+        per_task = min(least, _MOST_TASK)
         offsets = groups(sizes(starts, stops) * size, per_task).tolist()
         items += [Item(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
     return items
@@ -263,11 +267,13 @@ def block_of(
     *,
     factor: float = 1,
     whole: Sequence[int] = (),
+    tasks: int = 1,
 ) -> Shape:
     """Blocks for arrays of one shape; ``factor`` bytes are needed for each that is written, and to read them
     one chunk of the arrays ``read``.
 
-    Along the axes ``whole`` a block is as long as the array. Raises ``InvalidInputError`` (``not-allowed``)
+    Along the axes ``whole`` a block is as long as the array. There are at least ``tasks`` blocks if there are
+    so many chunks. Raises ``InvalidInputError`` (``not-allowed``)
     if the smallest block needs more than a ``max_mem`` that was given.
     """
     first = new[0]
@@ -279,6 +285,7 @@ def block_of(
     each = max(math.ceil(size * factor), 1)
     decoded = max((chunk_bytes(array) for array in read), default=0)
     room = max(budget.size - decoded, 1) if budget.is_given else budget.size
+    room = min(room, each * max(math.prod(first.shape) // tasks, 1))
     block = block_shape(first.shape, grid, each, room)
     if math.prod(first.shape):
         chunks = " and ".join(f"{array.chunks} of `{array.path}`" for array in read)
