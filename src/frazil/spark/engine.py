@@ -88,6 +88,11 @@ class Inline:
 
     resumable: bool = False
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return 1
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         for number, message in enumerate(tasks):
             try:

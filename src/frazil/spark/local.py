@@ -56,10 +56,15 @@ class Local:
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name}: expected at least 1, found {value}", ErrorKind.NOT_ALLOWED)
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return self.workers or os.cpu_count() or 1
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         if not tasks:
             return
-        count = min(self.workers or os.cpu_count() or 1, len(tasks))
+        count = min(self.slots, len(tasks))
         said = sendable(task, (task, shared), dumps) if self.processes else b""
         workers = _Workers(lambda: _Process(said) if self.processes else _Thread(task, shared))
         pool = ThreadPoolExecutor(count, "frazil-local")

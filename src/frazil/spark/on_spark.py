@@ -65,6 +65,13 @@ class OnSpark:
     def __post_init__(self) -> None:
         ready(self.spark)
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time, as far as the driver knows before executors are there; 1 where it
+        is a client of Spark Connect.
+        """
+        return 1 if _is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         _require_running(self.spark)
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))

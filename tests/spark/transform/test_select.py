@@ -44,12 +44,15 @@ def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> Non
         number = st.integers(-length, length - 1)
         isel[name] = data.draw(st.one_of(number, st.slices(length), st.lists(number, max_size=4)))
     expected = expected.isel(isel)
+    cell = 64 if content.dtype.kind in "TO" else content.dtype.itemsize
+    written = np.multiply(chunks, times) if sharded else chunks
+    least = cell * int(np.prod(chunks) + 3 * np.prod(written))
     result = select(
         repo,
         ["x"],
         isel=isel,
         to=Target(repo, group="o"),
-        max_mem=data.draw(st.integers(1, 999)),
+        max_mem=least * data.draw(st.integers(1, 3)),
         engine=INLINE,
     )
     found = read(result, "o/x")
