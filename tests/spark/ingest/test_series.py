@@ -15,7 +15,7 @@ from tests.spark.ingest.samples import EVERY, NETCDF, files, parameters
 import frazil
 from frazil.spark import Inline, ingest, inspect_files
 
-#: Models and tables: calendars of 360, 365 and 366 days, chunks and contiguous data, years of unequal lengths.
+#: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
 CHOSEN = {
     "AWI-ESM-1-1-LR day",
     "BCC-CSM2-MR day",
