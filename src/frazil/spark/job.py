@@ -205,7 +205,7 @@ class JobResult(Summary):
         else:
             yield "work", self.metrics.work()
             yield "wrote", self.metrics.writes()
-        if self.values:
+        if any(value is not None for value in self.values):
             yield "values", f"{counted(len(self.values), 'value')}: {brief(self.values)}"
 
     def _details(self) -> Iterable[tuple[str, Shown]]:
