@@ -26,13 +26,20 @@ pytestmark = [
 SLOW = {"nam.t00z.awp21100.tm00.grib2", "ncep-seasonal-monthly.grib", "ds.waveh.5.grib"}
 #: cfgrib opens neither.
 DAMAGED = {"era5-levels-corrupted.grib", "regular_gg_wrong_increment.grib"}
-#: The fields of one kind, in a file for each variable and step.
-PATTERN = "r_2020"
+#: Of a package with many files of one kind: other grids, levels, members, padding between messages.
+CHOSEN = (
+    "O32_global.grib2", "ens_50", "healpix_H8", "mercator", "ml_data", "pl_regular_ll",
+    "r_2020-09-22T12-00-00_0", "rotated_wind", "shifted_ll_subarea", "t_time_series", "t_year_missing", "test_icon", "test_padding",
+    "tuv_pl", "unstructured", "wave_spectra",
+)  # fmt: skip
+STACKED = pytest.mark.xfail(strict=True, reason="files with one time or step each are refused")
+SPLIT = pytest.mark.xfail(strict=True, reason="a scalar time is a dimension, several hypercubes are refused")
 
 
 def samples() -> list[Path]:
-    found = files("cfgrib", "eccodes", "earthkit-data", magic=GRIB)
-    return [path for path in found if path.name not in DAMAGED and (EVERY or path.name not in SLOW)]
+    found = files("cfgrib", "eccodes", magic=GRIB)
+    many = [path for path in files("earthkit-data", magic=GRIB) if EVERY or path.name.startswith(CHOSEN)]
+    return [path for path in found + many if path.name not in DAMAGED and (EVERY or path.name not in SLOW)]
 
 
 def sample(name: str) -> list[Any]:
@@ -41,7 +48,10 @@ def sample(name: str) -> list[Any]:
 
 def cubes(path: Path) -> list[xr.Dataset]:
     """What cfgrib makes of a file: a Dataset for each hypercube."""
-    found = cfgrib.open_datasets(str(path), backend_kwargs={"indexpath": ""}, cache=False)
+    options: dict[str, Any] = {"backend_kwargs": {"indexpath": ""}, "cache": False}
+    found = cfgrib.open_datasets(str(path), **options)
+    if len(found) == 1:  # as users of xarray open it: `open_datasets` has no dimensions of length 1
+        found = [xr.open_dataset(path, engine="cfgrib", **options)]
     return [each.drop_attrs(deep=False).load() for each in found]
 
 
@@ -62,17 +72,33 @@ def same_variable(found: xr.DataArray, expected: xr.DataArray) -> None:
     assert found.dtype == expected.dtype
 
 
+def as_named(found: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
+    """Under the names of the file: what several hypercubes have in common is told apart by ends of names."""
+    own = {*found.dims, *found.encoding.get("coordinates", "").split()}
+    names = {
+        name: max(
+            (each for each in expected.coords if f"{name}_".startswith(f"{each}_")), key=len, default=None
+        )
+        for name in own
+    }
+    kept = found.drop_vars(set(found.coords).difference(own))
+    return kept.rename({name: each for name, each in names.items() if each not in (None, name)})
+
+
 def is_same(found: xr.DataArray, expected: xr.DataArray) -> bool:
     try:
-        same_variable(found, expected)
+        same_variable(as_named(found, expected).rename(expected.name), expected)
     except (AssertionError, ValueError):
         return False
     return True
 
 
 @pytest.mark.parametrize("path", parameters(samples()))
-def test_a_file_alone(path: Path, tmp_path: Path) -> None:
+def test_a_file_alone(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     expected = cubes(path)
+    scalar_time = "time" in expected[0].coords and not {"time", "step"} & set(expected[0].sizes)
+    if len(expected) > 1 or scalar_time:
+        request.applymarker(SPLIT)
     found = list(groups(ingest(path, repository(tmp_path / "repo"), engine=Inline()).version))
     if len(expected) == 1:
         [whole] = expected
@@ -82,8 +108,12 @@ def test_a_file_alone(path: Path, tmp_path: Path) -> None:
         return
     for cube in expected:
         for name in cube.data_vars:
-            several = [each[name] for each in found if name in each]
-            assert several, f"{name} is in no group"
+            several = [
+                variable
+                for dataset in found
+                for variable in dataset.data_vars.values()
+                if f"{variable.name}_".startswith(f"{name}_")
+            ]
             assert any(is_same(each, cube[name]) for each in several), (several, cube[name])
 
 
@@ -108,7 +138,7 @@ def by_time(handle: Any) -> str:
 
 
 def by_step(handle: Any) -> str:
-    return f"{eccodes.codes_get(handle, 'endStep'):04}"
+    return f"{eccodes.codes_get(handle, 'validityDate')}{eccodes.codes_get(handle, 'validityTime'):04}"
 
 
 def by_variable(handle: Any) -> str:
@@ -120,43 +150,47 @@ def whole_dataset(path: Path) -> xr.Dataset:
     return expected
 
 
-def repo_with(tmp_path: Path, *rounds: list[str]) -> xr.Dataset:
+def repo_with(tmp_path: Path, *parts: list[str]) -> xr.Dataset:
     """What is in a repository after these files, the later ones appended."""
     repo: frazil.Repository = repository(tmp_path / "repo")
-    for number, paths in enumerate(rounds):
+    for number, paths in enumerate(parts):
         result = ingest(paths, repo, mode="append" if number else "create", engine=Inline())
     found, *_ = groups(result.version)
     return found
 
 
-@pytest.mark.parametrize("parts", [1, 2], ids=["at-once", "in-two-parts"])
+#: Beginnings of names of files, what tells their parts from each other, and in how many rounds these come.
+ARCHIVES = (
+    ("era5-levels-members", by_time, (1, 2)),
+    ("pl_regular_ll", by_time, (1, 2)),
+    ("t_time_series", by_step, (1, 2)),
+    ("step_60m", by_step, (1, 2)),
+    ("healpix_H8", by_step, (1,)),
+)
+
+
+@STACKED
 @pytest.mark.parametrize(
-    ("path", "key"),
+    ("path", "key", "rounds"),
     [
-        pytest.param(*case.values, key, id=f"{case.id}-{key.__name__}", marks=case.marks)
-        for name, key in (
-            ("era5-levels-members", by_time),
-            ("pl_regular_ll", by_time),
-            ("t_time_series", by_step),
-            ("step_60m", by_step),
-            ("healpix_H8", by_step),
-        )
+        pytest.param(*case.values, key, rounds, id=f"{case.id}-{key.__name__}-{rounds}", marks=case.marks)
+        for name, key, several in ARCHIVES
+        for rounds in several
         for case in sample(name)
     ],
 )
-def test_an_archive_in_files(path: Path, key: Callable[[Any], str], parts: int, tmp_path: Path) -> None:
+def test_an_archive_in_files(path: Path, key: Callable[[Any], str], rounds: int, tmp_path: Path) -> None:
     paths = cut(path, tmp_path / "files", key)
-    assert len(paths) > 1
-    if parts == 2 and len(paths) < 4:
-        pytest.skip("too few files for two parts")
+    assert len(paths) > rounds
     half = len(paths) // 2
-    rounds = [paths] if parts == 1 else [paths[:half], paths]
-    found, expected = repo_with(tmp_path, *rounds), whole_dataset(path)
+    parts = [paths] if rounds == 1 else [paths[:half], paths]
+    found, expected = repo_with(tmp_path, *parts), whole_dataset(path)
     assert set(found.data_vars) == set(expected.data_vars)
     for name in expected.data_vars:
         same_variable(found[name], expected[name])
 
 
+@SPLIT
 @pytest.mark.parametrize("path", sample("tuv_pl"))
 def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
     found = repo_with(tmp_path, cut(path, tmp_path / "files", by_variable))
@@ -165,7 +199,8 @@ def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
         same_variable(found[name], expected[name])
 
 
-@pytest.mark.parametrize("path", sample(PATTERN)[:1])
+@STACKED
+@pytest.mark.parametrize("path", sample("r_2020"))
 def test_a_variable_and_a_step_in_each_file(path: Path, tmp_path: Path) -> None:
     paths = sorted(map(str, path.parent.glob("*.grib")))
     assert len(paths) == 12
