@@ -28,12 +28,13 @@ import random
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
+from frazil.display import Shown, counted
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -58,9 +59,10 @@ from frazil.spark.engine import Engine, attempt, described
 from frazil.spark.engines import engine_of
 from frazil.spark.inputs import live_inputs, of_job, reads_of, require_current
 from frazil.spark.pickling import dumps
-from frazil.spark.progress import Progress
+from frazil.spark.progress import Progress, size
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
 from frazil.spark.staging import Begun, Folder, Round, Staging, Unusable
+from frazil.spark.summary import Summary, brief, listed
 from frazil.spark.unpicklable import unsendable
 from frazil.spark.versions import Input, Target, Version, address, digest
 from frazil.storage.counted import COUNTS
@@ -126,8 +128,8 @@ class Job:
     track_reads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class Metrics(Summary):
     """What a job took.
 
     ``bytes_read`` and ``bytes_written`` are of values, as its tasks tell them; ``stored_bytes_...`` are
@@ -152,9 +154,36 @@ class Metrics:
     task_seconds: float = 0.0
     longest_task_seconds: float = 0.0
 
+    shown_as: ClassVar[str] = "spark.Metrics"
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return (
+            ("tasks", self.work()),
+            ("values read", size(self.bytes_read)),
+            ("values written", self.writes()),
+            ("storage", f"{counted(self.requests, 'request')}, {self._stored()}"),
+            ("returned", size(self.returned)),
+            ("task seconds", f"{self.task_seconds:.1f}, the longest {self.longest_task_seconds:.1f}"),
+        )
+
+    def _stored(self) -> str:
+        return f"{size(self.stored_bytes_read)} read, {size(self.stored_bytes_written)} written"
+
+    def work(self) -> str:
+        """The tasks and the time, in words."""
+        more = [f"{self.retries:,} tried again" if self.retries else ""]
+        more += [f"{self.resumed:,} of an earlier run" if self.resumed else ""]
+        return listed([f"{counted(self.tasks, 'task')} in {self.seconds:.1f} s", *more])
+
+    def writes(self) -> str:
+        """What was written, in words."""
+        numbers = ((self.rows, "row"), (self.chunks, "chunk"))
+        parts = [counted(number, noun) for number, noun in numbers if number]
+        return listed([*parts, size(self.bytes_written) if self.bytes_written else ""])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JobResult(Summary):
     """What became of a job. ``done_before`` says that there was nothing left to do."""
 
     id: str
@@ -163,9 +192,26 @@ class JobResult:
     done_before: bool = False
     values: tuple[Any, ...] = ()
 
+    shown_as: ClassVar[str] = "spark.JobResult"
+
     @property
     def snapshot_id(self) -> str:
         return self.version.snapshot_id
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "id", brief(self.id)
+        yield "snapshot", self.version.place()
+        if self.done_before:
+            yield "done before", "there was nothing left to do"
+        else:
+            yield "work", self.metrics.work()
+            yield "wrote", self.metrics.writes()
+        if any(value is not None for value in self.values):
+            yield "values", f"{counted(len(self.values), 'value')}: {brief(self.values)}"
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        yield "version", self.version
+        yield "metrics", self.metrics
 
 
 def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None = None) -> JobResult:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
+from frazil.display import Shown
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -34,16 +35,28 @@ _TRIES: Final = 4
 INGEST: Final = "frazil_ingest"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
     """What became of an ingest: the result of its job, and what was found in the files."""
 
     report: Report | None = None
 
+    shown_as: ClassVar[str] = "spark.IngestResult"
+
     @property
     def quarantined(self) -> tuple[str, ...]:
         """The files that were left out."""
         return () if self.report is None else self.report.bad
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield from JobResult._rows(self)
+        if self.report is not None:
+            yield from self.report.outline()
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        yield from JobResult._details(self)
+        if self.report is not None:
+            yield from self.report.details()
 
 
 def inspect_files(
