@@ -16,7 +16,8 @@ from tests.spark.reference import same_by_reference
 import frazil
 from frazil.errors import IcechunkError
 from frazil.spark.streams.sink import RowsWriter
-from frazil.spark.streams.stamps import STREAMS, Stamp, commit_once, last_batch
+from frazil.repository.stream_records import Record, with_records
+from frazil.spark.streams.stamps import STREAMS, Stamp, batches_done, commit_once
 
 pytestmark = pytest.mark.interop
 
@@ -204,8 +205,7 @@ def total(repo: frazil.Repository, branch: str = "main") -> float:
 
 
 def done(repo: frazil.Repository, query: str = "q", branch: str = "main") -> int:
-    info = repo._context.repo_info()
-    return last_batch(info, info.branches[branch], query)
+    return batches_done(repo, repo.lookup_branch(branch), query).last
 
 
 def test_a_batch_is_done_once(repo: frazil.Repository) -> None:
@@ -257,10 +257,13 @@ def test_stamps_outlive_their_commits(repo: frazil.Repository, path: Path) -> No
 
 
 def test_records_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.spark.streams.stamps._QUERIES", 2)
-    metadata: dict[str, Any] = {"owner": "somebody"}
+    monkeypatch.setattr("frazil.repository.stream_records._QUERIES", 2)
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    repo.set_metadata({"owner": "somebody"})
     for number, query in enumerate("abcab"):
-        metadata = Stamp(query, number).note(metadata, bytes(12))
+        info = repo._context.repo_info()
+        repo.set_metadata(with_records(info, {query: [Record(number, info.branches["main"], "main")]}))
+    metadata = repo.get_metadata()
     assert {key: list(value) for key, value in metadata.items() if key == STREAMS} == {STREAMS: ["a", "b"]}
     assert metadata["owner"] == "somebody"
 

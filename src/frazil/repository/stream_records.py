@@ -1,0 +1,170 @@
+"""Records of micro-batches in the metadata of a repository.
+
+A commit that does a batch of a streaming query names the query and the batch in its own metadata. Such a
+commit may expire. So a record of it is kept under ``frazil.streams``, and changes in the same update of the
+repository as the branch does:
+
+    {query: [{"batch": 7, "snapshot": "1CECHNKREP0F1RSTCMT0", "branch": "main"}, ...]}    newest first
+
+``branch`` is the branch that the batch is for; records of earlier versions have none. ``alone`` is true where
+the snapshot brings this batch without those before it (a commit that was picked from another branch).
+
+A record is kept while it can decide something: the last two batches of each query and branch, and for each
+branch and tag the newest record in its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.errors import FormatError, IcechunkError
+from frazil.format.columns import I64
+from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix, id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotTable
+
+#: In the metadata of a repository.
+STREAMS: Final = "frazil.streams"
+#: In the metadata of a commit.
+QUERY: Final = "spark.query"
+BATCH: Final = "spark.batch"
+
+# Queries that are no more leave their records: the oldest go.
+_QUERIES: Final = 1000
+#: Batches of a query and branch whose records are kept in any case.
+_RECENT: Final = 2
+#: Records of a query that are about one batch alone: no more than these.
+_ALONE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The snapshot that a batch has made; ``alone``: without the batches before it."""
+
+    batch: int
+    snapshot: bytes
+    branch: str = ""
+    alone: bool = False
+
+
+#: The records of each query, newest first.
+type Records = Mapping[str, Sequence[Record]]
+
+
+def read_records(metadata: Mapping[str, Any]) -> dict[str, list[Record]]:
+    """The records in the metadata of a repository.
+
+    Raises ``FormatError`` where something else is under their key: a batch that is taken for new would be
+    written twice.
+
+    >>> snapshot = "1CECHNKREP0F1RSTCMT0"
+    >>> records = read_records({STREAMS: {"q": [{"batch": 3, "snapshot": snapshot}]}})
+    >>> records["q"][0].batch, records["q"][0].branch
+    (3, '')
+    """
+    try:
+        return {query: list(map(_record, each)) for query, each in metadata.get(STREAMS, {}).items()}
+    except (IcechunkError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"expected records of streaming queries under `{STREAMS}` in the metadata of the repository, "
+            f"found {str(metadata[STREAMS])[:80]}: restore them with Repository.update_metadata, or remove "
+            "the key if no streaming query writes to this repository"
+        ) from error
+
+
+def _record(document: Mapping[str, Any]) -> Record:
+    return Record(
+        int(document["batch"]),
+        id_from_text(document["snapshot"]),
+        str(document.get("branch", "")),
+        bool(document.get("alone", False)),
+    )
+
+
+def _document(record: Record) -> dict[str, Any]:
+    document = {
+        "batch": record.batch,
+        "snapshot": id_to_text(record.snapshot),
+        "branch": record.branch,
+        "alone": record.alone,
+    }
+    return {name: value for name, value in document.items() if value not in ("", False) or name == "batch"}
+
+
+def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
+    """The metadata of a repository with some more records; those that decide nothing any more are left out."""
+    queries = read_records(info.metadata)
+    for query, records in new.items():
+        if records:
+            queries[query] = _useful(info, [*records, *queries.pop(query, [])])
+    known = list(queries.items())[-_QUERIES:]
+    return {**info.metadata, STREAMS: {query: list(map(_document, each)) for query, each in known}}
+
+
+def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
+    """The metadata of a repository in which the snapshot ``new`` has taken the place of ``old`` on a branch."""
+    records = {
+        query: [replace(each, snapshot=new, branch=branch) for each in records if each.snapshot == old]
+        for query, records in read_records(info.metadata).items()
+    }
+    return with_records(info, records) if any(records.values()) else info.metadata
+
+
+def _useful(info: RepoInfo, records: Iterable[Record]) -> list[Record]:
+    """Those that are kept, of the records of one query: see the module."""
+    once = list(dict.fromkeys(records))
+    recent: dict[str, list[int]] = {}
+    alone = 0
+    kept = np.zeros(len(once), np.bool_)
+    for at, record in enumerate(once):
+        batches = recent.setdefault(record.branch, [])
+        if record.alone:
+            alone += 1
+            kept[at] = alone <= _ALONE
+        elif record.batch not in batches and len(batches) < _RECENT:
+            batches.append(record.batch)
+            kept[at] = True
+    if not kept.all():
+        lines = [at for at, record in enumerate(once) if not record.alone]
+        kept[np.array(lines, np.int64)[_newest_of_refs(info, [once[at] for at in lines])]] = True
+    return [record for record, is_kept in zip(once, kept, strict=True) if is_kept]
+
+
+def _newest_of_refs(info: RepoInfo, records: Sequence[Record]) -> I64:
+    """Which records are the newest ones in the history of some branch or tag."""
+    table = info.table
+    nothing = len(records)
+    if not nothing:
+        return np.zeros(0, np.int64)
+    marks = _marks(table, id_matrix([each.snapshot for each in records]), nothing)
+    # Pointer jumping: after k rounds each row has the nearest mark among its 2**k nearest ancestors.
+    count = len(table)
+    ancestors = np.append(np.where(table.parents() < 0, count, table.parents()), count)
+    marks = np.append(marks, nothing)
+    for _ in range(count.bit_length()):
+        marks = np.where(marks == nothing, marks[ancestors], marks)
+        ancestors = ancestors[ancestors]
+    refs = {*info.branches.values(), *info.tags.values()}
+    newest = np.unique(marks[table.find_many(id_matrix(list(refs)))])
+    return newest[newest < nothing]
+
+
+def _marks(table: SnapshotTable, ids: Any, nothing: int) -> I64:
+    """For each snapshot the number of its record, or of the newest one of those that expired before it."""
+    marks = np.full(len(table), nothing, np.int64)
+    pruned = table.pruned().compact()
+    logs = np.ascontiguousarray(pruned.values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+    order = np.argsort(id_keys(ids), kind="stable")
+    keys = id_keys(ids)[order]
+    place = np.minimum(np.searchsorted(keys, id_keys(logs)), len(keys) - 1)
+    found = np.flatnonzero(keys[place] == id_keys(logs))
+    # Oldest first: of several the last one stays.
+    marks[np.repeat(np.arange(len(table)), pruned.lengths)[found]] = order[place[found]]
+    rows = table.find_many(ids)
+    numbers = np.arange(len(ids))[::-1]  # of two records of one snapshot the first one stays
+    listed = rows[numbers] >= 0
+    marks[rows[numbers][listed]] = numbers[listed]
+    return marks
