@@ -27,15 +27,13 @@ from frazil.changes.twins import without_twins
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    IcechunkError,
     InternalError,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
     SnapshotNotFoundError,
 )
-from frazil.format.columns import I64
-from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable

@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, SessionStateError, StorageError
-from frazil.format.columns import I64
+from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry, UpdateKind
 from frazil.repository.files import before
@@ -94,24 +94,30 @@ class History:
         return [id_ for each in silent for id_ in second_parents(each)]
 
     @cached_property
-    def _rows(self) -> I64:
+    def _line(self) -> I64:
         """Rows of the branch, and of what was merged without saying which batches came with it."""
         merged = [all_ancestors(self._info, id_) for id_ in self._undeclared]
         return np.unique(np.concatenate([self._chain, *merged]))
 
     @cached_property
-    def _pruned(self) -> NDArray[Any]:
-        """Ids of snapshots that expired from the history, as keys."""
+    def _pruned(self) -> U8:
+        """Ids of snapshots that expiration took out of the history, (k, 12)."""
         if self._info.spec_version == 1:
-            return id_keys(np.zeros((0, OBJECT_ID_BYTES), np.uint8))
-        values = self._info.table.pruned().take(self._rows).compact().values
-        return id_keys(np.ascontiguousarray(values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES))
+            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        values = self._info.table.pruned().take(self._line).compact().values
+        return np.ascontiguousarray(values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+
+    @cached_property
+    def _rows(self) -> I64:
+        """All rows of the history. Of the snapshots that expiration skips some stay, for other refs."""
+        skipped = self._info.snapshots.find_many(self._pruned)
+        return np.union1d(self._line, skipped[skipped >= 0])
 
     def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
         """Whether snapshots are, or were before they expired, in the history; bool (k,)."""
         matrix = id_matrix(list(ids))
         rows = self._info.snapshots.find_many(matrix)
-        return np.where(rows >= 0, np.isin(rows, self._rows), np.isin(id_keys(matrix), self._pruned))
+        return np.isin(rows, self._rows) | np.isin(id_keys(matrix), id_keys(self._pruned))
 
     def queries(self, other: History) -> set[str]:
         """The names of all queries that may have batches here and not in another history."""
@@ -164,8 +170,7 @@ class History:
         lost = {
             each.id
             for each in self._integrated
-            if BATCHES not in origin_of(each)
-            and any(snapshots.find(id_) < 0 for id_ in second_parents(each))
+            if BATCHES not in origin_of(each) and any(snapshots.find(id_) < 0 for id_ in second_parents(each))
         }
         near = [each for each in records if self._may_be_replaced(each.snapshot)]
         if not near:
