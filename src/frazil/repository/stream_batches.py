@@ -18,31 +18,28 @@ Where none of this decides, the answer is an error. A batch is never taken for n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, SessionStateError, StorageError
 from frazil.format.columns import I64, U8
-from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
-from frazil.format.repo_info import RepoInfo, SnapshotEntry, UpdateKind
-from frazil.repository.files import before
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.repository.amendments import Operations
 from frazil.repository.lineage import FRAZIL, all_ancestors, origin_of, second_parents
 from frazil.repository.mutations import require_snapshot
-from frazil.repository.stream_records import BATCH, QUERY, STREAMS, Record, read_records
+from frazil.repository.stream_records import BATCH, QUERY, STREAMS, Record, read_records, with_records
 from frazil.storage.base import Storage
 
 #: In what Frazil keeps in the metadata of a merge or pick.
 BATCHES: Final = "batches"
 ALONE: Final = "alone"
-
-_CREATING: Final = np.array(
-    [UpdateKind.NEW_COMMIT, UpdateKind.COMMIT_AMENDED, UpdateKind.NEW_DETACHED_SNAPSHOT], np.uint8
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +77,21 @@ class History:
     @cached_property
     def _records(self) -> dict[str, list[Record]]:
         return read_records(self._info.metadata) if self._info.spec_version > 1 else {}
+
+    def recorded(self, branch: str) -> dict[str, Any]:
+        """The metadata of the repository, with records of what this version has done of each query.
+
+        So a branch that begins here knows that still when its commits have expired, whoever does that.
+        """
+        new: dict[str, list[Record]] = {}
+        for query, records in self._records.items():
+            with suppress(SessionStateError):  # a batch that is tried again will get it
+                last = self.done(query).last
+                if last >= 0 and not any(
+                    each.batch == last and each.snapshot == self._tip for each in records
+                ):
+                    new[query] = [Record(last, self._tip, branch)]
+        return with_records(self._info, new) if new else self._info.metadata
 
     @cached_property
     def _integrated(self) -> list[SnapshotEntry]:
@@ -238,50 +250,6 @@ def _lines(entry: SnapshotEntry, query: str) -> Iterator[int]:
 
 def _singles(entry: SnapshotEntry, query: str) -> Iterator[int]:
     return (batch for name, batch, alone in _declared(entry) if name == query and alone)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Operations:
-    """A part of the ops log: which commits were amended, and the order in which snapshots were created."""
-
-    amended: Mapping[bytes, Sequence[bytes]]
-    age: Mapping[bytes, int]
-
-    @staticmethod
-    def back_to(info: RepoInfo, storage: Storage | None, ids: Iterable[bytes]) -> Operations:
-        """The newest part, back to the operations that have created some snapshots, and no further."""
-        wanted = id_keys(id_matrix(sorted(ids)))
-        missing = np.ones(len(wanted), np.bool_)
-        amended: dict[bytes, list[bytes]] = {}
-        age: dict[bytes, int] = {}
-        page: RepoInfo | None = info
-        first = 0
-        while page is not None:
-            ops = page.ops
-            rows = np.flatnonzero(ops.kinds == UpdateKind.COMMIT_AMENDED)
-            for old, new in zip(id_list(ops.previous[rows]), id_list(ops.new[rows]), strict=True):
-                amended.setdefault(old, []).append(new)
-            rows = np.flatnonzero(np.isin(ops.kinds, _CREATING))
-            rows = rows[np.isin(id_keys(ops.new[rows]), wanted)]
-            age |= zip(id_list(ops.new[rows]), (first + rows).tolist(), strict=True)
-            missing &= ~np.isin(wanted, id_keys(ops.new[rows]))
-            first += len(ops)
-            page = before(storage, page) if missing.any() and storage is not None else None
-        return Operations(amended, age)
-
-    def replacements(self, id_: bytes) -> list[bytes]:
-        """The snapshots that took the place of one, and the places of these."""
-        found: list[bytes] = []
-        todo = [id_]
-        while todo:
-            later = [each for each in self.amended.get(todo.pop(), ()) if each not in found]
-            found += later
-            todo += later
-        return found
-
-    def is_later(self, one: bytes, other: bytes) -> bool:
-        """Whether a snapshot was created after another, or may have been."""
-        return one not in self.age or other not in self.age or self.age[one] < self.age[other]
 
 
 def batches_brought(

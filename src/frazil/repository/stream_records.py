@@ -10,8 +10,8 @@ repository as the branch does:
 the snapshot brings this batch without those before it (a commit that was picked from another branch).
 
 A record is kept while it can decide something: the last two batches of each query and branch; for each
-branch and tag the newest record in its history; and what a snapshot has done of which neither its own metadata
-nor those of its ancestors tell, since they expired or were amended by another implementation.
+branch and tag the newest record in its history; and what a snapshot has done of which no metadata of commits
+tell, since these expired or were amended by another implementation.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from frazil.errors import FormatError, IcechunkError
 from frazil.format.columns import I64, U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_from_text, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotTable
+from frazil.repository.amendments import Operations
 
 #: In the metadata of a repository.
 STREAMS: Final = "frazil.streams"
@@ -99,7 +100,7 @@ def _document(record: Record) -> dict[str, Any]:
 
 
 def with_records(info: RepoInfo, new: Records) -> dict[str, Any]:
-    """The metadata of a repository with some more records; those that decide nothing any more are left out."""
+    """The metadata of a repository with some more records, and without those that decide nothing any more."""
     queries = read_records(info.metadata)
     for query, records in new.items():
         if records:
@@ -121,7 +122,7 @@ def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
 
 
 def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[str, Any]:
-    """The metadata of a repository in which the snapshot ``new`` has taken the place of ``old`` on a branch."""
+    """The metadata of a repository in which a snapshot has taken the place of another one on a branch."""
     records = {
         query: [replace(each, snapshot=new, branch=branch) for each in records if each.snapshot == old]
         for query, records in read_records(info.metadata).items()
@@ -130,8 +131,18 @@ def with_amended(info: RepoInfo, old: bytes, new: bytes, branch: str) -> dict[st
 
 
 def _useful(info: RepoInfo, records: Iterable[Record]) -> list[Record]:
-    """Those that are kept, of the records of one query: see the module."""
-    once = list(dict.fromkeys(records))
+    """Those that are kept, of the records of one query: see the module.
+
+    Of amended commits the records name the new snapshot too: later nobody may know what it replaced.
+    """
+    operations = Operations.back_to(info, None, ())
+    once = list(
+        dict.fromkeys(
+            replace(each, snapshot=id_)
+            for each in records
+            for id_ in (each.snapshot, *operations.replacements(each.snapshot))
+        )
+    )
     recent: dict[str, list[int]] = {}
     alone = 0
     kept = np.zeros(len(once), np.bool_)

@@ -33,7 +33,7 @@ class World:
     def __init__(self, path: Path, seed: int) -> None:
         self.path = str(path)
         self.random = random.Random(seed)
-        config = frazil.RepositoryConfig(num_updates_per_repo_info_file=4)
+        config = frazil.RepositoryConfig(num_updates_per_repo_info_file=40)
         self.repo = frazil.Repository.create(frazil.local_filesystem_storage(self.path), config)
         self.repo.save_config()
         with self.repo.transaction("main", message="cells") as store:
@@ -125,7 +125,8 @@ class World:
             self.repo.cherry_pick(self.random.choice(found[:4]).id, onto=self.branch())
 
     def expire(self) -> None:
-        self.repo.expire_snapshots(dt.datetime.now(dt.UTC))
+        repo: Any = self.random.choice([self.repo, self.theirs()])
+        repo.expire_snapshots(dt.datetime.now(dt.UTC))
 
     def collect(self) -> None:
         repo: Any = self.random.choice([self.repo, self.theirs()])
