@@ -14,8 +14,8 @@ import pytest
 import zarr
 
 import frazil
-from frazil.errors import FormatError, RebaseFailedError, SessionStateError
-from frazil.spark.streams.stamps import BATCH, QUERY, STREAMS, Stamp, batches_done, commit_once
+from frazil.errors import RebaseFailedError, SessionStateError
+from frazil.spark.streams.stamps import QUERY, Stamp, commit_once
 
 pytestmark = pytest.mark.interop
 

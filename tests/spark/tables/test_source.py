@@ -18,7 +18,6 @@ from pyspark.sql.types import (
     DayTimeIntervalType,
     DecimalType,
     DoubleType,
-    FloatType,
     StringType,
     StructField,
     StructType,
@@ -30,7 +29,7 @@ from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundE
 from frazil.spark.tables.options import READ, options_of
 from frazil.spark.tables.places import session_at, storage_at
 from frazil.spark.tables.schemas import to_arrow_type
-from frazil.spark.tables.source import FrazilDataSource, PushingReader
+from frazil.spark.tables.source import FrazilDataSource
 from frazil.testing import servers
 from pyspark_frazil import DefaultSource
 
@@ -107,36 +106,13 @@ def test_types_of_spark_that_say_more_than_those_of_columns() -> None:
         to_arrow_type(DecimalType(10, 2), "price")
 
 
-def pushed(place: str, *filters: spark.Filter, told: Any = None) -> tuple[list[spark.Filter], PushingReader]:
-    source = FrazilDataSource({"path": place, "pushdown": "true", "variables": "tas", "block-rows": "1"})
-    schema = told or source.schema()
-    reader = source.reader(schema)
-    assert isinstance(reader, PushingReader)
-    # How Spark finds out that a reader takes conditions, which is refused while the setting is off.
-    assert reader.pushFilters.__func__ is spark.DataSourceReader.pushFilters
-    return list(reader.pushFilters([*filters])), reader
-
-
-def test_conditions_that_are_pushed(place: str) -> None:
-    exact = [
-        spark.GreaterThan(("lat",), 0.0),
-        spark.Not(spark.In(("lon",), (3.0, None))),
-        spark.IsNotNull(("lat",)),
-    ]
-    both = [spark.LessThan(("tas",), 100.0)]
-    sparks = [spark.EqualTo(("lat",), "x"), spark.EqualTo(("a", "b"), 1)]
-    left, reader = pushed(place, *exact, *both, *sparks)
-    assert left == both + sparks
-    assert len(reader.partitions()) >= 1
-    assert {each.column for each in reader._where} == {"lat", "lon", "tas"}
-    narrow = StructType([StructField("lat", FloatType())])
-    assert pushed(place, exact[0], told=narrow)[0] == [exact[0]]  # other values than those that are stored
-
-
-def test_nothing_is_pushed_unless_asked(place: str) -> None:
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_conditions_of_queries_are_not_taken(place: str, value: str) -> None:
     source = FrazilDataSource({"path": place})
     reader = source.reader(source.schema())
     assert type(reader).pushFilters is spark.DataSourceReader.pushFilters
+    with pytest.raises(InvalidInputError, match="unknown option `pushdown`: use `where`"):
+        FrazilDataSource({"path": place, "pushdown": value}).schema()
 
 
 def test_looking_for_data_sources_imports_nothing_of_frazil() -> None:
