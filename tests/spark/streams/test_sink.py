@@ -106,9 +106,9 @@ def test_rows_are_where_they_belong(repo: frazil.Repository, path: Path) -> None
     assert commit.message == "Write 3 rows to `/` (time, lat, lon, tas), mode upsert: batch 0 of query q"
     writer.commit([message(writer, observed((3, 10.0, 1), (5, 10.0, 1), tas=[7.5, 8.5]))], 1)
     found = shown(repo)
-    assert ((found.time.values - START) / HOUR).tolist() == [0, 5, 3]
+    assert ((found.time.values - START) / HOUR).tolist() == [0, 3, 5]
     expected = np.full((3, 3, 4), np.nan, "f4")
-    expected[0, 2, 3], expected[1, 0, 0], expected[1, 1, 1], expected[2, 0, 0] = 2.5, 8.5, 3.5, 7.5
+    expected[0, 2, 3], expected[2, 0, 0], expected[2, 1, 1], expected[1, 0, 0] = 2.5, 8.5, 3.5, 7.5
     np.testing.assert_array_equal(found.tas.values, expected)
     assert found.packed.shape == (3, 3)  # grew with the others
     history = list(repo.ancestry(branch="main"))

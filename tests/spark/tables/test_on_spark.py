@@ -67,7 +67,7 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
 
 
 def test_one_dataframe_serves_many_queries(pushing: SparkSession, place: str) -> None:
-    """Spark uses what was planned for one query again for others: so no condition of a query may stay in it."""
+    """Spark uses what was planned for one query again for others: no condition of a query may stay in it."""
     found = pushing.read.format("frazil").option("path", place).option("tag", "v1").load()
     assert found.where("lat > 0").count() == 126
     assert found.count() == 210

@@ -18,9 +18,11 @@ from pyspark.sql.types import (
     DayTimeIntervalType,
     DecimalType,
     DoubleType,
+    FloatType,
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 from tests.spark.tables.test_reading import climate, written
 
@@ -80,9 +82,30 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
     wider = StructType([StructField("TAS", DoubleType()), StructField("lat", DoubleType())])
     found = read(FrazilDataSource({"path": place}), wider)
     assert found.schema.equals(pa.schema({"TAS": pa.float64(), "lat": pa.float64()}))
-    with pytest.raises(InvalidInputError, match="a column of"):
-        read(FrazilDataSource({"path": place}), StructType([StructField("nothing", DoubleType())]))
+    reordered = StructType([StructField("lat", DoubleType()), StructField("tas", FloatType())])
+    assert read(FrazilDataSource({"path": place}), reordered).schema.names == ["lat", "tas"]
     assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (StructField("nothing", DoubleType()), "a column of .*found nothing: nothing is in Spark's catalog"),
+        (StructField("tass", FloatType()), "Did you mean `tas`"),
+        (StructField("tas", TimestampType()), "the type float of the column tas in Spark's catalog"),
+    ],
+    ids=["unknown", "near", "another kind"],
+)
+def test_columns_of_the_catalog_are_compared_when_a_reader_is_made(
+    place: str, field: StructField, message: str
+) -> None:
+    """Not while Spark pickles it: what is raised there is an error of pickle for the user."""
+    schema = FrazilDataSource({"path": place}).schema().add(field)
+    if field.name == "tas":
+        schema = StructType([field])
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        FrazilDataSource({"path": place}).reader(schema)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_schema_for_a_table_about_the_repository(place: str) -> None:

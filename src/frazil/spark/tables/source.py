@@ -26,6 +26,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
+from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -41,7 +42,7 @@ from frazil.spark.tables.grid import Grid, Selection, grid_of
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, options_of
 from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
-from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import can_become, to_arrow_schema, to_spark
 from frazil.spark.tables.writer import TableWriter
 
 
@@ -135,9 +136,9 @@ class FrazilDataSource(spark.DataSource):
 class GridReader(spark.DataSourceReader):
     """Reads rows that meet the conditions of the option ``where``.
 
-    It takes no conditions from the query. Spark (4.1 to 4.3) keeps what was planned with the conditions of one
-    query in the relation, and uses it again for other queries on the same DataFrame or view, and for other
-    branches of a union: these would get the rows of the first. Nothing here can notice that.
+    It takes no conditions from the query. Spark (4.1 to 4.3) keeps what was planned with the conditions of
+    one query in the relation, and uses it again for other queries on the same DataFrame or view, and for
+    other branches of a union: these would get the rows of the first. Nothing here can notice that.
     """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
@@ -145,6 +146,7 @@ class GridReader(spark.DataSourceReader):
         self._options = dict(options)
         self._schema = schema
         self._grid: Grid = grid_of(session, selection_of(options))
+        _require_columns(self._grid, schema)
         self._where = predicates(self._grid, options.get("where", ()))
         self._plan: tuple[Scan, list[Part]] | None = None
 
@@ -180,6 +182,31 @@ class GridReader(spark.DataSourceReader):
             # ``partitions``, which is called next, raises it again. From here it would be an error of pickle.
             return (GridReader.__new__, (GridReader,))
         return (_of_tasks, (scan,))
+
+
+def _require_columns(grid: Grid, schema: pa.Schema) -> None:
+    """``InvalidInputError`` for columns that Spark knows of and the repository does not have, or has with
+    values of another kind.
+    """
+    known = {each.name.lower(): each.name for each in grid.columns}
+    unknown = [name for name in schema.names if name.lower() not in known]
+    if unknown:
+        names = ", ".join(unknown)
+        raise InvalidInputError(
+            f"expected a column of {', '.join(known.values())}, found {names}"
+            f"{suggest(unknown[0], list(known.values()))}: {names} is in Spark's catalog (or in the schema that "
+            "was given), and not in the repository. Drop the table and create it again, or give another schema",
+            ErrorKind.NODE_NOT_FOUND,
+        )
+    for field in schema:
+        stored = grid.column(field.name).type
+        if not can_become(stored, field.type):
+            raise InvalidInputError(
+                f"expected the type {stored} of the column {field.name} in Spark's catalog, or in the schema "
+                f"that was given, found {field.type}: drop the table and create it again, or give another "
+                "schema",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
 
 
 def _of_tasks(scan: Scan) -> GridReader:
