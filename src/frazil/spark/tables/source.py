@@ -194,8 +194,9 @@ def _require_columns(grid: Grid, schema: pa.Schema) -> None:
         names = ", ".join(unknown)
         raise InvalidInputError(
             f"expected a column of {', '.join(known.values())}, found {names}"
-            f"{suggest(unknown[0], list(known.values()))}: {names} is in Spark's catalog (or in the schema that "
-            "was given), and not in the repository. Drop the table and create it again, or give another schema",
+            f"{suggest(unknown[0], list(known.values()))}: {names} is in Spark's catalog (or in the schema "
+            "that was given), and not in the repository. Drop the table and create it again, or give another "
+            "schema",
             ErrorKind.NODE_NOT_FOUND,
         )
     for field in schema:
