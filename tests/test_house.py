@@ -115,7 +115,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
     **{
         ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
-        for target in ("frazil.spark", "frazil.spark.ingest.operation")
+        for target in ("frazil.spark", "frazil.spark.ingest.operation", "frazil.spark.ingest.size")
     },
     (
         "pyspark_frazil",
