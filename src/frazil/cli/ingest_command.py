@@ -137,7 +137,7 @@ def _json_or_text(value: str) -> Any:
 def _reader_options(given: argparse.Namespace) -> dict[str, Any]:
     options = dict(given.reader_option)
     if given.filter_by_keys:
-        options["filter_by_keys"] = {**options.get("filter_by_keys", {}), **given.filter_by_keys}
+        options["filter_by_keys"] = given.filter_by_keys
     return options
 
 

@@ -202,7 +202,7 @@ def _suffixes(
             break
     else:
         taken = {""}
-        for number in order:
+        for number in order[1:] if plain else order:
             text = amount(variants[number])
             suffixes[number] = _free("_" + text if text else "", taken)
             taken.add(suffixes[number])
