@@ -87,8 +87,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="where tasks run: in this process, in others of this machine, on Spark (auto: inline for a few small "
-        "files, else local)",
+        help="where tasks run: in this process, in others of this machine, on Spark (auto: inline for a few "
+        "small files, else local)",
     )
 
 

@@ -1,8 +1,8 @@
 """The command line: one parser, one subcommand for each entry of ``COMMANDS``.
 
 A ``Command`` says what it is called, how its arguments are declared, and which function does the work and
-gives the exit status. Errors of Frazil are a line on stderr, with one more for each file that is wrong, and the status
-1; wrong arguments the status 2.
+gives the exit status. Errors of Frazil are a line on stderr, with one more for each file that is wrong, and
+the status 1; wrong arguments the status 2.
 """
 
 from __future__ import annotations

@@ -46,6 +46,6 @@ def for_terminal(message: str) -> str:
 
 
 def lines_of(message: str, kind: str) -> list[str]:
-    """An error as lines of a terminal: what is wrong with its kind, and each file below on a line of its own."""
+    """An error as lines of a terminal: what is wrong with its kind, and below it a line for each file."""
     first, *others = [" ".join(line.split()) for line in message.splitlines() if line.strip()] or [""]
     return [f"frazil: {first} [{kind}]", *(f"  {line}" for line in others)]

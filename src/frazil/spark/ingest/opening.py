@@ -88,7 +88,9 @@ def open_source(
         make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
     if options:
         taken = inspect.signature(make).parameters.values()
-        names = [each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords]
+        names = [
+            each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
+        ]
         if unknown := sorted(options.keys() - set(names)):
             raise InvalidInputError(
                 f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "

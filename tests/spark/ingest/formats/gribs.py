@@ -57,7 +57,9 @@ def original(path: Path, **options: object) -> xr.Dataset:
 def dataset(reader: Reader) -> xr.Dataset:
     """What a reader sees, as a dataset of xarray."""
     schema = reader.schema()
-    variables = {name: (each.dims, read_all(reader, name), each.attrs) for name, each in schema.variables.items()}
+    variables = {
+        name: (each.dims, read_all(reader, name), each.attrs) for name, each in schema.variables.items()
+    }
     return xr.decode_cf(xr.Dataset(variables, attrs=schema.attrs), decode_timedelta=True)
 
 

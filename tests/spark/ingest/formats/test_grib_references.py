@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_without_gribberish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = tmp_path / "a.grib2"
     path.write_bytes(message(2, shortName="t"))
     monkeypatch.setitem(sys.modules, "gribberish", None)
-    with open_source(str(path)) as reader, pytest.raises(InvalidInputError, match="gribberish.*pip install"):
+    with open_source(str(path)) as reader, pytest.raises(InvalidInputError, match=r"gribberish: pip install"):
         reader.references("t")
 
 
@@ -117,12 +118,13 @@ def test_sections() -> None:
     whole = message(2, shortName="t")
     assert edition(whole) == 2
     assert edition(b"GRIB") == 0
-    found = packing(whole)
+    found = packing(io.BytesIO(whole), 0, len(whole))
     assert found is not None
     assert (found.template, found.bitmap, found.fields) == (0, 255, 1)
     broken = bytearray(whole)
     broken[16:20] = bytes(4)
-    assert packing(bytes(broken)) is None
+    assert packing(io.BytesIO(bytes(broken)), 0, len(whole)) is None
+    assert packing(io.BytesIO(whole[:30]), 0, len(whole)) is None
 
 
 def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
@@ -150,7 +152,8 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
     options = {"concat_dim": "time", "reader_options": {"squeeze": False}, "engine": Inline()}
     virtual = ingest(paths, repos[0], virtual=True, containers=[container], **options)
     copy = ingest(paths, repos[1], **options)
-    assert virtual.version is not None and copy.version is not None
+    assert virtual.version is not None
+    assert copy.version is not None
     assert seen(virtual.version).identical(seen(copy.version))
     locations = virtual.version.session().all_virtual_chunk_locations()
     assert set(locations) == {Path(path).as_uri() for path in paths}

@@ -2,9 +2,9 @@
 
 A GRIB file is a sequence of messages, each a field of two dimensions; cfgrib makes arrays of them, with
 dimensions ``time``, ``step``, ``number`` and that of the levels, where there is more than one of these, and
-CF attributes. What one hypercube of cfgrib cannot hold (2 m temperature beside 10 m wind, accumulated beside instant
-values, several grids) becomes variables of the same dataset with levels, steps or grids of their own: `grib_names`
-says how they are called. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
+CF attributes. What one hypercube of cfgrib cannot hold (2 m temperature beside 10 m wind, accumulated beside
+instant values, several grids) becomes variables of the same dataset with levels, steps or grids of their own:
+`grib_names` says how they are called. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
 
 Values are those that eccodes decodes, as float32, NaN where the bitmap says that there is none.
 """
@@ -32,8 +32,8 @@ _HIDDEN: Final = frozenset({"history"})
 
 
 class GribReader(BaseReader):
-    """The fields of one GRIB file as one dataset. Options are those of ``cfgrib.open_file``: ``filter_by_keys``,
-    ``squeeze``, ``time_dims``, ``read_keys``, ..."""
+    """The fields of one GRIB file as one dataset. Options are those of ``cfgrib.open_file``:
+    ``filter_by_keys``, ``squeeze``, ``time_dims``, ``read_keys``, ..."""
 
     format = "grib"
 
@@ -62,10 +62,10 @@ class GribReader(BaseReader):
             encode_cf, dict(coords_as_attributes or {}), values_dtype, errors,
         )  # fmt: skip
         self._stack = ExitStack()
-        path = self._stack.enter_context(file.local())
+        self._path = self._stack.enter_context(file.local())
         try:
             with self._reading("fields of GRIB"):
-                self._cubes = open_cubes(path, file.url, options)
+                self._cubes = open_cubes(self._path, file.url, options)
             self._names = names_of(self._cubes.cubes)
         except BaseException:
             self._stack.close()
@@ -101,7 +101,7 @@ class GribReader(BaseReader):
         if array is None:
             return NotVirtual("coordinates are copied")
         with self._reading(f"messages of {name!r}"):
-            return message_references(self.file, variable, array)
+            return message_references(self.file.url, self._path, variable, array)
 
     def _coordinate(self, name: str) -> Any:
         return next(

@@ -1,8 +1,8 @@
 """The hypercubes of a GRIB file, one for each variable.
 
-cfgrib makes one hypercube of all fields that it is given, or refuses. Here it is given the fields of one parameter, and
-where these have several types of levels, steps or grids, the fields of each. What becomes of the names that several
-hypercubes share is the business of `grib_names`.
+cfgrib makes one hypercube of all fields that it is given, or refuses. Here it is given the fields of one
+parameter, and where these have several types of levels, steps or grids, the fields of each. `grib_names` says
+what several hypercubes are called that have a name in common.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from cfgrib.dataset import OnDiskArray, open_fileindex  # type: ignore[import-untyped]
 from cfgrib.messages import FileStream  # type: ignore[import-untyped]
 
+from frazil.display import counted
 from frazil.errors import ErrorKind, InvalidInputError
 
 #: Keys that a message lists to help a user who chooses fields.
@@ -70,9 +71,12 @@ class Cube:
     parameter: str = ""
 
     def key(self, name: str) -> str:
-        """The value of a key that all fields of the cube share, as text; empty if it has none."""
+        """The value of a key that all fields of the cube share, as text; empty if there is none."""
         if name == "parameter":
             return self.parameter
+        if name == "gridShape":
+            data = self.variable.data
+            return "x".join(map(str, data.shape[len(data.shape) - data.geo_ndim :]))
         return str(self.variable.attributes.get(f"GRIB_{name}", ""))
 
     @property
@@ -83,7 +87,7 @@ class Cube:
 
 @dataclass(frozen=True, slots=True)
 class Cubes:
-    """The cubes of a file, in the order of its fields. ``skipped`` names what is left out, with the reason."""
+    """The cubes of a file, in the order of its fields. ``skipped`` are fields left out, with the reason."""
 
     cubes: tuple[Cube, ...]
     skipped: Mapping[str, str]
@@ -92,8 +96,8 @@ class Cubes:
 def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
     """Read the keys of all fields of a file, and arrange the fields. ``url`` is its name in errors.
 
-    Raises ``InvalidInputError`` (``key-not-found``) if ``filter_by_keys`` leaves no field, (``unimplemented``) if
-    cfgrib can arrange none, and what cfgrib and eccodes raise for a file that is damaged.
+    Raises ``InvalidInputError`` (``key-not-found`` if ``filter_by_keys`` leaves nothing, ``unimplemented`` if
+    cfgrib can arrange none), and what cfgrib and eccodes raise for a file that is damaged.
     """
     keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords))
     chosen = dict(options.filter_by_keys)
@@ -181,8 +185,8 @@ def _note_hidden(cube: Cube, skipped: dict[str, str]) -> None:
     """cfgrib reads the first of several fields that it cannot tell apart."""
     hidden = sum(len(ids) - 1 for ids in cube.variable.data.field_id_index.values())
     if hidden:
-        skipped[f"{cube.name} ({cube.key('typeOfLevel')}, {hidden} fields)"] = (
-            "they have the time, step, level and member of other fields, which are kept"
+        skipped[f"{cube.name} ({cube.key('typeOfLevel')})"] = (
+            f"{counted(hidden, 'field')} with the time, step, level and member of others, which are kept"
         )
 
 
@@ -190,8 +194,8 @@ def _no_field(url: str, path: str, chosen: Mapping[str, Any], options: GribOptio
     whole = open_fileindex(FileStream(path, errors=options.errors), "", sorted({*CHOICES, *chosen}))
     there = [f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole]
     return InvalidInputError(
-        f"{url}: expected fields with {_equal(chosen)} (reader_options={{'filter_by_keys': ...}}), found none; "
-        f"the file has {'; '.join(there)}",
+        f"{url}: expected fields with {_equal(chosen)} (filter_by_keys), found none; the file has "
+        f"{'; '.join(there)}",
         ErrorKind.KEY_NOT_FOUND,
     )
 

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
 
 from frazil.spark.ingest.formats.files import File, damaged
 
 #: A message of edition 1 whose length has this bit is larger than it says: eccodes knows by how much.
 _LARGE: Final = 0x800000
+#: Bytes of section 0, and of the number and length of the other sections.
+_FIRST: Final = 16
+_HEAD: Final = 5
+#: Bytes of section 5 that are the same for all templates of grid points, and byte 23 of complex packing.
+_REPRESENTATION: Final = 23
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a message of edition 2 keeps its field. ``fields`` is how many the message has.
+    """How a message of edition 2 keeps its field.
 
-    ``template`` is that of the data representation (section 5), ``bitmap`` the indicator of section 6, ``missing``
-    how complex packing manages missing values (0: not at all), ``grid`` the template of section 3.
+    ``grid`` is a digest of section 3. ``template`` is the number of the template of section 5, ``bits``
+    are those of a value, ``missing`` says how complex packing manages missing values (0: not at all).
+    ``bitmap`` is the indicator of section 6, ``fields`` the number of fields in the message.
     """
 
-    grid: int
+    grid: bytes
     template: int
-    bitmap: int
+    bits: int
     missing: int
+    bitmap: int
     fields: int
 
 
@@ -52,8 +60,8 @@ def check_messages(file: File) -> None:
 
 
 def edition(head: bytes) -> int:
-    """The edition of the message with these first bytes, 0 if it is no message."""
-    return head[7] if len(head) >= 16 and head[:4] == b"GRIB" else 0
+    """The edition of the message with these first 16 bytes, 0 if it is no message."""
+    return head[7] if len(head) >= _FIRST and head[:4] == b"GRIB" else 0
 
 
 def length(head: bytes) -> int:
@@ -61,28 +69,31 @@ def length(head: bytes) -> int:
     return int.from_bytes(head[8:16], "big")
 
 
-def packing(message: bytes) -> Packing | None:
-    """How a whole message of edition 2 is packed; None if its sections do not follow each other as they should.
+def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
+    """How the message of edition 2 at byte ``at``, of ``size`` bytes, is packed; no value is read.
 
-    >>> packing(b"GRIB") is None
-    True
+    None if its sections do not follow each other to its end.
     """
-    at, end = 16, len(message) - 4
-    grid = template = missing = -1
-    bitmap, fields = 255, 0
-    while at + 5 <= end:
-        size, section = int.from_bytes(message[at : at + 4], "big"), message[at + 4]
-        if size < 5 or at + size > end:
+    place, end = at + _FIRST, at + size - 4
+    grid, template, bits, missing, bitmap, fields = b"", -1, -1, 0, -1, 0
+    while place + _HEAD <= end:
+        stream.seek(place)
+        head = stream.read(_HEAD)
+        if len(head) < _HEAD:
             return None
-        body = message[at : at + size]
+        long, section = int.from_bytes(head[:4], "big"), head[4]
+        if long < _HEAD or place + long > end:
+            return None
         if section == 3:
-            grid = int.from_bytes(body[12:14], "big")
+            grid = hashlib.sha256(stream.read(long - _HEAD)).digest()
         elif section == 5:
+            body = head + stream.read(min(long, _REPRESENTATION) - _HEAD)
             template = int.from_bytes(body[9:11], "big")
-            missing = body[22] if template in (2, 3) and size > 22 else 0
+            bits = body[19] if len(body) > 19 else -1
+            missing = body[22] if template in (2, 3) and len(body) > 22 else 0
         elif section == 6:
-            bitmap = body[5] if size > 5 else -1
+            bitmap = (stream.read(1) or b"\0")[0]
         elif section == 7:
             fields += 1
-        at += size
-    return Packing(grid, template, bitmap, missing, fields) if at == end and fields else None
+        place += long
+    return Packing(grid, template, bits, missing, bitmap, fields) if place == end and fields else None

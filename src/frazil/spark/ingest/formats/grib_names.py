@@ -1,7 +1,7 @@
 """The names that the hypercubes of a GRIB file get in one dataset.
 
-Names are those of cfgrib. Where two cubes have different things of one name, the larger one keeps it (of instant and
-accumulated values, the instant ones), and the other gets a suffix that says what it is:
+Names are those of cfgrib. Where two cubes have different things of one name, the larger one keeps it (of
+instant and accumulated values, the instant ones), and the other gets a suffix that says what it is:
 
     heightAboveGround_2, heightAboveGround_10      single levels: the level. None keeps the plain name
     isobaricInhPa_25levels                         fewer levels than ``isobaricInhPa``
@@ -10,8 +10,8 @@ accumulated values, the instant ones), and the other gets a suffix that says wha
     latitude_181x360, longitude_181x360            a smaller grid; or the type of the grid
     t_surface, prate_avg, t_fc                     variables: type of level, kind of step, kind of data
 
-Nothing depends on values that change from file to file of an archive (times, data), nor on the order of the fields:
-files with the same kinds of fields get the same names.
+Nothing depends on values that change from file to file of an archive (times, data), nor on the order of the
+fields: files with the same kinds of fields get the same names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _VARIABLE_KEYS: Final = (
     "stepType",
     "dataType",
     "gridType",
-    "numberOfPoints",
+    "gridShape",
     "stepUnits",
     "uvRelativeToGrid",
     "shortName",
@@ -69,7 +69,7 @@ class _Variant:
 
 
 def names_of(cubes: Sequence[Cube]) -> list[Names]:
-    """For each cube, the name in the dataset of each of its names: of the variable, coordinates and dimensions."""
+    """For each cube, the names in the dataset of its variable, coordinates and dimensions."""
     names: list[Names] = [
         {name: name for name in (*cube.coordinates, *cube.variable.dimensions)} for cube in cubes
     ]
@@ -127,27 +127,28 @@ def _grid_shape(cube: Cube) -> tuple[int, ...]:
 
 
 def _rename_axes(cubes: Sequence[Cube], names: list[Names]) -> None:
-    axes = dict.fromkeys(name for cube in cubes for name in cube.coordinates if _is_axis(cube, name))
+    axes = {name for cube in cubes for name in cube.coordinates if _is_axis(cube, name)}
     for axis in sorted(axes):
-        having = [i for i, cube in enumerate(cubes) if axis in cube.coordinates and _is_axis(cube, axis)]
-        variants = _variants(
-            having,
-            lambda i: _digest(cubes[i].coordinates[axis]),
-            lambda i: cubes[i].coordinates[axis].data,
-        )
-        noun = _NOUNS.get(axis, "levels")
-        single = axis not in _KINDS and max(each.size for each in variants) == 1
-        suffixes = _suffixes(
-            cubes, variants, _KINDS.get(axis, ()), lambda each: _amount(each, axis, noun), plain=not single
-        )
-        for variant, suffix in zip(variants, suffixes, strict=True):
-            for i in variant.members:
-                names[i][axis] = axis + suffix
+        _rename_axis(cubes, names, axis)
 
 
-def _amount(variant: _Variant, axis: str, noun: str) -> str:
+def _rename_axis(cubes: Sequence[Cube], names: list[Names], axis: str) -> None:
+    having = [i for i, cube in enumerate(cubes) if axis in cube.coordinates and _is_axis(cube, axis)]
+    variants = _variants(
+        having, lambda i: _digest(cubes[i].coordinates[axis]), lambda i: cubes[i].coordinates[axis].data
+    )
+    single = axis not in _KINDS and max(each.size for each in variants) == 1
+    suffixes = _suffixes(
+        cubes, variants, _KINDS.get(axis, ()), lambda each: _amount(each, axis), plain=not single
+    )
+    for variant, suffix in zip(variants, suffixes, strict=True):
+        for i in variant.members:
+            names[i][axis] = axis + suffix
+
+
+def _amount(variant: _Variant, axis: str) -> str:
     if variant.size > 1:
-        return f"{variant.size}{noun}"
+        return f"{variant.size}{_NOUNS.get(axis, 'levels')}"
     return "" if axis in _KINDS else f"{float(np.ravel(variant.values)[0]):g}"
 
 
