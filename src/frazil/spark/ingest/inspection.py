@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
 from frazil.spark.engine import Engine
+from frazil.spark.ingest.cutting import cuttable
 from frazil.spark.ingest.formats.files import find_file
 from frazil.spark.ingest.layout import Chunked, Layout, Own, layout_of, values_digest
 from frazil.spark.ingest.opening import open_source
@@ -386,9 +387,12 @@ def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, C
         if isinstance(refs, NotVirtual):
             found[name] = refs
             continue
-        codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
-        chunks = refs.chunks
         if dim is not None and dim not in schema.dims:
-            chunks = (1, *chunks)
-        found[name] = Chunked(chunks, codecs, refs.dtype, refs.fill_value)
+            refs = refs.with_axis()
+        codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
+        chunks, unit = refs.chunks, 0
+        if dim in variable.dims:
+            axis = variable.dims.index(dim)
+            chunks, unit = cuttable(refs, axis, variable.shape[axis])
+        found[name] = Chunked(chunks, codecs, refs.dtype, refs.fill_value, unit)
     return found

@@ -195,12 +195,12 @@ def _json_scalar(value: np.generic) -> Any:
             return json.dumps(fields, ensure_ascii=False)
         case np.void():
             return value.tobytes().hex()
-        case np.longdouble():
-            return float(value)
-        case np.clongdouble():
-            return json_value(complex(value))
         case np.datetime64() | np.timedelta64():
             return str(value)
+        case np.floating():
+            return float(value)
+        case np.complexfloating():
+            return json_value(complex(value))
         case _:
             return json_value(value.item())
 

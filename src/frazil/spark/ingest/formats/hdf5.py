@@ -129,9 +129,7 @@ class Hdf5Reader(BaseReader):
             chunks.offset,
             length,
         )
-        if chunks.compact is not None:
-            references.inline[0] = chunks.compact
-        return references
+        return references if chunks.compact is None else references.with_inline({0: chunks.compact})
 
     def _dataset(self, name: str) -> h5py.Dataset:
         """The dataset of a variable of the schema."""

@@ -1,8 +1,8 @@
 """What HDF5 types are as dtypes of numpy, and what attributes are as JSON.
 
-HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit fields.
-A variable of such a type, or an attribute that the library cannot read, is left out with a reason. The rest of
-the file is sound.
+HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit
+fields. A variable of such a type, or an attribute that the library cannot read, is left out with a reason.
+The rest of the file is sound.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
     if dataset.shape is None:
         return "a null dataspace: it has no values"
     try:
-        dtype = dataset.dtype
+        dtype: np.dtype[Any] = dataset.dtype
     except _NO_TYPE as error:
         return f"a type that numpy does not have ({error})"
     string = h5py.check_string_dtype(dtype)

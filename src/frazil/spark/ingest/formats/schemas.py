@@ -1,7 +1,7 @@
 """Schemas of files that this process has read already.
 
 An ingest opens each file several times: to find the dimension that goes on, to inspect the file, and to copy
-from it. To read the metadata of a file with thousands of variables takes seconds, so the last schemas are kept.
+from it. The metadata of a file with thousands of variables take seconds to read, so the last schemas stay.
 A schema is of one state of a file: its size, its time or etag, and the bytes at both of its ends.
 """
 
