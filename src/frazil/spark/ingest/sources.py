@@ -111,9 +111,10 @@ class ChunkReferences:
     def __post_init__(self) -> None:
         in_file = self.location != INLINE
         bad = in_file & ((self.location >= len(self.locations)) | (self.length == 0))
-        rows = np.flatnonzero(~in_file)
-        if bad.any() or sorted(self.inline) != rows.tolist() or not all(self.inline.values()):
-            row = int(np.argmax(bad)) if bad.any() else int(next(iter({*rows.tolist()} ^ {*self.inline}), 0))
+        rows = {*np.flatnonzero(bad).tolist()}
+        rows |= {*np.flatnonzero(~in_file).tolist()} ^ {row for row, data in self.inline.items() if data}
+        if rows:
+            row = min(rows)
             raise FormatError(
                 f"{next(iter(self.locations), 'a file')}: expected bytes of the chunk at "
                 f"{self.index[row].tolist()}, in the file or inline, found none",
