@@ -26,6 +26,7 @@ from frazil.spark.ingest.cutting import recut
 from frazil.spark.ingest.fitting import Present, axis_of, require_same, targets_of, windows_of
 from frazil.spark.ingest.inspection import Looked, Problem
 from frazil.spark.ingest.layout import PACKING
+from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.planning import (
     FileTable,
     Group,
@@ -100,7 +101,7 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
             Problem("changed", text, looked.urls[i], fatal) for i in np.flatnonzero(changed).tolist()
         ]
     axis, place_problems = _placed(request, combined, there, changed) if combined.families else (None, [])
-    problems += place_problems
+    problems += [*place_problems, *notes(looked, combined)]
     report = Report(looked, combined, tuple(problems), int(same.sum()))
     fatal_ones = report.fatal(request.allow)
     if fatal_ones and request.on_problem == "fail":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -55,7 +55,7 @@ class Layout:
     """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
 
     ``adds_axis`` says that files do not have the dimension: each is one step. ``virtual`` is there if asked
-    for.
+    for. ``skipped`` are variables that no array can hold, and attributes that cannot be read, with reasons.
     """
 
     format: str
@@ -65,12 +65,13 @@ class Layout:
     values: Mapping[str, str]
     adds_axis: bool = False
     virtual: Mapping[str, Chunked | NotVirtual] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         said = [self.format, sorted(self.unlimited), self.adds_axis]
         said += [sorted(map(repr, each.items())) for each in (self.variables, self.dims, self.values)]
-        said.append(sorted(map(repr, (self.virtual or {}).items())))
+        said += [sorted(map(repr, each.items())) for each in (self.virtual or {}, self.skipped)]
         return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
     def goes_on(self, name: str) -> bool:
@@ -110,6 +111,7 @@ def layout_of(
         values,
         adds_axis,
         virtual,
+        schema.skipped,
     )
     return layout, own
 

@@ -17,6 +17,7 @@ from frazil.spark.ingest.assembling import all_there, plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
 from frazil.spark.ingest.combining import Combined, combine, holes
 from frazil.spark.ingest.inspection import KINDS, Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.opening import require_format
 from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
@@ -83,7 +84,7 @@ def inspect_files(
 
 def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     gaps = holes(combined.axis, combined.units, combined.calendar)
-    return (*looked.problems, *combined.problems, *gaps)
+    return (*looked.problems, *combined.problems, *gaps, *notes(looked, combined))
 
 
 @takes_versions
