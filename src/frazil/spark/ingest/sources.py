@@ -172,6 +172,13 @@ class Reader(Protocol):
 
     def references(self, name: str) -> ChunkReferences | NotVirtual: ...
 
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        """The value (shape ``()``) that all elements of a region have, because none of them was ever written.
+
+        None if some were, or if the format does not say.
+        """
+        ...
+
     def close(self) -> None: ...
 
     def __enter__(self) -> Self: ...

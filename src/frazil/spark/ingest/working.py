@@ -20,6 +20,7 @@ from frazil.spark.ingest.axis import Pieces, runs
 from frazil.spark.ingest.planning import Box, Item
 from frazil.spark.ingest.readers import Readers, Written
 from frazil.spark.ingest.referring import refer
+from frazil.spark.ingest.sparse import constant_of, write_constant
 from frazil.spark.ingest.units import Linear, moved
 from frazil.spark.results import Outcome
 
@@ -33,7 +34,13 @@ def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
     done = _Done()
     with Readers(written.options, item) as readers:
         for blocks in _batches(written, item.boxes):
-            begun = [_begun(before, written, item, number, region, done) for number, region in blocks]
+            begun = []
+            for number, region in blocks:
+                constant = constant_of(readers, written, item, number, region)
+                if constant is None:
+                    begun.append(_begun(before, written, item, number, region, done))
+                else:
+                    write_constant(fork, written.arrays[number], region, constant)
             # File by file: each is opened once for all of its variables.
             reads = sorted(
                 itertools.chain.from_iterable(each.reads for each in begun), key=attrgetter("file")

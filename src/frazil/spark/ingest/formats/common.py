@@ -60,6 +60,9 @@ class BaseReader:
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         raise NotImplementedError
 
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        return None
+
     def fingerprint(self) -> str:
         """Asked for after ``parts``."""
         return self.file.fingerprint()

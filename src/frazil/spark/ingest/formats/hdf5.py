@@ -49,6 +49,10 @@ if _netcdf4 is not None:
         h5py.h5pl.append(str(Path(_place, "plugins")).encode())
 
 
+#: The first element, and the one after the last, for each dimension.
+type Bounds = tuple[tuple[int, int], ...]
+
+
 class Hdf5Reader(BaseReader):
     """One group of an HDF5 or NetCDF-4 file."""
 
@@ -62,6 +66,7 @@ class Hdf5Reader(BaseReader):
             self._file = h5py.File(self._stream or file.path, "r")
         self._datasets: dict[str, h5py.Dataset] = {}
         self._maps: dict[str, ChunkMap] = {}
+        self._sparse: dict[str, bool] = {}
 
     def close(self) -> None:
         self._file.close()
@@ -76,9 +81,11 @@ class Hdf5Reader(BaseReader):
         variable = self.variable(name)
         bounds = self.region(name, region)
         dataset = self._dataset(name)
-        inside = tuple(
-            slice(start, min(stop, size)) for (start, stop), size in zip(bounds, dataset.shape, strict=True)
-        )
+        box = self._written(name, bounds)
+        shape = tuple(stop - start for start, stop in bounds)
+        if box is None:
+            return np.full(shape, zero(variable.dtype, variable.fill_value), variable.dtype)
+        inside = tuple(slice(*each) for each in box)
         self._prefetch(name, inside)
         with self._reading(f"values of {name!r}"):
             source = dataset.astype("T") if dataset.dtype.kind == "O" else dataset
@@ -90,12 +97,52 @@ class Hdf5Reader(BaseReader):
         # h5py's dtypes carry metadata (enumerations): without them they are equal to others
         values = values.astype(variable.dtype, copy=False)
         values = values if variable.dtype.kind == "T" else values.view(variable.dtype)
-        shape = tuple(stop - start for start, stop in bounds)
         if values.shape == shape:
             return values
         whole = np.full(shape, zero(variable.dtype, variable.fill_value), variable.dtype)
-        whole[tuple(map(slice, values.shape))] = values
+        whole[tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(box, bounds, strict=True))] = values
         return whole
+
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        variable = self.variable(name)
+        if self._written(name, self.region(name, region)) is not None:
+            return None
+        return np.full((), zero(variable.dtype, variable.fill_value), variable.dtype)
+
+    def _written(self, name: str, bounds: Bounds) -> Bounds | None:
+        """The part of a region that holds all that was written of it, None if nothing was.
+
+        Where at least half of the chunks are there, it is all of the region that the dataset has.
+        """
+        dataset = self._dataset(name)
+        ends = zip(bounds, dataset.shape, strict=True)
+        inside = tuple((min(start, size), min(stop, size)) for (start, stop), size in ends)
+        if any(start >= stop for start, stop in inside):
+            return inside if 0 in dataset.shape or bounds == inside else None
+        with self._reading(f"the chunks of {name!r}"):
+            if not self._is_sparse(name, dataset):
+                return inside
+            chunks = self._map(name)
+        first = [start // size for (start, _), size in zip(inside, chunks.shape, strict=True)]
+        last = [-(-stop // size) for (_, stop), size in zip(inside, chunks.shape, strict=True)]
+        index = chunks.index[((chunks.index >= first) & (chunks.index < last)).all(axis=1)]
+        if not len(index):
+            return None
+        corners = zip(index.min(axis=0).tolist(), index.max(axis=0).tolist(), chunks.shape, strict=True)
+        return tuple(
+            (max(low * size, start), min((high + 1) * size, stop))
+            for (low, high, size), (start, stop) in zip(corners, inside, strict=True)
+        )
+
+    def _is_sparse(self, name: str, dataset: h5py.Dataset) -> bool:
+        if name not in self._sparse:
+            if dataset.chunks is None:
+                contiguous = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
+                self._sparse[name] = contiguous and not dataset.id.get_storage_size()
+            else:
+                grid = [-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True)]
+                self._sparse[name] = 2 * dataset.id.get_num_chunks() < math.prod(grid)
+        return self._sparse[name]
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         """See the module; a million chunks take about a second."""
