@@ -129,7 +129,7 @@ def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple
     if not references.is_plain:
         return chunks, 0
     size = chunks[axis]
-    before = chunks[:axis] if size <= length else (1,) * axis
+    before = chunks[:axis] if size <= max(length, 1) else (1,) * axis
     return (*before, ANY, *chunks[axis + 1 :]), min(size, length)
 
 

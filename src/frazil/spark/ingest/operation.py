@@ -128,7 +128,8 @@ def ingest(
     ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
     variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
     ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
-    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration.
+    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration,
+    and the handle of ``to`` may read them from then on.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
     ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
@@ -162,6 +163,7 @@ def ingest(
     wanted = None if variables is None else frozenset(variables)
     known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
+    handle = target.repo
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
@@ -200,6 +202,9 @@ def ingest(
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
         reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
+    if containers:
+        # the handle of the caller reads what the caller has given the containers for
+        handle.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
 

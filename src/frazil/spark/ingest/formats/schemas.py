@@ -44,9 +44,9 @@ class Schemas:
                 self._schemas.move_to_end(state)
                 return self._schemas[state][0]
         schema = read()
+        size = weight(schema)
         with self._lock:
-            if state not in self._schemas:
-                size = weight(schema)
+            if state not in self._schemas and size <= self._most:
                 self._schemas[state] = schema, size
                 self._used += size
             while self._used > self._most:
