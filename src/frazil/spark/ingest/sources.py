@@ -15,7 +15,7 @@ of another format, and ``StorageError`` when it cannot be read at all.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, Self
@@ -129,7 +129,7 @@ class ChunkReferences:
     def with_axis(self) -> ChunkReferences:
         """The same chunks in an array with one more dimension, of one step, before the others."""
         index = np.insert(self.index, 0, 0, axis=1)
-        return replace(self, chunks=(1, *self.chunks), codecs=_with_axis(self.codecs), index=index)
+        return replace(self, chunks=(1, *self.chunks), codecs=codecs_with_axis(self.codecs), index=index)
 
     def with_inline(self, chunks: Mapping[int, bytes]) -> ChunkReferences:
         """The same references, with these bytes instead of those in a file (row -> bytes)."""
@@ -141,15 +141,19 @@ class ChunkReferences:
         )
 
 
-def _with_axis(codecs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Codecs that say something about each dimension, for one more."""
+def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Codecs of arrays with one more dimension, of one step, before the others.
+
+    >>> codecs_with_axis([{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}])
+    [{'name': 'transpose', 'configuration': {'order': [0, 2, 1]}}, {'name': 'bytes'}]
+    """
     found = []
     for codec in codecs:
         config = dict(codec.get("configuration", {}))
         if codec["name"] == "transpose":
             config["order"] = [0, *(each + 1 for each in config["order"])]
         if codec["name"] == "sharding_indexed":
-            config |= {"chunk_shape": [1, *config["chunk_shape"]], "codecs": _with_axis(config["codecs"])}
+            config |= {"chunk_shape": [1, *config["chunk_shape"]], "codecs": codecs_with_axis(config["codecs"])}
         found.append({**codec, "configuration": config} if config else codec)
     return found
 
