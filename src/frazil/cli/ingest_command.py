@@ -187,6 +187,10 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
+#: So many notes are printed; `--inspect` prints more.
+_NOTES: Final = 10
+
+
 def told(result: Any) -> str:
     """What was done, in a line or two."""
     report = result.report
@@ -195,7 +199,8 @@ def told(result: Any) -> str:
     left = len(report.bad)
     said = f"{result.snapshot_id}: {len(report.urls) - left - report.unchanged:,} files"
     said += f", {report.unchanged:,} were there" if report.unchanged else ""
-    return said + (f", {left:,} left out (`--inspect` tells why)" if left else "")
+    said += f", {left:,} left out (`--inspect` tells why)" if left else ""
+    return "\n".join([said, *(f"note: {each}" for each in report.notes[:_NOTES])])
 
 
 def _container(prefix: str) -> VirtualChunkContainer:

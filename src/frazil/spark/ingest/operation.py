@@ -19,6 +19,7 @@ from frazil.spark.ingest.assembling import all_there, plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
 from frazil.spark.ingest.combining import Combined, combine, holes
 from frazil.spark.ingest.inspection import KINDS, Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.opening import require_format
 from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
@@ -97,7 +98,7 @@ def inspect_files(
 
 def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     gaps = holes(combined.axis, combined.units, combined.calendar)
-    return (*looked.problems, *combined.problems, *gaps)
+    return (*looked.problems, *combined.problems, *gaps, *notes(looked, combined))
 
 
 @takes_versions
@@ -141,7 +142,8 @@ def ingest(
     ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
     variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
     ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
-    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration.
+    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration,
+    and the handle of ``to`` may read them from then on.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
     ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
@@ -175,6 +177,7 @@ def ingest(
     wanted = None if variables is None else frozenset(variables)
     known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
+    handle = target.repo
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
@@ -213,6 +216,9 @@ def ingest(
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
         reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
+    if containers:
+        # the handle of the caller reads what the caller has given the containers for
+        handle.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
 
