@@ -16,7 +16,7 @@ import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import zarr
@@ -276,7 +276,8 @@ def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
 def open_target(store: Any, path: str) -> zarr.Array[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
-        return zarr.open_array(store, path=path.strip("/"), mode="r+", zarr_format=3)
+        mode: Literal["r", "r+"] = "r" if store.read_only else "r+"
+        return zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
 
 
 def read_labels(array: zarr.Array[Any]) -> NDArray[Any]:

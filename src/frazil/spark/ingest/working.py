@@ -35,8 +35,8 @@ OPEN: Final = 128
 @dataclass(frozen=True, slots=True)
 class Written:
     """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new
-    place already, ``adds_axis`` that files do not have the dimension that goes on, ``unpacked`` (by name)
-    that values are to be unpacked.
+    place already, ``adds_axis`` that the variable does not have the dimension in files, ``unpacked`` (by
+    name) that values are to be unpacked.
     """
 
     arrays: tuple[TargetArray, ...]
@@ -193,7 +193,8 @@ def _begun(
         here = (*here[:axis], slice(at - low, at - low + count), *here[axis + 1 :])
         into = values[here]
         if written.adds_axis[number]:
-            there, into = there[:axis] + there[axis + 1 :], np.moveaxis(into, axis, 0)[0, ...]
+            # the one value of a file is that of all its steps
+            there, into = there[:axis] + there[axis + 1 :], np.moveaxis(into, axis, 0)
         reads.append(_ReadOf(file, number, there, into))
     return _Begun(number, region, values, reads)
 
