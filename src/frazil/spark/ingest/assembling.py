@@ -259,10 +259,11 @@ def _placed(
         )
 
     if changed.any() and request.on_change == "rewrite":
-        again = combined.labels[np.repeat(changed, steps.counts)]
-        fresh = combined.axis[~np.isin(combined.axis, again)]
-        if len(fresh):
-            placed(mode, fresh)
+        places = steps.at[np.repeat(changed, steps.counts)]
+        fresh = np.ones(steps.length, np.bool_)
+        fresh[places[places >= 0]] = False
+        if fresh.any():
+            placed(mode, combined.axis[fresh])
         axis = placed("backfill" if mode == "backfill" else "upsert", combined.axis)
     else:
         axis = placed(mode, combined.axis)
