@@ -150,8 +150,10 @@ def ingest(
     of them.
 
     ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along
-    ``concat_dim`` (found out if not given: the dimension that is unlimited, or a time) in the order of its
-    labels; files with other variables are merged. ``source_group`` is the group in the files, that of ``to``
+    ``concat_dim`` (found out if not given: that of the group, the dimension that is unlimited or a time, or
+    the scalar coordinate that differs from file to file) in the order of its labels; files with other
+    variables are merged. One file alone stays as it is: name ``concat_dim`` if others will follow it.
+    ``source_group`` is the group in the files, that of ``to``
     the one in the repository.
 
     ``mode`` says what may be there already: ``"create"`` nothing; ``"append"`` labels before those of the
@@ -165,8 +167,10 @@ def ingest(
     repository needs a virtual chunk container for the files: ``containers`` are added to its configuration.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
-    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
-    that do not count. ``on_change`` says what becomes of files that were ingested before and have other
+    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems that are
+    tolerated, with all files: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
+    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file are
+    kept). ``on_change`` says what becomes of files that were ingested before and have other
     contents now. Files that have not changed are not read again. ``unpack`` stores the values of packed data,
     where each file may have its own scale and offset.
 
