@@ -251,6 +251,45 @@ def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.R
     same(seen(result.version, "daily"), nested(paths, "time"))
 
 
+def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
+    Path(paths[0]).write_bytes(b"CDF")
+    ingest(paths[:2], repo, on_problem="skip", engine=Inline())
+    result = ingest(paths[2], repo, mode="append", engine=Inline())
+    same(seen(result.version), nested(paths[1:], "time"))
+
+
+def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time), "NETCDF3_64BIT") for time in range(3)]
+    more: dict[str, Any] = {
+        "virtual": True,
+        "containers": [container(tmp_path / "files")],
+        "engine": Inline(),
+    }
+    ingest(paths[0], repo, concat_dim="time", **more)
+    result = ingest(paths[1:], repo, mode="append", **more)
+    same(seen(result.version), nested(paths, "time", "NETCDF3_64BIT"))
+
+
+def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Repository) -> None:
+    """Two families that follow each other, and a field of which there is one."""
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]
+    names = {"t": "u", "count": "count_of_u"}
+    paths += [write(tmp_path / f"u{time}.nc", forecast(time).rename(names)) for time in range(2)]
+    fixed = xr.Dataset({"orog": (("lat", "lon"), np.ones((2, 3)))}, {"lat": [10.0, 20.0], "lon": [1.0, 2, 3]})
+    paths.append(write(tmp_path / "orog.nc", fixed))
+    found = seen(ingest(paths[:4], repo, engine=Inline()).version)
+    assert (found.t.dims, found.u.dims, found.valid_time.dims) == (("time", "lat", "lon"),) * 2 + (("time",),)
+    ingest(paths[4], repo, mode="append", engine=Inline())
+    later = write(tmp_path / "later.nc", forecast(2))
+    found = seen(ingest(later, repo, mode="append", allow={"hole"}, engine=Inline()).version)
+    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+    found = seen(
+        ingest([*paths, later], Target(repo, group="all"), allow={"hole"}, engine=Inline()).version, "all"
+    )
+    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+
+
 def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
     """A run of a model in each file: its reference time goes along the times."""
     paths = []
