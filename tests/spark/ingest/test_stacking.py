@@ -330,6 +330,45 @@ def test_runs_with_the_same_steps_and_members_with_the_same_times(
     assert found.valid_time.dims == ("time", "step")
 
 
+GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
+    "times": ("time", [[{"dataDate": 20200101 + day}] for day in range(3)]),
+    "steps": ("step", [[{"step": step}] for step in (0, 6, 12)]),
+    "levels": ("isobaricInhPa", [[{"level": level}] for level in (500, 700, 850)]),
+    "runs of steps": (
+        "time",
+        [[{"dataDate": 20200101 + day, "step": step} for step in (0, 6)] for day in range(3)],
+    ),
+    "steps of runs": (
+        "step",
+        [[{"dataDate": 20200101 + day, "step": step} for day in range(3)] for step in (0, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRIB)
+def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Repository, case: str) -> None:
+    grib = pytest.importorskip("tests.spark.ingest.formats.test_grib2")
+    dim, files = GRIB[case]
+    paths = []
+    for number, messages in enumerate(files):
+        path = tmp_path / f"{number}.grib"
+        path.write_bytes(b"".join(grib.message(2, **{"dataDate": 20200101, **each}) for each in messages))
+        paths.append(str(path))
+    expected = xr.open_mfdataset(
+        paths, engine="cfgrib", combine="nested", concat_dim=dim, data_vars="all", coords="different",
+        compat="equals", join="exact", combine_attrs="override", backend_kwargs={"indexpath": ""},
+    ).load()  # fmt: skip
+    one_by_one = Target(repo, group="growing")
+    for number, path in enumerate(paths):
+        mode: Any = "append" if number else "create"
+        grown = ingest(path, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
+    for found in (seen(ingest(paths, repo, engine=Inline()).version), seen(grown.version, "growing")):
+        xr.testing.assert_equal(found, expected)
+        assert {name: each.dims for name, each in found.variables.items()} == {
+            name: each.dims for name, each in expected.variables.items()
+        }
+
+
 def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil.Repository) -> None:
     paths = [
         write(tmp_path / f"{time}_{step}.nc", forecast(time, step).drop_vars("valid_time"))
