@@ -50,6 +50,8 @@ def test_the_later_file_has_the_labels_of_both(
     assert result.quarantined == ()
     assert result.report is not None
     assert [(each.kind, each.fatal) for each in result.report.problems] == [("overlap", False)]
+    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).combined.steps.at
+    assert places.tolist() == [0, 1, 2, 3, 4, -1, 5, 6, 7, 8]
     # The order is that of the files as they are given, and a file may lose all of its labels.
     target = Target(repo, group="other")
     more |= {"allow": {"overlap", "duplicate"}, "engine": Inline()}
@@ -126,6 +128,11 @@ def test_a_gap_in_levels_is_no_hole(tmp_path: Path, repo: frazil.Repository) -> 
         data.to_netcdf(paths[-1], engine="h5netcdf")
     found = seen(ingest(paths, repo, concat_dim="lev", engine=Inline()).version)
     assert found.lev.values.tolist() == [10, 12, 14, 16, 18, 30, 32]
+    # The group knows the dimension in which it grows.
+    later = str(tmp_path / "later.nc")
+    xr.Dataset({"x": ("lev", [40.0])}, {"lev": [40.0]}).to_netcdf(later, engine="h5netcdf")
+    found = seen(ingest(later, repo, mode="append", engine=Inline()).version)
+    assert found.x.values.tolist() == [10, 12, 14, 16, 18, 30, 32, 40]
 
 
 def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -251,6 +251,45 @@ def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.R
     same(seen(result.version, "daily"), nested(paths, "time"))
 
 
+def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
+    Path(paths[0]).write_bytes(b"CDF")
+    ingest(paths[:2], repo, on_problem="skip", engine=Inline())
+    result = ingest(paths[2], repo, mode="append", engine=Inline())
+    same(seen(result.version), nested(paths[1:], "time"))
+
+
+def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time), "NETCDF3_64BIT") for time in range(3)]
+    more: dict[str, Any] = {
+        "virtual": True,
+        "containers": [container(tmp_path / "files")],
+        "engine": Inline(),
+    }
+    ingest(paths[0], repo, concat_dim="time", **more)
+    result = ingest(paths[1:], repo, mode="append", **more)
+    same(seen(result.version), nested(paths, "time", "NETCDF3_64BIT"))
+
+
+def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Repository) -> None:
+    """Two families that follow each other, and a field of which there is one."""
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]
+    names = {"t": "u", "count": "count_of_u"}
+    paths += [write(tmp_path / f"u{time}.nc", forecast(time).rename(names)) for time in range(2)]
+    fixed = xr.Dataset({"orog": (("lat", "lon"), np.ones((2, 3)))}, {"lat": [10.0, 20.0], "lon": [1.0, 2, 3]})
+    paths.append(write(tmp_path / "orog.nc", fixed))
+    found = seen(ingest(paths[:4], repo, engine=Inline()).version)
+    assert (found.t.dims, found.u.dims, found.valid_time.dims) == (("time", "lat", "lon"),) * 2 + (("time",),)
+    ingest(paths[4], repo, mode="append", engine=Inline())
+    later = write(tmp_path / "later.nc", forecast(2))
+    found = seen(ingest(later, repo, mode="append", allow={"hole"}, engine=Inline()).version)
+    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+    found = seen(
+        ingest([*paths, later], Target(repo, group="all"), allow={"hole"}, engine=Inline()).version, "all"
+    )
+    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+
+
 def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
     """A run of a model in each file: its reference time goes along the times."""
     paths = []
@@ -289,6 +328,45 @@ def test_runs_with_the_same_steps_and_members_with_the_same_times(
     found = seen(ingest(runs, Target(repo, group="runs"), engine=Inline()).version, "runs")
     same(found, nested(runs, "time"))
     assert found.valid_time.dims == ("time", "step")
+
+
+GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
+    "times": ("time", [[{"dataDate": 20200101 + day}] for day in range(3)]),
+    "steps": ("step", [[{"step": step}] for step in (0, 6, 12)]),
+    "levels": ("isobaricInhPa", [[{"level": level}] for level in (500, 700, 850)]),
+    "runs of steps": (
+        "time",
+        [[{"dataDate": 20200101 + day, "step": step} for step in (0, 6)] for day in range(3)],
+    ),
+    "steps of runs": (
+        "step",
+        [[{"dataDate": 20200101 + day, "step": step} for day in range(3)] for step in (0, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRIB)
+def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Repository, case: str) -> None:
+    grib = pytest.importorskip("tests.spark.ingest.formats.test_grib2")
+    dim, files = GRIB[case]
+    paths = []
+    for number, messages in enumerate(files):
+        path = tmp_path / f"{number}.grib"
+        path.write_bytes(b"".join(grib.message(2, **{"dataDate": 20200101, **each}) for each in messages))
+        paths.append(str(path))
+    expected = xr.open_mfdataset(
+        paths, engine="cfgrib", combine="nested", concat_dim=dim, data_vars="all", coords="different",
+        compat="equals", join="exact", combine_attrs="override", backend_kwargs={"indexpath": ""},
+    ).load()  # fmt: skip
+    one_by_one = Target(repo, group="growing")
+    for number, path in enumerate(paths):
+        mode: Any = "append" if number else "create"
+        grown = ingest(path, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
+    for found in (seen(ingest(paths, repo, engine=Inline()).version), seen(grown.version, "growing")):
+        xr.testing.assert_equal(found, expected)
+        assert {name: each.dims for name, each in found.variables.items()} == {
+            name: each.dims for name, each in expected.variables.items()
+        }
 
 
 def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil.Repository) -> None:

@@ -111,7 +111,7 @@ def scalar_dimension(looked: Looked, families: Sequence[Family], units: TimeUnit
     several = [family for family in families if len(family.files) > 1]
     if not several:
         alone = len(looked.urls) > 1 and len(families) == 1  # the others are not good
-        return scalar_time(families[0].layout.variables) if alone and not _are_known(looked) else None
+        return scalar_time(families[0].variables()) if alone and not _are_known(looked) else None
     differing = _Differing.of(looked, several, units)
     if not differing.codes:
         return None

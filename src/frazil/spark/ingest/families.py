@@ -48,6 +48,9 @@ class Family:
     def variable(self, name: str) -> VariableSchema:
         return with_own(self.layout.variables[name], self.own)
 
+    def variables(self) -> dict[str, VariableSchema]:
+        return {name: self.variable(name) for name in self.layout.variables}
+
     def with_along(self, dim: str, names: Collection[str]) -> Family:
         """With these variables along the dimension, as far as files have them without it."""
         variables = self.layout.variables

@@ -19,6 +19,7 @@ from frazil.spark.ingest.arrays import (
     TargetArray,
     choose_chunks,
     create,
+    native,
     open_target,
     read_labels,
     target_array,
@@ -143,7 +144,7 @@ def require_growth(request: Request, families: Sequence[Family], there: Present)
             ):
                 continue
             path, known = request.target.path(name), ", ".join(dims)
-            best = dim or scalar_time(family.layout.variables) or "time"
+            best = dim or scalar_time(family.variables()) or "time"
             raise InvalidInputError(
                 f"mode {request.mode!r}: expected `{path}` with the dimension {best} in which files follow "
                 f"each other, found ({known}), as one file alone has it: ingest that file again into a new "
@@ -271,7 +272,7 @@ def _like(
     times = is_time(attrs.get("units")) and is_time(target.attrs.get("units"))
     if not times:
         said += [
-            ("dtype", array.dtype, target.dtype),
+            ("dtype", native(array.dtype), native(target.dtype)),
             ("units", attrs.get("units"), target.attrs.get("units")),
         ]
     said += [(name, attrs.get(name), target.attrs.get(name)) for name in (*PACKING, "calendar")]
