@@ -9,12 +9,16 @@ from typing import Final
 import numpy as np
 import pytest
 import xarray as xr
+import zarr
 
 import frazil
 from frazil.errors import MisalignedGroupWarning
 from frazil.spark import (
     Inline,
+    Job,
+    Outcome,
     Target,
+    Tasks,
     coarsen,
     crop,
     groupby,
@@ -25,6 +29,7 @@ from frazil.spark import (
     rechunk,
     regrid,
     resample,
+    run_job,
     select,
     zonal_stats,
 )
@@ -126,3 +131,23 @@ def test_what_was_so_before_is_not_said_again() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mean(repo, "t", ["time", "lat"], to=Target(repo, group="other"), engine=HERE)
+
+
+def test_a_warning_is_no_read_of_a_job_that_tracks_them() -> None:
+    repo = made("/")
+
+    def prepare(session: frazil.Session) -> Tasks:
+        part = xr.Dataset({"u": (("lon",), np.zeros(2))}, {"lon": ("lon", [0.0, 90.0])})
+        part.to_zarr(session.store, group="part", consolidated=False, zarr_format=3)
+        with repo.transaction("main", message="others change a coordinate meanwhile") as store:
+            zarr.open_array(store, path="lon", mode="r+")[:] = [1.0, 181.0]
+        return Tasks([])
+
+    job = Job("part", Target(repo), prepare, no_work, writes=("/part/u",), track_reads=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_job(job, HERE)
+
+
+def no_work(fork: frazil.Session, shared: object, item: object) -> Outcome:
+    return Outcome()

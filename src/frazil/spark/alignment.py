@@ -120,8 +120,11 @@ class _Tree:
     def has_other_labels(self, group: str, above: str, dim: str) -> bool:
         """Whether the coordinates of a dimension, of one length and in one unit, have other values.
 
-        A coordinate that the tasks of the job will write has no values yet: of it nothing is said.
+        A coordinate that the tasks of the job will write has no values yet: of it nothing is said. A job that
+        tracks its reads does not read coordinates for a warning.
         """
+        if self.session.workspace.reads is not None:
+            return False
         labels = [self._labels(f"{each.rstrip('/')}/{dim}", dim) for each in (group, above)]
         if labels[0] is None or labels[1] is None:
             return False
