@@ -29,10 +29,13 @@ MORE_STEPS: Final = 1.2
 A_FEW_STEPS: Final = 400
 
 
-def python_steps(call: Callable[[], object]) -> int:
-    """How many steps ``call`` takes, in its thread and in those that it starts."""
+def python_steps(call: Callable[[], object], *, all_threads: bool = False) -> int:
+    """How many steps ``call`` takes, in its thread and in those that it starts; with ``all_threads`` also in
+    those that run already, as the one in which zarr reads and lists does.
+    """
     steps = 0
-    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+    running = () if all_threads else threading.enumerate()
+    others = {thread.ident for thread in running} - {threading.get_ident()}
     thread = threading.get_ident
 
     def step(*_: Any) -> None:

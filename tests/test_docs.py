@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import xarray as xr
 from tests.programs import WARNINGS
 
 import frazil
@@ -20,6 +21,8 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+#: Pages whose repositories xarray opens as a tree: data, and results beside them.
+TREES = {"ingest", "transform", "reduce", "publish"}
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 
@@ -45,6 +48,19 @@ def test_the_code_runs(page: Path, tmp_path: Path) -> None:
         said = re.fullmatch(r"\s*print\(.*\)  # (.*)", line)
         if said and "..." not in said[1]:
             assert said[1] in done.stdout.splitlines(), f"{line}\nfound:\n{done.stdout}"
+    if page.stem in TREES:
+        roots = [found.parent for found in tmp_path.rglob("repo") if found.with_name("snapshots").is_dir()]
+        assert roots
+        for root in roots:
+            assert_opens_as_a_tree(root)
+
+
+def assert_opens_as_a_tree(root: Path) -> None:
+    """Every branch: a group that is not aligned with those above it is refused."""
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(root))
+    for branch in sorted(repo.list_branches()):
+        store = repo.readonly_session(branch).store
+        xr.open_datatree(store, engine="zarr", consolidated=False).close()  # type: ignore[arg-type]
 
 
 def anchor(title: str) -> str:

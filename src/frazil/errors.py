@@ -493,3 +493,10 @@ class InternalError(IcechunkError):
     """A defect in Frazil itself: please report it."""
 
     default_kind = ErrorKind.UNKNOWN
+
+
+class MisalignedGroupWarning(UserWarning):
+    """A job writes a group whose dimensions are not those of a group above it.
+
+    ``xarray.open_datatree`` gives a group the coordinates of the groups above, and refuses such a repository.
+    """

@@ -112,7 +112,7 @@ def made(arrays: int, times: int) -> tuple[frazil.Repository, list[str]]:
 
 def steps(call: Operation, arrays: int, times: int) -> int:
     repo, paths = made(arrays, times)
-    return python_steps(lambda: call(repo, paths))
+    return python_steps(lambda: call(repo, paths), all_threads=True)
 
 
 def exponent(few: int, many: int, ratio: float) -> float:
@@ -142,7 +142,9 @@ def test_anomalies_grow_with_the_arrays() -> None:
     def call(arrays: int) -> int:
         repo, paths = made(arrays, 1)
         usual = climatology(repo, paths, to=Target(repo, group="usual"), engine=HERE)
-        return python_steps(lambda: anomaly(repo, paths, usual, group="usual", to=to(repo), engine=HERE))
+        return python_steps(
+            lambda: anomaly(repo, paths, usual, group="usual", to=to(repo), engine=HERE), all_threads=True
+        )
 
     call(1)
     assert exponent(call(10), call(40), 4) < MOST

@@ -54,6 +54,7 @@ from frazil.repository.paths import absolute
 from frazil.repository.reads import ReadTracker
 from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
+from frazil.spark.alignment import warn_of_misalignment
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
 from frazil.spark.engine import Engine, attempt, described
 from frazil.spark.engines import engine_of
@@ -374,6 +375,7 @@ def _prepared(job: Job, inputs: Sequence[Input], session: Session) -> Tasks:
     """The tasks, if the inputs are what the session has: others may have committed before it was opened."""
     tasks = job.prepare(session)
     require_current(job.name, inputs, session)
+    warn_of_misalignment(session, job.writes)
     return tasks
 
 

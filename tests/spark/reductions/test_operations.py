@@ -24,6 +24,7 @@ from frazil.spark import (
     anomaly,
     climatology,
     groupby,
+    lineage_graph,
     mean,
     quantile,
     reduce,
@@ -430,3 +431,23 @@ def test_the_reference_reads_the_results(
         assert seen.load().identical(read(repo, f"{group}/data"))
     equal(read(repo, "reduce/data")["t_std"], t.std("time"))
     equal(read(repo, "anomaly/data")["t"], t.groupby("time.month") - t.groupby("time.month").mean())
+
+
+@pytest.mark.parametrize("operation", ["mean", "resample", "anomaly"])
+def test_a_session_is_no_source_and_no_target(repo: frazil.Repository, operation: str) -> None:
+    session: Any = repo.readonly_session("main")
+    call: Any = {
+        "mean": lambda source, to: mean(source, "data/t", to=to, engine=Inline()),
+        "resample": lambda source, to: resample(source, "data/t", "MS", to=to, engine=Inline()),
+        "anomaly": lambda source, to: anomaly(source, "data/t", repo, to=to, engine=Inline()),
+    }[operation]
+    with pytest.raises(TypeError, match="source: expected Repository or Version, found Session"):
+        call(session, None)
+    with pytest.raises(TypeError, match="to: expected Target or None, found Repository"):
+        call(repo, repo)
+
+
+def test_lineage_of_a_session_is_refused(repo: frazil.Repository) -> None:
+    session: Any = repo.readonly_session("main")
+    with pytest.raises(TypeError, match="source: expected Repository or Version, found Session"):
+        lineage_graph(session)

@@ -106,12 +106,12 @@ def coarsen(
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> with repo.transaction("main", message="a row") as store:
     ...     array = zarr.create_array(
-    ...         store, name="t", data=np.array([1, 3, 5, np.nan, 9]), chunks=(2,), dimension_names=["x"]
+    ...         store, name="data/t", data=np.array([1.0, 3, 5, 9]), chunks=(2,), dimension_names=["x"]
     ...     )
     >>> half = Target(repo, group="half")
-    >>> made = coarsen(repo, ["t"], {"x": 2}, boundary="trim", to=half, engine=Inline())
-    >>> zarr.open_array(made.version.session().store, path="half/t", mode="r")[:].tolist()
-    [2.0, 5.0]
+    >>> made = coarsen(repo, ["data/t"], {"x": 2}, to=half, engine=Inline())
+    >>> zarr.open_array(made.version.session().store, path="half/data/t", mode="r")[:].tolist()
+    [2.0, 7.0]
     """
     version = Version.of(source)
     session = version.session()

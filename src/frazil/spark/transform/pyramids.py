@@ -91,12 +91,13 @@ def pyramid(
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> with repo.transaction("main", message="a picture") as store:
     ...     made = zarr.create_array(
-    ...         store, name="p", data=np.ones((64, 64)), chunks=(16, 16), dimension_names=["y", "x"]
+    ...         store, name="data/p", data=np.ones((64, 64)), chunks=(16, 16), dimension_names=["y", "x"]
     ...     )
     >>> half = {"y": 2, "x": 2}
-    >>> result = pyramid(repo, ["p"], factors=half, to=Target(repo, group="levels"), engine=Inline())
+    >>> result = pyramid(repo, ["data/p"], factors=half, to=Target(repo, group="levels"), engine=Inline())
     >>> root = zarr.open_group(result.version.session().store, path="levels", mode="r")
-    >>> [(level["asset"], root[level["asset"]]["p"].shape) for level in root.attrs["multiscales"]["layout"]]
+    >>> levels = [level["asset"] for level in root.attrs["multiscales"]["layout"]]
+    >>> [(level, root[f"{level}/data/p"].shape) for level in levels]
     [('0', (64, 64)), ('1', (32, 32)), ('2', (16, 16))]
     """
     version = Version.of(source)

@@ -106,12 +106,12 @@ def regrid(
     >>> session = repo.writable_session("main")
     >>> coords = {"lat": [0, 10], "lon": [0, 10]}
     >>> field = xr.Dataset({"t": (("lat", "lon"), [[0.0, 1.0], [2.0, 3.0]])}, coords)
-    >>> written = field.to_zarr(session.store, zarr_format=3, consolidated=False)
+    >>> written = field.to_zarr(session.store, group="data", zarr_format=3, consolidated=False)
     >>> snapshot = session.commit("a field")
     >>> finer = {"lat": [0, 5, 10], "lon": [0, 5]}
-    >>> made = regrid(repo, ["t"], finer, to=Target(repo, group="fine"), engine=Inline())
+    >>> made = regrid(repo, ["data/t"], finer, to=Target(repo, group="fine"), engine=Inline())
     >>> store = made.version.session().store
-    >>> xr.open_zarr(store, group="fine", consolidated=False)["t"].values.tolist()
+    >>> xr.open_zarr(store, group="fine/data", consolidated=False)["t"].values.tolist()
     [[0.0, 0.5], [1.0, 1.5], [2.0, 2.5]]
     """
     version = Version.of(source)

@@ -72,9 +72,10 @@ def select(
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
     >>> with repo.transaction("main", message="a row") as store:
     ...     options = {"shape": (9,), "chunks": (3,), "dtype": "i4", "dimension_names": ["x"]}
-    ...     zarr.create_array(store, name="t", **options)[:] = range(9)
-    >>> part = select(repo, ["t"], isel={"x": slice(3, 6)}, to=Target(repo, group="part"), engine=Inline())
-    >>> zarr.open_array(part.version.session().store, path="part/t", mode="r")[:].tolist()
+    ...     zarr.create_array(store, name="data/t", **options)[:] = range(9)
+    >>> to = Target(repo, group="part")
+    >>> part = select(repo, ["data/t"], isel={"x": slice(3, 6)}, to=to, engine=Inline())
+    >>> zarr.open_array(part.version.session().store, path="part/data/t", mode="r")[:].tolist()
     [3, 4, 5]
     """
     version = Version.of(source)
