@@ -152,11 +152,12 @@ def plan(
 def _require_bounded(grid: Grid, blocks: int, most: int) -> None:
     """``InvalidInputError`` (``not-allowed``) for more blocks than a query can be planned with."""
     if blocks > most:
+        shape = " x ".join(map(str, grid.shape))
         raise InvalidInputError(
-            f"expected at most {most} blocks of cells to read, found {blocks} in a grid of {prod(grid.shape)} "
-            f"cells ({' x '.join(map(str, grid.shape))}): say which cells with the option where, leave out "
-            "chunks that are not there with include-missing=skip, or make blocks larger with block-rows. A "
-            "limit of the query comes too late: Spark plans all tasks first",
+            f"expected at most {most} blocks of cells to read, found {blocks} in a grid of "
+            f"{prod(grid.shape)} cells ({shape}): say which cells with the option where, leave out chunks "
+            "that are not there with include-missing=skip, or make blocks larger with block-rows. A limit "
+            "of the query comes too late: Spark plans all tasks first",
             ErrorKind.NOT_ALLOWED,
         )
 
