@@ -12,7 +12,6 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.counting import python_steps
 from tests.spark.tables.test_reading import memory
 
 import frazil
@@ -23,6 +22,8 @@ from frazil.spark.streams.rows import write_rows as write_batch
 from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.writer import TableWriter
 from frazil.spark.tables.writing import Asked
+from frazil.storage.memory import MemoryStorage
+from frazil.testing.faults import FaultyStorage
 
 
 def array(repo: frazil.Repository, name: str) -> zarr.Array[Any]:
@@ -176,22 +177,22 @@ def test_chunks_do_not_depend_on_a_small_first_batch(asked: dict[str, int] | Non
 
 @pytest.mark.parametrize("chunk", [None, 1], ids=["new arrays", "a coordinate of tiny chunks"])
 def test_batches_cost_what_they_bring(chunk: int | None) -> None:
-    """The 41st batch takes about as many steps as the 11th: so the exponent of all batches is about 1."""
-    repo = memory()
+    """The 41st batch reads about as many chunks as the 11th: so the exponent of all batches is about 1."""
+    storage = FaultyStorage(MemoryStorage(), lambda key, condition: None)
+    repo = frazil.Repository.create(storage, frazil.RepositoryConfig(inline_chunk_threshold_bytes=0))
     if chunk is not None:
         with repo.transaction("main", message="arrays") as store:
             group = zarr.open_group(store)
             group.create_array("x", data=np.arange(1), chunks=(chunk,), dimension_names=["x"])
             group.create_array("v", shape=(1,), dtype="f8", chunks=(10,), dimension_names=["x"])
     how = Rows("/", Asked("upsert", ["x"], chunks={"x": 10}))
-    taken = {}
+    taken = []
     for batch in range(41):
         rows = table(list(range(10 * batch + 1, 10 * batch + 11)))
+        storage.gets.clear()
         write = partial(write_batch, table=rows, how=how)
-        commit = partial(commit_once, repo, "main", Stamp("q", batch), write, "batch")
-        if batch in (10, 40):
-            taken[batch] = python_steps(commit)
-        else:
-            commit()
-    assert taken[40] < 1.4 * taken[10]
+        commit_once(repo, "main", Stamp("q", batch), write, "batch")
+        taken.append(sum(key.startswith("chunks/") for key in storage.gets))
+    assert sum(taken) / sum(taken[:11]) < (41 / 11) ** 1.3
+    assert max(taken[20:]) < 8
     assert array(repo, "x").chunks == (4096,)

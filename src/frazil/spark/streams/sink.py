@@ -3,7 +3,8 @@
     branch          ``main`` unless told otherwise
     group           where the arrays are
     write           ``upsert`` (unless told otherwise): cells get the values of their rows, new coordinates
-                    are added; ``append``: all rows are new along ``append-dim``
+                    go where they belong; ``append``: all rows are new along ``append-dim`` and behind
+                    those that are there; ``backfill``, ``insert``: see `frazil.spark.tables.axes`
     dims, chunks    to create arrays that are not there: see `frazil.spark.tables.writing`
     duplicates      of two rows of one cell: ``error`` (unless told otherwise), or the ``last`` one wins
     txnAppId        names the query, in place of Spark's id: a query with a new checkpoint and the same name

@@ -7,7 +7,7 @@
                 name  [NOT] IN (literal, ...)         name  IS [NOT] NULL
                 name  [NOT] BETWEEN literal AND literal
                 name  [NOT] LIKE 'x%' | '%x' | '%x%'
-    literal     12  -0.5e3  'text'  true  false  null  nan  TIMESTAMP '2024-05-01 12:00'
+    literal     12  -0.5e3  'text'  true  false  null  nan  inf  -inf  TIMESTAMP '2024-05-01 12:00'
 
 All conditions must hold. There is no OR and no arithmetic: those are for Spark.
 """
@@ -17,9 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import floor, isfinite
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from math import floor, inf, nan
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.errors import ErrorKind, InvalidInputError
@@ -39,13 +42,20 @@ _TOKEN: Final = re.compile(
     r"""\s*(?:
         (?P<text>'(?:[^']|'')*')
       | `(?P<quoted>[^`]+)`
-      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
+      | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+](?:(?i:infinity|inf))\b)
       | (?P<op><=>|==|!=|<>|<=|>=|[=<>(),])
       | (?P<word>[A-Za-z_][\w./]*)
     )""",
     re.VERBOSE,
 )
-_CONSTANTS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None, "nan": float("nan")}
+_CONSTANTS: Final[dict[str, Any]] = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "nan": nan,
+    "inf": inf,
+    "infinity": inf,
+}
 
 
 def predicates(grid: Grid, given: Conditions) -> list[Predicate]:
@@ -67,34 +77,76 @@ def _of_tuple(name: str, op: str, value: Any) -> Predicate:
     return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
 
 
-def _checked(grid: Grid, told: Predicate) -> Predicate:
-    column = grid.column(told.column)
-    value = told.value
-    if pa.types.is_timestamp(column.type) and told.op != "null":
-        value = tuple(map(_time, value)) if told.op == "in" else _time(value)
-    made = Predicate(column.name, told.op, value, told.negated)
-    if pa.types.is_integer(column.type) and isinstance(value, float) and isfinite(value):
-        made = _of_integers(made, value)
+def _checked(grid: Grid, given: Predicate) -> Predicate:
+    column = grid.column(given.column)
+    made = replace(given, column=column.name)
+    if given.op == "in":
+        made = replace(made, value=tuple(_plain(column.type, each) for each in given.value))
+    elif given.op != "null":
+        made = replace(made, value=_plain(column.type, given.value))
+    if pa.types.is_integer(column.type):
+        made = _of_integers(made)
     if not made.comparable(column.type):
-        raise _refused(f"a value to compare with {column.name}, which is {column.type},", repr(told.value))
+        raise _refused(f"a value to compare with {column.name} ({column.type})", repr(given.value))
     return made
+
+
+def _plain(column: pa.DataType, value: Any) -> Any:
+    """A value as the type of Python that is compared with a column of this type, as Spark casts it."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    elif isinstance(value, np.generic):
+        value = value.item()
+    if pa.types.is_timestamp(column):
+        if isinstance(value, str):
+            return timestamp(value, "where")
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    if isinstance(value, Decimal):
+        whole = value.is_finite() and value == value.to_integral_value()
+        value = int(value) if whole and pa.types.is_integer(column) else value
+    if isinstance(value, int | Decimal) and not isinstance(value, bool) and pa.types.is_floating(column):
+        try:
+            return float(value)
+        except OverflowError:
+            return inf if value > 0 else -inf
+    return value
 
 
 #: A number with a fraction, among integers: the comparison with the one below it.
 _BELOW: Final = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
+#: Comparisons with a number that is larger, or smaller, than all integers: which are true.
+_TRUE_BELOW: Final = frozenset({"<", "<="})
+_TRUE_ABOVE: Final = frozenset({">", ">="})
 
 
-def _of_integers(told: Predicate, value: float) -> Predicate:
-    """The same condition with integers only, so that it is exact."""
-    if value.is_integer():
-        return replace(told, value=int(value))
-    if told.op == "=":
-        return replace(told, op="in", value=())  # none is equal
-    return replace(told, op=_BELOW[told.op], value=floor(value)) if told.op in _BELOW else told
+def _of_integers(given: Predicate) -> Predicate:
+    """The same condition with integers only, so that it is exact. NaN is larger than all numbers."""
+    if given.op == "in":
+        return replace(
+            given, value=tuple(each for each in map(_whole, given.value) if not _has_fraction(each))
+        )
+    value = _whole(given.value)
+    if not _has_fraction(value):
+        return replace(given, value=value)
+    # No integer is equal to it; null stays null, and is no row.
+    nothing = replace(given, op="in", value=())
+    if given.op not in _BELOW:
+        return nothing
+    if value != value or abs(value) == inf:
+        true = _TRUE_ABOVE if value == -inf else _TRUE_BELOW
+        return replace(nothing, negated=given.op in true)
+    return replace(given, op=_BELOW[given.op], value=floor(value))
 
 
-def _time(value: Any) -> Any:
-    return timestamp(value, "where") if isinstance(value, str) else value
+def _whole(value: Any) -> Any:
+    """A number without a fraction as an integer; others as they are."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _has_fraction(value: Any) -> bool:
+    """Whether a number is no integer: NaN and the infinities are none."""
+    return isinstance(value, float | Decimal)
 
 
 def parse(text: str) -> list[Predicate]:

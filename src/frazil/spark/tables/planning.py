@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import zarr
 from numpy.typing import NDArray
 
+from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.repository.session import Session
 from frazil.spark.tables.decoding import Values
@@ -33,6 +35,9 @@ from frazil.zarr_store.arrays import array_at
 KNOWN: Final = 1 << 22
 #: Bytes of rows in one task, unless told otherwise.
 TARGET_BYTES: Final = 128 << 20
+#: Blocks of a grid, and those of them that a query reads: no more, so that planning takes seconds.
+MASKED: Final = 1 << 30
+BLOCKS: Final = 1 << 22
 #: What becomes of cells whose chunk is not there: the array's fill value, null, or no row where that is so
 #: for all variables.
 MISSING: Final = ("fill", "null", "skip")
@@ -133,14 +138,29 @@ def plan(
     tables = {node.path: session.workspace.table(node.path) for node in shared.nodes}
     narrow = Grid(grid.dims, grid.shape, wanted, grid.block)
     scan = Scan(narrow, schema, shared, also, tuple(where), missing, batch_rows)
+    _require_bounded(grid, prod(counts_of(grid)), MASKED)
     alive = _pruned(session, grid, where, known)
     if missing == "skip":
         alive &= _present(grid, [each for each in variables if len(each.axes) == len(grid.shape)], tables)
+    _require_bounded(grid, int(np.count_nonzero(alive)), BLOCKS)
     blocks = np.argwhere(alive).astype(np.int64)
     parts = [
         _part(grid, chosen, variables, tables, every, known) for chosen in _chosen(blocks, grid, every, split)
     ]
     return scan, parts
+
+
+def _require_bounded(grid: Grid, blocks: int, most: int) -> None:
+    """``InvalidInputError`` (``not-allowed``) for more blocks than a query can be planned with."""
+    if blocks > most:
+        shape = " x ".join(map(str, grid.shape))
+        raise InvalidInputError(
+            f"expected at most {most} blocks of cells to read, found {blocks} in a grid of "
+            f"{prod(grid.shape)} cells ({shape}): say which cells with the option where, leave out chunks "
+            "that are not there with include-missing=skip, or make blocks larger with block-rows. A limit "
+            "of the query comes too late: Spark plans all tasks first",
+            ErrorKind.NOT_ALLOWED,
+        )
 
 
 def _at_hand(column: Column) -> bool:

@@ -90,10 +90,12 @@ def write_table(
 
     ``mode`` is one of
 
-        upsert             cells get the values of their rows; coordinates that are new are added
-        append             all rows are new along ``append_dim``, the first dimension unless given
-        overwrite-region   as upsert, but nothing is added, and cells in the box of all coordinates of the
-                           rows that have no row are cleared
+        upsert, backfill   cells get the values of their rows; new coordinates go where they belong
+        append             all rows are new along ``append_dim`` (the first dimension unless given), and
+                           behind those that are there
+        insert             as upsert, but nothing is added
+        overwrite-region   as insert, and cells in the box of all coordinates of the rows that have no row
+                           are cleared
 
     Where no column but the dimensions is an array yet they are created: ``dims`` says which columns are
     the dimensions, and ``chunks`` how many cells of each are a chunk. Coordinates that are there already are

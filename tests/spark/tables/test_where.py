@@ -1,0 +1,118 @@
+"""Conditions and the rows that meet them, beside the answers of Spark 4.3 in SQL."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.spark.tables.test_reading import memory
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.spark.tables.batches import table
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.scan import planned
+
+NAN, INF = float("nan"), float("inf")
+LARGE = 2**63 - 1
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    made = memory()
+    with made.transaction("main", message="columns") as store:
+        group = zarr.open_group(store)
+
+        def add(name: str, data: Any, **attributes: Any) -> None:
+            group.create_array(name, data=np.array(data), dimension_names=["n"], attributes=attributes)
+
+        add("f", [-INF, -0.0, 0.0, 1.5, INF, NAN])
+        add("i", np.array([-LARGE, -1, 0, 1, 2, LARGE], "i8"))
+        add("u", np.array([0, 1, 2, 3, 2**31, 2**32 - 1], "u4"))
+        add("t", [0, 1, 2, 3, 4, 5], units="days since 2024-01-01")
+    return made
+
+
+def rows(repo: frazil.Repository, where: Any) -> list[int]:
+    found = table(*planned(repo.readonly_session("main"), Selection(), where=where))
+    return sorted(found["n"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("f >= inf", [4, 5]),
+        ("f > infinity", [5]),
+        ("f = -inf", [0]),
+        ("f < -Infinity", []),
+        ("f <= +inf", [0, 1, 2, 3, 4]),
+        ("f = nan", [5]),
+        ("f < nan", [0, 1, 2, 3, 4]),
+        ("f = -0.0", [1, 2]),
+        ("f IN (-0.0, nan)", [1, 2, 5]),
+        ("f > 9007199254740993", [4, 5]),
+        ("f < 1e400", [0, 1, 2, 3]),
+        ("i <=> 1.5", []),
+        ("i <=> 1.0", [3]),
+        ("i = 1.5", []),
+        ("i != 1.5", [0, 1, 2, 3, 4, 5]),
+        ("i > 1.5", [4, 5]),
+        ("i <= -0.5", [0, 1]),
+        ("i IN (1.5, 2)", [4]),
+        ("i NOT IN (1.5, 2)", [0, 1, 2, 3, 5]),
+        ("i < nan", [0, 1, 2, 3, 4, 5]),
+        ("i >= nan", []),
+        ("i > -inf", [0, 1, 2, 3, 4, 5]),
+        ("i >= inf", []),
+        ("i = inf", []),
+        ("i < 9223372036854775808", [0, 1, 2, 3, 4, 5]),
+        ("i = 9223372036854775807", [5]),
+        ("u > -1", [0, 1, 2, 3, 4, 5]),
+        ("u >= 2147483648", [4, 5]),
+        ("u = 18446744073709551615", []),
+        ("t > DATE '2024-01-04'", [4, 5]),
+        ("t = '2024-01-02T00:00:00+00:00'", [1]),
+        ([("i", "=", Decimal("1.5"))], []),
+        ([("i", ">=", Decimal(2))], [4, 5]),
+        ([("i", "<", Decimal("NaN"))], [0, 1, 2, 3, 4, 5]),
+        ([("f", "<", Decimal("0.1"))], [0, 1, 2]),
+        ([("i", "in", (np.int8(1), 2.5, None))], [3]),
+        ([("i", "<=", np.float32(1.5))], [0, 1, 2, 3]),
+        ([("t", ">=", date(2024, 1, 5))], [4, 5]),
+        ([("t", "=", np.datetime64("2024-01-03", "ns"))], [2]),
+    ],
+    ids=str,
+)
+def test_rows_that_meet_a_condition(repo: frazil.Repository, where: Any, expected: list[int]) -> None:
+    assert rows(repo, where) == expected
+
+
+@pytest.mark.parametrize("where", ["i = '1'", "f = true", "t = 5", "i = inf inf"])
+def test_values_of_another_kind_are_refused(repo: frazil.Repository, where: str) -> None:
+    with pytest.raises(InvalidInputError, match="expected") as caught:
+        rows(repo, where)
+    assert ",," not in str(caught.value)
+
+
+def test_a_query_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any task is planned; the message says what makes it smaller, and that does."""
+    monkeypatch.setattr("frazil.spark.tables.planning.BLOCKS", 100)
+    repo = memory()
+    with repo.transaction("main", message="a huge array without chunks") as store:
+        zarr.create_array(
+            store,
+            name="v",
+            shape=(40_000, 1_000_000),
+            chunks=(300, 9000),
+            dtype="f4",
+            dimension_names=["y", "x"],
+        )
+    session = repo.readonly_session("main")
+    with pytest.raises(InvalidInputError, match=r"cells \(40000 x 1000000\): .*where.*include-missing=skip"):
+        planned(session, Selection())
+    assert table(*planned(session, Selection(), where="y = 5 AND x < 2"))["x"].to_pylist() == [0, 1]
+    assert len(table(*planned(session, Selection(), missing="skip"))) == 0
