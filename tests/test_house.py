@@ -60,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 #: Modules that may import pyspark, and packages of such modules. All others run where it is not installed.
 WITH_PYSPARK = {
     *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
+    "frazil.spark.spark_failures",
     *("frazil.spark.streams", "frazil.spark.tables"),
     *("frazil.testing.spark_cluster", "pyspark_frazil"),
 }
@@ -124,7 +125,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web",
         "frazil.storage.web_pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
-    ("frazil.cli.ingest_command", "frazil.pipeline"): "other commands do not need the extra, nor its imports",
+    **{
+        ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
+        for target in ("frazil.pipeline", "frazil.spark.ingest.size")
+    },
     **{
         ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
         for target in ("frazil.spark.on_spark", "frazil.spark.session")

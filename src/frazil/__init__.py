@@ -90,6 +90,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StaleReadError,
     StorageError,
+    TaskFailedError,
     ValidationFailedError,
 )
 from frazil.importing import ImportReport, upgrade
@@ -233,6 +234,7 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "TaskFailedError",
     "Update",
     "UpdateType",
     "ValidationFailedError",

@@ -45,7 +45,7 @@ def packages_of(extra: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("package", [each for each in sorted(EXTRA_OF) if each != "gribberish"])
+@pytest.mark.parametrize("package", sorted(EXTRA_OF))
 def test_the_extra_installs_the_package(package: str) -> None:
     assert DISTRIBUTIONS.get(package, package).lower() in packages_of(EXTRA_OF[package])
 

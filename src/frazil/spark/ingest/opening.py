@@ -95,13 +95,16 @@ def open_source(
     else:
         make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
     if options:
-        try:
-            inspect.signature(make).bind(**options)
-        except TypeError as error:
+        taken = inspect.signature(make).parameters.values()
+        names = [
+            each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
+        ]
+        if unknown := sorted(options.keys() - set(names)):
             raise InvalidInputError(
-                f"{url}: expected options of the reader of its format, found {sorted(options)}: {error}",
+                f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "
+                f"found {unknown[0]!r}",
                 ErrorKind.INVALID_KEY,
-            ) from None
+            )
     return make(**options)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
+from frazil.display import Shown
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -18,6 +19,7 @@ from frazil.spark.ingest.assembling import all_there, plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
 from frazil.spark.ingest.combining import Combined, combine, holes
 from frazil.spark.ingest.inspection import KINDS, Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.opening import require_format
 from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
@@ -34,16 +36,28 @@ _TRIES: Final = 4
 INGEST: Final = "frazil_ingest"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
     """What became of an ingest: the result of its job, and what was found in the files."""
 
     report: Report | None = None
 
+    shown_as: ClassVar[str] = "spark.IngestResult"
+
     @property
     def quarantined(self) -> tuple[str, ...]:
         """The files that were left out."""
         return () if self.report is None else self.report.bad
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield from JobResult._rows(self)
+        if self.report is not None:
+            yield from self.report.outline()
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        yield from JobResult._details(self)
+        if self.report is not None:
+            yield from self.report.details()
 
 
 def inspect_files(
@@ -84,7 +98,7 @@ def inspect_files(
 
 def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     gaps = holes(combined.axis, combined.units, combined.calendar)
-    return (*looked.problems, *combined.problems, *gaps)
+    return (*looked.problems, *combined.problems, *gaps, *notes(looked, combined))
 
 
 @takes_versions
@@ -128,7 +142,8 @@ def ingest(
     ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
     variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
     ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
-    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration.
+    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration,
+    and the handle of ``to`` may read them from then on.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
     ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
@@ -162,6 +177,7 @@ def ingest(
     wanted = None if variables is None else frozenset(variables)
     known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
+    handle = target.repo
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
@@ -200,6 +216,9 @@ def ingest(
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
         reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
+    if containers:
+        # the handle of the caller reads what the caller has given the containers for
+        handle.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
 
