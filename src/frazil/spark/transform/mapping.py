@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.pickling import dumps
@@ -73,7 +73,7 @@ def map_blocks(
     attributes: Mapping[str, Any] | None = None,
     max_mem: MaxMem = None,
     tasks: int | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,
