@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": {"repository", "zarr_store", "storage", "chunks"},
     "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
 }
-#: Modules that may import pyspark, and packages all of whose modules may. The others run without it.
+#: Modules that may import pyspark, and packages of such modules. All others run where it is not installed.
 WITH_PYSPARK = {
     *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
     "frazil.spark.spark_failures",

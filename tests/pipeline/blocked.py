@@ -18,10 +18,10 @@ for name in {packages!r}:
     sys.modules[name] = None
 """
 
-#: Each program runs in a process that is forked before anything of Frazil is imported.
+#: Each program runs in a process that is forked from one that has imported nothing but the package itself.
 _EACH = """\
 import json, os, sys
-import numpy, zarr
+import frazil
 for packages, program in json.load(sys.stdin):
     child = os.fork()
     if child:
@@ -53,7 +53,7 @@ def _python(
         input=text,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,  # imports by several processes, on a busy machine
     )
 
 

@@ -19,11 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from frazil.spark.failures import failure_of, task_error
 
 type Task = Callable[[bytes, bytes], bytes]
+
+#: An engine by its name: `frazil.spark.engines` makes it.
+type EngineName = Literal["inline", "local", "spark"]
 
 #: Tries of one task, the first included.
 ATTEMPTS = 4

@@ -12,15 +12,13 @@ Spark is imported when an engine on Spark is made, and not before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import installed, needs
-from frazil.spark.engine import Engine, Inline
+from frazil.spark.engine import Engine, EngineName, Inline
 from frazil.spark.local import Local
-
-type EngineName = Literal["inline", "local", "spark"]
 
 
 def default_engine() -> Engine:

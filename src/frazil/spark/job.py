@@ -56,7 +56,7 @@ from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.alignment import warn_of_misalignment
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
-from frazil.spark.engine import Engine, attempt, described
+from frazil.spark.engine import Engine, EngineName, attempt, described
 from frazil.spark.engines import engine_of
 from frazil.spark.inputs import live_inputs, of_job, reads_of, require_current
 from frazil.spark.pickling import dumps
@@ -215,7 +215,9 @@ class JobResult(Summary):
         yield "metrics", self.metrics
 
 
-def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None = None) -> JobResult:
+def run_job(
+    job: Job, engine: Engine | EngineName | None = None, *, progress: Progress | None = None
+) -> JobResult:
     """Do what the job says, unless it was done, and commit it to the target's branch.
 
     With an engine that is ``resumable`` (all but ``Inline()``), what tasks did is staged in the target's

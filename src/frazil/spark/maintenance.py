@@ -40,7 +40,7 @@ from frazil.repository.findings import VerificationReport, VerifyLevel, verify_l
 from frazil.repository.repository import Repository
 from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, rewritten
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.engines import engine_of
 from frazil.storage.base import Storage
 
@@ -53,7 +53,7 @@ def garbage_collect(
     repo: Repository,
     delete_object_older_than: datetime,
     *,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     dry_run: bool = False,
     max_concurrent_deletes: int = 10,
     max_consecutive_delete_failures: int = 50,
@@ -74,7 +74,7 @@ def garbage_collect(
     return (look if dry_run else collect)(context, what)
 
 
-def storage_stats(repo: Repository, *, engine: Engine | None = None) -> ChunkStorageStats:
+def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None) -> ChunkStorageStats:
     """``Repository.chunk_storage_stats`` with tasks. The driver holds 16 bytes for each distinct range."""
     engine = engine_of(engine)
     context, info = repo._context, repo._context.whole()
@@ -89,7 +89,7 @@ def rewrite_manifests(
     message: str,
     *,
     branch: str,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     metadata: dict[str, Any] | None = None,
     commit_method: CommitMethod = "new_commit",
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE,
@@ -107,7 +107,7 @@ def rewrite_manifests(
 
 
 def verify(
-    repo: Repository, level: VerifyLevel = "metadata", *, engine: Engine | None = None
+    repo: Repository, level: VerifyLevel = "metadata", *, engine: Engine | EngineName | None = None
 ) -> VerificationReport:
     """``Repository.verify`` with tasks: the same is read, and the same is found.
 

@@ -45,7 +45,7 @@ from frazil.repository.present import snapshot_infos
 from frazil.repository.rebase import require_unchanged
 from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.inputs import live_inputs, of_job, reads_of
 from frazil.spark.job import JOB
 from frazil.spark.reductions.plan import Limits
@@ -104,7 +104,7 @@ def write_audit_publish(
     audit_branch: str | None = None,
     job_id: str | None = None,
     tag: str | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     limits: Limits | None = None,
 ) -> Published:
     """Let ``work`` write to a branch of its own, check it, and publish it to ``branch``.

@@ -11,7 +11,7 @@ from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.engines import engine_of
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import require_sizes
@@ -76,7 +76,7 @@ def inspect_files(
     source_group: str = "/",
     storage_options: Mapping[str, Any] | None = None,
     reader_options: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Look at files, and say what `ingest` would find; nothing is written.
@@ -158,7 +158,7 @@ def ingest(
     source_group: str = "/",
     storage_options: Mapping[str, Any] | None = None,
     reader_options: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import blocks, split
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.reductions.coordinates import CoordinateWriter
@@ -71,7 +71,7 @@ def anomaly(
     to: Target | None = None,
     decode: bool = True,
     limits: Limits | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

@@ -16,7 +16,7 @@ from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes, split
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.reductions import partials
@@ -82,7 +82,7 @@ class Settings(TypedDict, total=False):
     k: int
     limits: Limits
     to: Target | None
-    engine: Engine | None
+    engine: Engine | EngineName | None
     job_id: str | None
     message: str | None
     progress: Progress | None

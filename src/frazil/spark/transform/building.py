@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, block_shape, groups, sizes, split
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
 from frazil.spark.memory import Budget
 from frazil.spark.progress import Progress
@@ -122,7 +122,7 @@ def run_building(
     made: Building,
     parameters: Json,
     *,
-    engine: Engine | None,
+    engine: Engine | EngineName | None,
     job_id: str | None,
     message: str | None,
     progress: Progress | None,

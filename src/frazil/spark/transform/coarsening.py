@@ -25,7 +25,7 @@ import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import JobResult
 from frazil.spark.memory import Budget, MaxMem, slabs
 from frazil.spark.progress import Progress
@@ -81,7 +81,7 @@ def coarsen(
     boundary: Edge = "exact",
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: MaxMem = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
+from frazil.spark.engines import engine_of
 from frazil.spark.job import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.pickling import dumps
@@ -73,7 +74,7 @@ def map_blocks(
     attributes: Mapping[str, Any] | None = None,
     max_mem: MaxMem = None,
     tasks: int | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,
@@ -154,6 +155,8 @@ def map_blocks(
     factor = 1 + size / sum(each.itemsize for each in results)
     if tasks is not None and tasks < 1:
         raise InvalidInputError(f"tasks: expected at least 1, found {tasks}", ErrorKind.NOT_ALLOWED)
+    # The default is made when there is work: a job that was done starts no Spark.
+    engine = None if engine is None else engine_of(engine)
     most = tasks or max(_TASKS, getattr(engine, "slots", 1))
     block = block_of(results, Budget.of(max_mem), arrays, factor=factor, whole=range(len(made)), tasks=most)
     compute = _Mapped(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from frazil.repository.session import ForkSession, Session
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
@@ -31,7 +31,7 @@ def materialize(
     paths: Sequence[str] = ("/",),
     *,
     to: Target | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
@@ -71,7 +71,7 @@ def pyramid(
     convention: Convention = "multiscales",
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: MaxMem = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

@@ -25,7 +25,7 @@ from zarr.abc.codec import Codec
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, cells, groups, parse_bytes, sizes
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
@@ -66,7 +66,7 @@ def rechunk(
     shards: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: int | str = "256MB",
     to: Target | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,
@@ -130,7 +130,7 @@ def recompress(
     shards: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: int | str = "256MB",
     to: Target | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,
@@ -205,7 +205,7 @@ def _rewrite(
     parameters: Json,
     max_mem: int | str,
     to: Target | None,
-    engine: Engine | None,
+    engine: Engine | EngineName | None,
     job_id: str | None,
     message: str | None,
     progress: Progress | None,

@@ -24,7 +24,7 @@ import xarray as xr
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.repository.session import Session
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
@@ -81,7 +81,7 @@ def regrid(
     nan_threshold: float = 1.0,
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: MaxMem = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

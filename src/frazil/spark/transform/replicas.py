@@ -34,7 +34,7 @@ from frazil.repository.leases import Lease
 from frazil.repository.repository import Repository
 from frazil.repository.update import read_repo_info
 from frazil.spark.blocks import groups
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.engines import engine_of
 from frazil.spark.maintenance import pieces_run
 from frazil.spark.pickling import dumps
@@ -76,7 +76,7 @@ def copy_repository(
     target: Storage,
     *,
     compare: bool = False,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     progress: Progress | None = None,
 ) -> Copied:
     """Copy a repository to a storage that is empty, or holds an earlier copy of it.

@@ -16,7 +16,7 @@ import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
@@ -51,7 +51,7 @@ def select(
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     shards: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: MaxMem = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,
@@ -129,7 +129,7 @@ def crop(
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     shards: Sequence[int] | Mapping[str, int] | None = None,
     max_mem: MaxMem = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     job_id: str | None = None,
     message: str | None = None,
     progress: Progress | None = None,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NotFoundError
 from frazil.repository.session import Session
 from frazil.spark.blocks import regular_grid
-from frazil.spark.engine import Engine
+from frazil.spark.engine import Engine, EngineName
 from frazil.spark.engines import engine_of
 from frazil.spark.reductions.fields import (
     ArrayLookup,
@@ -57,7 +57,7 @@ def validate(
     rules: Sequence[Rule] | str | Path,
     *,
     against: Source | None = None,
-    engine: Engine | None = None,
+    engine: Engine | EngineName | None = None,
     limits: Limits | None = None,
 ) -> Report:
     """Check rules; nothing is written. Rules in YAML or JSON are taken too: see `rules_from`.

@@ -14,7 +14,7 @@ from tests.spark.ingest.formats.comparing import read_all, same, same_by_referen
 from tests.spark.ingest.formats.gribs import field, message
 
 import frazil
-from frazil.errors import InvalidInputError
+from frazil.errors import MissingExtraError
 from frazil.spark import Inline, ingest
 from frazil.spark.ingest.formats.grib_messages import edition, packing
 from frazil.spark.ingest.opening import open_source
@@ -110,7 +110,7 @@ def test_without_gribberish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = tmp_path / "a.grib2"
     path.write_bytes(message(2, shortName="t"))
     monkeypatch.setitem(sys.modules, "gribberish", None)
-    with open_source(str(path)) as reader, pytest.raises(InvalidInputError, match=r"gribberish: pip install"):
+    with open_source(str(path)) as reader, pytest.raises(MissingExtraError, match=r"gribberish: pip install"):
         reader.references("t")
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.spark.ingest.formats.common import one_location
 from frazil.spark.ingest.formats.files import damaged
 from frazil.spark.ingest.formats.grib_messages import Packing, edition, length, packing
@@ -42,8 +42,8 @@ def message_references(
 ) -> ChunkReferences | NotVirtual:
     """References to the messages that cfgrib arranged as ``array``, its array on disk.
 
-    ``url`` is where readers find the file, ``path`` where it is now. Raises ``InvalidInputError``
-    (``unimplemented``) without gribberish, ``FormatError`` for a message with broken sections.
+    ``url`` is where readers find the file, ``path`` where it is now. Raises
+    ``MissingExtraError`` without gribberish, ``FormatError`` for a message with broken sections.
     """
     decode = _decoder()
     rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
@@ -85,12 +85,8 @@ def message_references(
 
 
 def _decoder() -> Any:
-    try:
+    with needs("a reference to GRIB"):
         return importlib.import_module("gribberish").parse_grib_array
-    except ImportError as error:
-        raise InvalidInputError(
-            'references to GRIB need gribberish: pip install "frazil[grib]"', ErrorKind.UNIMPLEMENTED
-        ) from error
 
 
 def _bytes(stream: IO[bytes], at: int, size: int) -> bytes:
