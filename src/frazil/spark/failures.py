@@ -4,8 +4,8 @@
     driver    Failure ──task_error──> TaskFailedError
 
 A ``Failure`` is made where the error is, since only that process has the frames. It is plain values, so that
-it can go through a pipe, or as JSON through the JVM. The frames of Frazil and of Spark are left out: a user
-looks for a line of the own function.
+it can go through a pipe, or as JSON through the JVM. The frames of Frazil and of Spark are left out: users
+look for a line of their own function.
 """
 
 from __future__ import annotations
