@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import re
 import traceback
@@ -23,7 +24,7 @@ import frazil
 import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
 from frazil.spark import Engine, Inline, Local, OnSpark, register
-from frazil.spark.failures import failure_of, task_error
+from frazil.spark.failures import failure_of, is_library, task_error
 from frazil.spark.spark_failures import from_spark, marked
 
 
@@ -243,6 +244,23 @@ def test_a_failure_without_frames_is_told() -> None:
     error = task_error(failure_of(KeyError("x")), None, 3)
     assert error.message == "a task of 3 failed with KeyError: 'x'"
     assert error.task is None
+
+
+@pytest.mark.parametrize(
+    ("file", "is_of_others"),
+    [
+        ("pandas/_libs/index.pyx", True),
+        (json.__file__, True),
+        (np.__file__, True),
+        (frazil.__file__, True),
+        (tasks.__file__, False),
+        ("<ipython-input-1>", False),
+        ("pyspark/job.py", False),
+    ],
+    ids=["cython", "python", "installed", "frazil", "user", "notebook", "directory of the user"],
+)
+def test_whose_a_line_is(file: str, is_of_others: bool) -> None:
+    assert is_library(file) == is_of_others
 
 
 # Spark itself
