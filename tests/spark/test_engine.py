@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -175,7 +176,8 @@ def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
     assert set(frozen) == {"True"}
 
 
-def test_workers_go_when_their_driver_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
     program = (
         "import sys; from frazil.spark import Local; from tests.spark import tasks\n"
         "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
@@ -184,12 +186,18 @@ def test_workers_go_when_their_driver_is_killed(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)],
         cwd=Path(__file__).parents[2],
         env={"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     while len(workers := list(tmp_path.iterdir())) < 2:
         assert driver.poll() is None
         time.sleep(0.05)
-    driver.kill()
-    driver.wait()
+    if number == signal.SIGINT:
+        os.killpg(driver.pid, number)  # as a terminal does
+    else:
+        driver.send_signal(number)
+    _, said = driver.communicate()
+    assert said.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
     pids = [int(path.name) for path in workers]
     for _ in range(200):
         if not any(Path(f"/proc/{pid}").exists() for pid in pids):

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import re
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pytest
+import zarr
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from tests.spark import tasks
+from zarr.core.buffer import cpu
 
 import frazil
 import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
-from frazil.spark import Engine, Inline, Local, OnSpark
-from frazil.spark.failures import failure_of, task_error
+from frazil.spark import Engine, Inline, Local, OnSpark, register
+from frazil.spark.failures import failure_of, is_library, task_error
 from frazil.spark.spark_failures import from_spark, marked
 
 
@@ -144,16 +149,16 @@ def test_a_process_that_does_not_start_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 _LOST: Final = (
-    "Job aborted due to stage failure: Task 1 in stage 5.0 failed 4 times, most recent failure: Lost task 1.3 "
-    "in stage 5.0 (TID 9) (10.0.0.1 executor 2): "
+    "Job aborted due to stage failure: Task 1 in stage 5.0 failed 4 times, most recent failure: Lost task "
+    "1.3 in stage 5.0 (TID 9) (10.0.0.1 executor 2): "
 )
 _CRASH: Final = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
 _TRACE: Final = """: Fatal Python error: Segmentation fault
 
 Current thread 0x0 (most recent call first):
-  File "/home/u/job.py", line 7 in broken
+  File "job.py", line 7 in broken
 """
-_BAD_NODE: Final = """ExecutorLostFailure (executor 2 exited) Reason: Container from a bad node: Exit status: 137.
+_BAD_NODE: Final = """ExecutorLostFailure (executor 2 exited) Reason: Container killed: Exit status: 137.
 Driver stacktrace:"""
 _NOT_INSTALLED: Final = """PythonException: Traceback (most recent call last):
   File "x.py", line 1
@@ -178,7 +183,7 @@ TEXTS: Final = {
     ),
     "crash with a trace": Text(
         f"{_LOST}{_CRASH}{_TRACE}",
-        'because of the data that it read\n  File "/home/u/job.py", line 7, in broken\n  after 4 attempts',
+        'because of the data that it read\n  File "job.py", line 7, in broken\n  after 4 attempts',
     ),
     "executor": Text(
         f"{_LOST}{_BAD_NODE}",
@@ -190,7 +195,7 @@ TEXTS: Final = {
     ),
     "not installed": Text(
         f"{_LOST}{_NOT_INSTALLED}",
-        f"{_WHILE}Frazil is not installed on the executors: install the version of the driver there (ModuleNot",
+        f"{_WHILE}Frazil is not installed on the executors: install the version of the driver there (Mod",
         is_of_task=False,
     ),
     "memory": Text(
@@ -241,6 +246,23 @@ def test_a_failure_without_frames_is_told() -> None:
     assert error.task is None
 
 
+@pytest.mark.parametrize(
+    ("file", "is_of_others"),
+    [
+        ("pandas/_libs/index.pyx", True),
+        (json.__file__, True),
+        (np.__file__, True),
+        (frazil.__file__, True),
+        (tasks.__file__, False),
+        ("<ipython-input-1>", False),
+        ("pyspark/job.py", False),
+    ],
+    ids=["cython", "python", "installed", "frazil", "user", "notebook", "directory of the user"],
+)
+def test_whose_a_line_is(file: str, is_of_others: bool) -> None:
+    assert is_library(file) == is_of_others
+
+
 # Spark itself
 
 
@@ -269,3 +291,66 @@ def test_jobs_of_spark_are_described(spark: SparkSession) -> None:
     finally:
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
     assert store.jobsList(None).apply(0).description().get() == "frazil joined"
+
+
+def _damaged(place: Path) -> None:
+    """A repository with one chunk that cannot be decoded."""
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(place)))
+    with repo.transaction("main", message="an array") as store:
+        for name, dims in (("x", ["x"]), ("t", ["x"])):
+            zarr.create_array(store, name=name, data=np.arange(4.0), chunks=(2,), dimension_names=dims)
+        store.set_sync("t/c/1", cpu.Buffer.from_bytes(bytes(9)))
+
+
+def _frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(1.0, 1.0)], "x double, t double")
+
+
+def _stream(spark: SparkSession, options: dict[str, str], place: Path) -> None:
+    rows = spark.readStream.format("rate").load().selectExpr("timestamp AS when", "value")
+    writer = rows.writeStream.format("frazil").options(**options)
+    query = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+#: What a user does, and the beginning of the line that has the cause.
+ENTRIES: Final[dict[str, tuple[Callable[[SparkSession, dict[str, str], Path], object], str]]] = {
+    "schema": (
+        lambda spark, options, place: spark.read.format("frazil").options(**options, tag="x").load(),
+        "RefNotFoundError: no tag `x`",
+    ),
+    "plan": (
+        lambda spark, options, place: (
+            spark.read.format("frazil").options(**options, where="z > 1").load().collect()
+        ),
+        "InvalidInputError: expected a column of",
+    ),
+    "read": (
+        lambda spark, options, place: spark.read.format("frazil").options(**options).load().collect(),
+        "FormatError: cannot decode the chunk [1] of the array `/t`",
+    ),
+    "write": (
+        lambda spark, options, place: (
+            _frame(spark).write.format("frazil").options(**options).mode("append").save()
+        ),
+        "InvalidInputError: expected rows that are new along x",
+    ),
+    "stream": (_stream, "NodeNotFoundError: expected an array in the group `/`"),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.not_for_the_reference("one of its chunks is damaged")
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_the_cause_is_among_the_first_lines_of_a_data_source(
+    spark: SparkSession,
+    tmp_path: Path,
+    entry: tuple[Callable[[SparkSession, dict[str, str], Path], object], str],
+) -> None:
+    call, cause = entry
+    _damaged(tmp_path / "repo")
+    register(spark)
+    with pytest.raises(PySparkException) as caught:
+        call(spark, {"path": str(tmp_path / "repo")}, tmp_path)
+    lines = [line for line in str(caught.value).splitlines() if line.strip()]
+    assert next(n for n, line in enumerate(lines) if line.startswith(f"frazil.errors.{cause}")) <= 4, lines

@@ -32,6 +32,7 @@ from frazil.errors import (
     RebaseFailedError,
     SessionStateError,
     StorageError,
+    TaskFailedError,
 )
 from frazil.repository.staged import STAGING
 from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
@@ -435,6 +436,16 @@ def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Reposi
     is_right(repo)
 
 
+def test_a_process_that_dies_leaves_the_others_staged(repo: frazil.Repository) -> None:
+    job, tip = counting(repo), repo.lookup_branch("main")
+    with pytest.raises(TaskFailedError, match=r"task 3 of 6 failed .* ended with exit code 5") as caught:
+        run_job(replace(job, work=dies), Local(1, processes=True, attempts=2))
+    assert (caught.value.kind, caught.value.attempts) == ("worker-lost", 2)
+    assert repo.lookup_branch("main") == tip
+    assert run_job(job, ENGINE).metrics.resumed >= 2
+    is_right(repo)
+
+
 def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository) -> None:
     def prepare(session: frazil.Session) -> Tasks:
         assert len(left(repo)) == 2
@@ -443,6 +454,12 @@ def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository
     with pytest.raises(ValueError, match="no such file"):
         run_job(replace(counting(repo), prepare=prepare), ENGINE)
     assert left(repo) == []
+
+
+def dies(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    if start == 8:
+        os._exit(5)
+    return killed.counts(fork, shared, start)
 
 
 def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:

@@ -4,8 +4,8 @@
     driver    Failure ──task_error──> TaskFailedError
 
 A ``Failure`` is made where the error is, since only that process has the frames. It is plain values, so that
-it can go through a pipe, or as JSON through the JVM. The frames of Frazil and of Spark are left out: a user
-looks for a line of the own function.
+it can go through a pipe, or as JSON through the JVM. The frames of Frazil and of Spark are left out: users
+look for a line of their own function.
 """
 
 from __future__ import annotations
@@ -249,9 +249,13 @@ def _library_places() -> tuple[str, ...]:
     return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
+#: Files of compiled modules have no directory in a traceback.
+_CYTHON: Final = (".pyx", ".pxi", ".pxd")
+
+
 def is_library(filename: str) -> bool:
     """Whether a file is not the user's: of Python, of what is installed, or of Frazil."""
-    installed = "/site-packages/" in filename or "/dist-packages/" in filename
+    installed = "/site-packages/" in filename or "/dist-packages/" in filename or filename.endswith(_CYTHON)
     return installed or _is_own(filename) or filename.startswith(("<frozen ", *_library_places()))
 
 

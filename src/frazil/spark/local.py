@@ -91,6 +91,10 @@ class Local:
                 yield pending.pop(0).result()
         except TaskFailedError as error:
             raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
+        except KeyboardInterrupt:
+            workers.close()
+            _IDLE.end()  # the user wants his machine back
+            raise
         finally:
             # Also when the caller stops half way: nobody wants the rest.
             pool.shutdown(wait=False, cancel_futures=True)
