@@ -87,6 +87,24 @@ def several_fields() -> bytes:
         pytest.param(message(1, shortName="t"), "edition 1", id="edition 1"),
         pytest.param(several_fields(), "2 fields in one message|several fields", id="several fields"),
         pytest.param(message(2, shortName="t", packing="grid_ieee"), "template 5.4", id="ieee"),
+        pytest.param(
+            message(
+                2,
+                shortName="t",
+                packing="grid_jpeg",
+                bitsPerValue=12,
+                bitmapPresent=1,
+                missingValue=9999,
+                values=np.full(24, 9999.0),
+            ),
+            "without any value",
+            id="empty",
+        ),
+        pytest.param(
+            message(2, shortName="t", packing="grid_ccsds", bitsPerValue=25, values=VALUES),
+            "25 bits",
+            id="bits",
+        ),
         pytest.param(message(2, shortName="t", alternativeRowScanning=1), "back and forth", id="rows"),
     ],
 )

@@ -21,14 +21,15 @@ _REPRESENTATION: Final = 23
 class Packing:
     """How a message of edition 2 keeps its field.
 
-    ``grid`` is a digest of section 3. ``template`` is the number of the template of section 5, ``bits``
-    are those of a value, ``missing`` says how complex packing manages missing values (0: not at all).
-    ``bitmap`` is the indicator of section 6, ``fields`` the number of fields in the message.
+    ``grid`` is a digest of section 3. ``template`` is the number of the template of section 5. ``bits`` are
+    those of a value. ``empty``: no point has a value. ``missing`` says how complex packing manages missing
+    values (0: not at all). ``bitmap`` is the indicator of section 6, ``fields`` the number of fields.
     """
 
     grid: bytes
     template: int
     bits: int
+    empty: bool
     missing: int
     bitmap: int
     fields: int
@@ -75,7 +76,7 @@ def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
     None if its sections do not follow each other to its end.
     """
     place, end = at + _FIRST, at + size - 4
-    grid, template, bits, missing, bitmap, fields = b"", -1, -1, 0, -1, 0
+    grid, template, bits, empty, missing, bitmap, fields = b"", -1, -1, False, 0, -1, 0
     while place + _HEAD <= end:
         stream.seek(place)
         head = stream.read(_HEAD)
@@ -88,6 +89,7 @@ def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
             grid = hashlib.sha256(stream.read(long - _HEAD)).digest()
         elif section == 5:
             body = head + stream.read(min(long, _REPRESENTATION) - _HEAD)
+            empty = not any(body[5:9])
             template = int.from_bytes(body[9:11], "big")
             bits = body[19] if len(body) > 19 else -1
             missing = body[22] if template in (2, 3) and len(body) > 22 else 0
@@ -96,4 +98,4 @@ def packing(stream: IO[bytes], at: int, size: int) -> Packing | None:
         elif section == 7:
             fields += 1
         place += long
-    return Packing(grid, template, bits, missing, bitmap, fields) if place == end and fields else None
+    return Packing(grid, template, bits, empty, missing, bitmap, fields) if place == end and fields else None

@@ -27,11 +27,15 @@ PACKINGS: Final = {
     2: "grid_complex",
     3: "grid_complex_spatial_differencing",
     40: "grid_jpeg",
-    41: "grid_png",
     42: "grid_ccsds",
 }
 #: Indicators of section 6: the message has a bitmap, or none is needed.
 _BITMAPS: Final = (0, 255)
+#: gribberish 1.9 does not return from a message of this template where every point is missing.
+_JPEG: Final = 40
+#: Of this template it decodes values of more bits with another rounding.
+_CCSDS: Final = 42
+_CCSDS_BITS: Final = 24
 #: The codec takes variables of these names for coordinates.
 _COORDINATES: Final = ("latitude", "longitude")
 _SEVERAL: Final = "several fields in one message: the codec gribberish reads the first"
@@ -99,6 +103,10 @@ def _unsupported(found: Packing) -> str | None:
         return _SEVERAL
     if found.template not in PACKINGS:
         return f"packing template 5.{found.template}: expected one of {', '.join(PACKINGS.values())}"
+    if found.template == _JPEG and found.empty:
+        return "a field of grid_jpeg without any value, at which the codec gribberish stops for good"
+    if found.template == _CCSDS and found.bits > _CCSDS_BITS:
+        return f"grid_ccsds with {found.bits} bits: the codec gribberish rounds other than eccodes above 24"
     if found.bitmap not in _BITMAPS:
         return f"a bitmap that the message does not hold (indicator {found.bitmap})"
     return None
