@@ -29,8 +29,8 @@ DAMAGED = {"era5-levels-corrupted.grib", "regular_gg_wrong_increment.grib"}
 #: Of a package with many files of one kind: other grids, levels, members, padding between messages.
 CHOSEN = (
     "O32_global.grib2", "ens_50", "healpix_H8", "mercator", "ml_data", "pl_regular_ll",
-    "r_2020-09-22T12-00-00_0", "rotated_wind", "shifted_ll_subarea", "t_time_series", "t_year_missing", "test_icon", "test_padding",
-    "tuv_pl", "unstructured", "wave_spectra",
+    "r_2020-09-22T12-00-00_0", "rotated_wind", "shifted_ll_subarea", "t_time_series",
+    "t_year_missing", "test_icon", "test_padding", "tuv_pl", "unstructured", "wave_spectra",
 )  # fmt: skip
 STACKED = pytest.mark.xfail(strict=True, reason="files with one time or step each are refused")
 SPLIT = pytest.mark.xfail(strict=True, reason="a scalar time is a dimension, several hypercubes are refused")
