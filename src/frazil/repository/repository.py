@@ -279,6 +279,15 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         """Another handle on this repository, with another configuration."""
         return self._at_version(self._context.spec_version, config, authorize_virtual_chunk_access)
 
+    def reconfigure(
+        self, config: RepositoryConfig, authorize_virtual_chunk_access: Authorized | None = None
+    ) -> None:
+        """Give this handle another configuration, and other authorised containers (as before if not given).
+
+        Sessions that are open keep what they have. Nothing is saved: see ``save_config``.
+        """
+        self._context = self.reopen(config, authorize_virtual_chunk_access)._context
+
     def _at_version(
         self,
         spec_version: int,

@@ -128,6 +128,32 @@ def set_grid(
     return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
 
 
+def set_rows(
+    workspace: Workspace,
+    array_path: str,
+    index: NDArray[np.uint32],
+    locations: Sequence[str],
+    numbers: NDArray[np.uint32],
+    offsets: NDArray[np.uint64],
+    lengths: NDArray[np.uint64],
+    checksum: Checksum,
+) -> Failed:
+    """Set references to ``locations[numbers]`` at the coordinates ``index``, shape (n, ndim), in any order.
+
+    Returns the coordinates of those without a container, which are left out, or None. A location that no row
+    uses costs nothing.
+    """
+    used, rows = np.unique(numbers, return_inverse=True)
+    distinct = list(map(locations.__getitem__, used.tolist()))
+    etag, modified = _checksum(checksum)
+    etags = Ragged.of_text([etag or ""]).take(np.zeros(len(distinct), np.int64))
+    times = np.full(len(distinct), modified or 0, np.uint32)
+    sources = rows.astype(np.uint32)
+    return _set(
+        workspace, absolute(array_path), index, distinct, sources, offsets, lengths, etags, times, True
+    )
+
+
 def _set(
     workspace: Workspace,
     path: str,

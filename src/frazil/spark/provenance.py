@@ -132,6 +132,7 @@ class Graph(Summary):
         return f"<table><tr>{_tags('th', head)}</tr>{rows}</table>"
 
 
+@takes_versions
 def lineage_graph(source: Source, *, branch: str = "main", jobs_only: bool = True) -> Graph:
     """The steps that lead to a version, newest first: those of jobs, or all."""
     version = Version.of(source, branch=branch) if isinstance(source, Repository) else source

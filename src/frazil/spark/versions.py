@@ -132,10 +132,10 @@ class Input:
 def digest(session: Session, paths: Sequence[str]) -> str:
     """A hash of nodes and all that is below them, as committed: other data or metadata, another hash."""
     nodes = session.workspace.snapshot.nodes
-    hashed = hashlib.sha256()
+    hashed, numbers = hashlib.sha256(), np.arange(len(nodes))
     for path in sorted({"/" + path.strip("/") for path in paths}):
         row, below = nodes.find(path), nodes.below(path)
-        rows = np.r_[[row] if row >= 0 else [], np.arange(len(nodes))[below]].astype(np.int64)
+        rows = np.r_[[row] if row >= 0 else [], numbers[below]].astype(np.int64)
         some = nodes.take(rows)
         hashed.update(path.encode() + some.ids.tobytes())
         for column in (some.paths, some.user_data, some.manifests, some.extents):

@@ -26,14 +26,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
 from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
 from frazil.spark.blocks import regular_grid
+from frazil.spark.engines import engine_of
+from frazil.spark.pickling import dumps
 from frazil.spark.summary import Summary, with_size
 from frazil.spark.versions import takes_versions
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -110,11 +112,12 @@ def write_blocks(
 
     The arrays must be there, committed or not. ``read`` is a function of a module that executors can
     import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
-    borders, and ``IcechunkError`` (``concurrency``) if a task fails.
+    borders, and ``TaskFailedError`` if a task fails.
     """
+    engine = engine_of(engine)
     planned = plan(session, blocks)
     base = session.fork()
-    shared = dumps((base, read))  # type: ignore[no-untyped-call]
+    shared = dumps((base, read))
     tasks = list(map(dumps, planned.blocks))
     forks: list[ForkSession] = []
     received = 0
@@ -160,7 +163,7 @@ def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
 
 
 def _array(session: Session, path: str) -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
+    return array_at(session, path, "r+")
 
 
 # Planning

@@ -31,7 +31,7 @@ from frazil.spark import (
     inspect_files,
     staged_jobs,
 )
-from frazil.spark.ingest import operation, planning, working
+from frazil.spark.ingest import operation, planning, readers, working
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ TINY = (
     (planning, "TASK", 150),
     (planning, "FILES", 2),
     (working, "HELD", 60),
-    (working, "OPEN", 1),
+    (readers, "OPEN", 1),
 )
 LABELS = st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True).map(sorted)
 

@@ -16,7 +16,7 @@ import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
 from frazil.spark import Inline, Local, Target, ingest
-from frazil.spark.ingest import operation, working
+from frazil.spark.ingest import operation, readers, working
 from frazil.spark.ingest.formats.hdf5 import Hdf5Reader
 
 
@@ -174,7 +174,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    monkeypatch.setattr(working, "OPEN", 2)
+    monkeypatch.setattr(readers, "OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

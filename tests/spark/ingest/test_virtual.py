@@ -38,6 +38,11 @@ def test_references_are_what_copies_are(tmp_path: Path) -> None:
     assert session.chunk_type("/time_bnds", [0, 0]) != frazil.ChunkType.virtual
     assert set(session.all_virtual_chunk_locations()) == {Path(path).as_uri() for path in paths[:3]}
     same(seen(result.version), truth(paths[:3]))
+    # The same handle reads what it was given containers for.
+    own = repo.readonly_session("main").store
+    xr.testing.assert_identical(
+        xr.open_zarr(own, consolidated=False, chunks=None).load(), seen(result.version)
+    )
     # The container is in the repository's configuration now.
     repo = frazil.Repository.open(
         frazil.local_filesystem_storage(str(tmp_path / "repo")),

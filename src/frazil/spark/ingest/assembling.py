@@ -22,9 +22,11 @@ from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
 from frazil.spark.ingest.axis import Axis, Mode, Pieces, place, positions
 from frazil.spark.ingest.combining import Combined, Family, combine, holes
+from frazil.spark.ingest.cutting import recut
 from frazil.spark.ingest.fitting import Present, axis_of, require_same, targets_of, windows_of
 from frazil.spark.ingest.inspection import Looked, Problem
 from frazil.spark.ingest.layout import PACKING
+from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.planning import (
     FileTable,
     Group,
@@ -35,10 +37,12 @@ from frazil.spark.ingest.planning import (
     moved_old_items,
     require_aligned,
 )
+from frazil.spark.ingest.readers import Written
+from frazil.spark.ingest.referring import without_container
 from frazil.spark.ingest.report import Report, refused
 from frazil.spark.ingest.request import Request, files_input
 from frazil.spark.ingest.sources import VariableSchema
-from frazil.spark.ingest.working import Either, Written, without_container
+from frazil.spark.ingest.working import Either
 from frazil.spark.job import Tasks
 
 #: So many bad files are named in a commit's metadata; all of them are in the group's record.
@@ -97,7 +101,7 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
             Problem("changed", text, looked.urls[i], fatal) for i in np.flatnonzero(changed).tolist()
         ]
     axis, place_problems = _placed(request, combined, there, changed) if combined.families else (None, [])
-    problems += place_problems
+    problems += [*place_problems, *notes(looked, combined)]
     report = Report(looked, combined, tuple(problems), int(same.sum()))
     fatal_ones = report.fatal(request.allow)
     if fatal_ones and request.on_problem == "fail":
@@ -254,7 +258,6 @@ def _tasks(
     arrays = _Arrays()
     groups: list[tuple[Group, bool]] = []
     fixed: list[tuple[int, list[int], bool]] = []
-    length = 0 if axis is None else axis.length
     taken: set[str] = set()
     unpacked: set[str] = set()
     for family in combined.families:
@@ -265,13 +268,16 @@ def _tasks(
         }
         numbers: list[tuple[int, bool]] = []
         windows = windows_of(request, family, there)
-        for target, virtual in targets_of(request, family, chosen, there, length, windows):
+        for target, virtual in targets_of(request, family, chosen, there, axis, pieces, windows):
             existing = there.arrays.get(target.name)
             if existing is None:
                 create(store, target)
             elif target.axis is None:
                 require_same(existing, family, target, windows)
                 continue
+            elif existing.chunks != target.chunks:
+                recut(session, target.path, target.chunks, target.axis, target.dtype.itemsize)
+                there.reopen(target.name)
             adds = family.layout.adds_axis and target.axis is not None
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
         for virtual in (False, True):

@@ -13,9 +13,11 @@ import zarr
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, open_target, read_labels, target_array
-from frazil.spark.ingest.axis import positions
+from frazil.spark.ingest.axis import Axis, Pieces, positions
 from frazil.spark.ingest.combining import Family
-from frazil.spark.ingest.layout import PACKING, Chunked, values_digest
+from frazil.spark.ingest.cutting import common_steps, cut_shape, fitted
+from frazil.spark.ingest.inspection import Looked
+from frazil.spark.ingest.layout import ANY, PACKING, Chunked, values_digest
 from frazil.spark.ingest.planning import (
     most_steps,
     small_chunk,
@@ -49,6 +51,10 @@ class Present:
         workspace = self.session.workspace
         at = f"/{self.path}".rstrip("/")
         return [name for name in workspace.children(at or "/") if workspace.is_array(f"{at}/{name}")]
+
+    def reopen(self, name: str) -> None:
+        """Open an array again whose metadata have changed."""
+        self.arrays[name] = open_target(self.session.store, f"{self.path}/{name}")
 
     def with_dim(self, dim: str) -> list[str]:
         return [name for name, each in self.arrays.items() if dim in (each.metadata.dimension_names or ())]  # type: ignore[union-attr]
@@ -94,16 +100,24 @@ def targets_of(
     family: Family,
     chosen: Sequence[VariableSchema],
     there: Present,
-    length: int,
+    axis: Axis | None,
+    pieces: Pieces | None,
     windows: Mapping[str, tuple[int, int]],
 ) -> list[tuple[TargetArray, bool]]:
-    """The arrays of a family; those of data first, so that small ones can follow their chunks."""
+    """The arrays of a family; those of data first, so that small ones can follow their chunks.
+
+    ``pieces`` say where its files go on the axis.
+    """
+    length = 0 if axis is None else axis.length
     made: list[tuple[TargetArray, bool]] = []
     most = most_steps(request.looked.length[family.files])
     for variable in sorted(chosen, key=lambda each: each.coordinate):
         path = request.target.path(variable.name)
         spec = (family.layout.virtual or {}).get(variable.name)
         virtual = spec if isinstance(spec, Chunked) else None
+        if virtual is not None and ANY in virtual.chunks and axis is not None and pieces is not None:
+            array = there.arrays.get(variable.name)
+            virtual = _cut(virtual, variable.name, request.looked, axis, pieces, array)
         target = target_array(
             variable, path, request.dim, length, request.chunks, request.encoding.get(variable.name), virtual
         )
@@ -130,6 +144,24 @@ def targets_of(
                 target = _with_steps(target, chunk)
         made.append((target, virtual is not None))
     return made
+
+
+def _cut(
+    virtual: Chunked,
+    name: str,
+    looked: Looked,
+    axis: Axis,
+    pieces: Pieces,
+    array: zarr.Array[Any] | None,
+) -> Chunked:
+    """Chunks of plain bytes, as long as the borders of the files allow."""
+    at = virtual.chunks.index(ANY)
+    found = [(each.virtual or {}).get(name) for each in looked.layouts]
+    units = np.array([each.unit if isinstance(each, Chunked) else 0 for each in found], np.int64)
+    units, lengths = units[looked.layout[pieces.source]], looked.length[pieces.source]
+    existing = None if array is None or len(array.chunks) <= at else array.chunks
+    steps = common_steps(pieces, axis, units, lengths, None if existing is None else existing[at])
+    return fitted(virtual, at, steps, whole=bool((units == steps).all()), existing=existing)
 
 
 def _with_steps(target: TargetArray, steps: int) -> TargetArray:
@@ -161,10 +193,12 @@ def _like(
     said.append(("_FillValue", here, new))
     if virtual is not None:
         codecs = tuple(map(_plain, array.metadata.to_dict()["codecs"]))  # type: ignore[arg-type]
-        said += [
-            ("chunks", array.chunks, target.chunks),
-            ("codecs", codecs, tuple(map(_decoded, target.codecs))),
-        ]
+        said.append(("codecs", codecs, tuple(map(_decoded, target.codecs))))
+        if not _is_recut(array, target):
+            said.append(("chunks", array.chunks, target.chunks))
+        here, new = _as_bytes(array.fill_value, array.dtype), _as_bytes(target.fill_value, target.dtype)
+        if here != new:  # chunks that are not in a file are this
+            said.append(("fill value", array.fill_value, target.fill_value))
     for what, here, new in said:
         if here != new if isinstance(here, np.dtype) else repr(here) != repr(new):
             raise InvalidInputError(
@@ -186,11 +220,31 @@ def _like(
         shape=shape,
         window=window,
         dtype=array.dtype,
-        chunks=array.chunks,
+        chunks=array.chunks if virtual is None else target.chunks,
         shards=array.shards,
         fill_value=array.fill_value,
         attrs=attrs,
     )
+
+
+def _is_recut(array: zarr.Array[Any], target: TargetArray) -> bool:
+    """Whether the chunks of an array of plain bytes can become those of the target."""
+    at = target.axis
+    names = [json.loads(each)["name"] for each in target.codecs]
+    if (
+        at is None
+        or names != ["bytes"]
+        or array.shards is not None
+        or len(array.chunks) != len(target.chunks)
+    ):
+        return False
+    return cut_shape(array.chunks, at, target.chunks[at]) == target.chunks and (
+        array.chunks[at] % target.chunks[at] == 0
+    )
+
+
+def _as_bytes(value: Any, dtype: np.dtype[Any]) -> bytes:
+    return np.asarray(value).astype(dtype.newbyteorder("=")).tobytes() if dtype.kind != "T" else b""
 
 
 def _none_if_nan(fill: Any) -> Any:

@@ -22,8 +22,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.spark.engine import Engine
+from frazil.spark.ingest.cutting import cuttable
 from frazil.spark.ingest.formats.files import find_file
 from frazil.spark.ingest.layout import Chunked, Layout, Own, layout_of, values_digest
 from frazil.spark.ingest.opening import open_source
@@ -75,6 +76,8 @@ KINDS: Final[dict[str, str]] = {
     "duplicate": "the same contents as an earlier file",
     "hole": "a gap in regular labels, or labels that only some variables have",
     "changed": "was ingested before, with other contents",
+    "types": "variables or attributes of types that no array can hold: they are left out",
+    "references": "references to a few bytes each (virtual only)",
     "target": "does not fit to what is in the repository",
 }
 
@@ -140,6 +143,8 @@ class _File:
     length: int = 0
     labels: NDArray[Any] | None = None
     problem: tuple[str, str] | None = None
+    #: Variables that were asked for, and that no array can hold, of a file that has no others.
+    unfit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,8 @@ def look(
 ) -> Looked:
     """Open all files, in tasks of the engine. ``variables`` are the data that count, all if not given.
 
-    Files of which ``known`` has the fingerprint (by URL) are not opened if they still have it.
+    Files of which ``known`` has the fingerprint (by URL) are not opened if they still have it. Raises
+    ``MissingExtraError`` if the library for the format of a file is not installed.
     """
     count = len(files.urls)
     fingerprints = list(map((known or {}).get, files.urls))
@@ -214,6 +220,7 @@ def look(
     owns: dict[Own, int] = {}
     for result in engine.run(look_task, list(map(pickle.dumps, tasks)), shared):
         told, own_layouts, own_owns = pickle.loads(result)
+        _require_readers(told)
         codes = [layouts.setdefault(each.digest, (len(layouts), each))[0] for each in own_layouts]
         own_codes = [owns.setdefault(each, len(owns)) for each in own_owns]
         for file in told:
@@ -223,12 +230,24 @@ def look(
         if progress is not None:
             progress.advance(rows=len(told), bytes=sum(file.size for file in told))
     found = {name for _, each in layouts.values() for name in each.variables}
+    found |= {name for each in collected for name in each.unfit}
     if missing := sorted(set(variables or ()) - found) if all(each is None for each in fingerprints) else []:
+        why = next(
+            (each.skipped[missing[0]] for _, each in layouts.values() if missing[0] in each.skipped), ""
+        )
         raise InvalidInputError(
-            f"variables: expected names of variables in the files, found {missing[0]!r}, which none has",
+            f"variables: expected names of variables in the files, found {missing[0]!r}, which "
+            f"{f'no array can hold: {why}' if why else 'none has'}",
             ErrorKind.INVALID_KEY,
         )
     return _columns(files.urls, collected, [each for _, each in layouts.values()], list(owns))
+
+
+def _require_readers(files: Sequence[_File]) -> None:
+    """Raises ``MissingExtraError`` if a task had no library to read its files with."""
+    for file in files:
+        if file.problem is not None and file.problem[0] == ErrorKind.MISSING_EXTRA:
+            raise MissingExtraError(file.problem[1])
 
 
 def _columns(
@@ -293,13 +312,18 @@ def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | 
         return file, None, ()
     try:
         with common.options.open(url) as reader:
-            schema = _chosen(reader.schema(), common.variables)
+            whole = reader.schema()
+            schema = _chosen(whole, common.variables)
             if schema is None:
-                text = f"has none of {', '.join(sorted(common.variables or ()))}"
-                return replace(_state(url, common.options), problem=("variables", text)), None, ()
+                text = _nothing(whole, common.variables)
+                unfit = tuple(whole.skipped.keys() & (common.variables or ()))
+                state = _state(url, common.options)
+                return replace(state, problem=("variables", text), unfit=unfit), None, ()
             values = _compared(reader, schema, common.dim)
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
             labels = _labels(reader, schema, common.dim)
+    except MissingExtraError as error:  # not a problem of the file: `look` raises it
+        return replace(_File(), problem=(error.kind, error.message)), None, ()
     except IcechunkError as error:
         kind = "damaged" if isinstance(error, FormatError) else "unreadable"
         return replace(_state(url, common.options), problem=(kind, " ".join(error.message.split()))), None, ()
@@ -343,10 +367,25 @@ def _with_time(contents: str, modified: datetime | None, etag: str | None) -> st
     return hashlib.sha256(f"{contents} {modified.timestamp()}".encode()).hexdigest()[:32]
 
 
+def _nothing(schema: FileSchema, variables: frozenset[str] | None) -> str:
+    """Why a file has nothing to ingest."""
+    named = schema.skipped if variables is None else {}
+    if variables is not None:
+        named = {name: schema.skipped[name] for name in sorted(variables & schema.skipped.keys())}
+        text = f"has none of {', '.join(sorted(variables))}"
+    else:
+        text = f"expected variables in the group {schema.group}, found none that an array can hold"
+    if named:
+        text += ": " + ", ".join(f"{name} ({why})" for name, why in named.items())
+    if schema.groups:
+        text += f"; there are groups {', '.join(schema.groups)}: source_group (--source-group) chooses one"
+    return text
+
+
 def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema | None:
-    """With these data variables only; None if it has none of them."""
+    """With these data variables only; None if it has none of them, or none at all."""
     if variables is None:
-        return schema
+        return schema if schema.variables else None
     chosen = {name: each for name, each in schema.variables.items() if each.coordinate or name in variables}
     if not variables & chosen.keys():
         return None
@@ -386,9 +425,12 @@ def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, C
         if isinstance(refs, NotVirtual):
             found[name] = refs
             continue
-        codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
-        chunks = refs.chunks
         if dim is not None and dim not in schema.dims:
-            chunks = (1, *chunks)
-        found[name] = Chunked(chunks, codecs, refs.dtype, refs.fill_value)
+            refs = refs.with_axis()
+        codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
+        chunks, unit = refs.chunks, 0
+        if dim in variable.dims:
+            axis = variable.dims.index(dim)
+            chunks, unit = cuttable(refs, axis, variable.shape[axis])
+        found[name] = Chunked(chunks, codecs, refs.dtype, refs.fill_value, unit)
     return found

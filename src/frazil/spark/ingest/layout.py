@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -37,12 +37,17 @@ _MEANING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value."""
+    """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value.
+
+    Chunks of plain bytes can be cut along the dimension that goes on, on multiples of ``unit`` steps: their
+    length along it is `ANY`. For others ``unit`` is 0.
+    """
 
     chunks: tuple[int, ...]
     codecs: tuple[Any, ...]
     dtype: np.dtype[Any]
     fill_value: Any
+    unit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Layout:
     """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
 
     ``adds_axis`` says that files do not have the dimension: each is one step. ``virtual`` is there if asked
-    for.
+    for. ``skipped`` are variables that no array can hold, and attributes that cannot be read, with reasons.
     """
 
     format: str
@@ -60,12 +65,13 @@ class Layout:
     values: Mapping[str, str]
     adds_axis: bool = False
     virtual: Mapping[str, Chunked | NotVirtual] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         said = [self.format, sorted(self.unlimited), self.adds_axis]
         said += [sorted(map(repr, each.items())) for each in (self.variables, self.dims, self.values)]
-        said.append(sorted(map(repr, (self.virtual or {}).items())))
+        said += [sorted(map(repr, each.items())) for each in (self.virtual or {}, self.skipped)]
         return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
     def goes_on(self, name: str) -> bool:
@@ -105,6 +111,7 @@ def layout_of(
         values,
         adds_axis,
         virtual,
+        schema.skipped,
     )
     return layout, own
 
@@ -141,8 +148,13 @@ def meaning(layout: Layout) -> tuple[Any, ...]:
         tuple(sorted(layout.dims.items())),
         tuple(sorted(layout.values.items())),
         tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
-        repr(sorted((layout.virtual or {}).items(), key=lambda each: each[0])),
+        repr(sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())),
     )
+
+
+def _without_unit(each: Chunked | NotVirtual) -> Chunked | NotVirtual:
+    """Files with chunks of other lengths are of one dataset, if the chunks can be cut."""
+    return replace(each, unit=0) if isinstance(each, Chunked) else each
 
 
 def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
@@ -170,7 +182,7 @@ def differences(found: Layout, expected: Layout) -> list[tuple[str, str]]:
     ]
     for name in sorted((found.virtual or {}).keys() & (expected.virtual or {})):
         here, there = (found.virtual or {})[name], (expected.virtual or {})[name]
-        if repr(here) != repr(there):
+        if repr(_without_unit(here)) != repr(_without_unit(there)):
             said.append(("chunks", f"{name} is stored as {_stored(here)} and not {_stored(there)}"))
     return said
 
@@ -181,7 +193,8 @@ def _stored(each: Chunked | NotVirtual) -> str:
     names = ", ".join(
         str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
     )
-    return f"{each.dtype} in chunks of {each.chunks} ({names})"
+    chunks = ", ".join("any" if size == ANY else str(size) for size in each.chunks)
+    return f"{each.dtype} in chunks of ({chunks}) ({names})"
 
 
 def _variable_differences(found: VariableSchema, expected: VariableSchema) -> Iterable[tuple[str, str]]:

@@ -12,18 +12,20 @@ from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
+from frazil.spark.engines import engine_of
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import require_sizes
 from frazil.spark.ingest.assembling import all_there, plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
 from frazil.spark.ingest.combining import Combined, combine, holes
 from frazil.spark.ingest.inspection import KINDS, Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.opening import require_format
 from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
 from frazil.spark.ingest.working import work
-from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
+from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.versions import Target, takes_versions
 from frazil.storage.access import environment_access
@@ -85,7 +87,7 @@ def inspect_files(
         files,
         dim,
         options,
-        engine or default_engine(),
+        engine_of(engine),
         virtual=virtual,
         variables=variables,
         progress=progress,
@@ -96,7 +98,7 @@ def inspect_files(
 
 def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
     gaps = holes(combined.axis, combined.units, combined.calendar)
-    return (*looked.problems, *combined.problems, *gaps)
+    return (*looked.problems, *combined.problems, *gaps, *notes(looked, combined))
 
 
 @takes_versions
@@ -140,7 +142,8 @@ def ingest(
     ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
     variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
     ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
-    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration.
+    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration,
+    and the handle of ``to`` may read them from then on.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
     ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
@@ -170,10 +173,11 @@ def ingest(
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     require_format(format)
     dim = concat_dim or dimension(files, options)
-    engine = engine or default_engine()
+    engine = engine_of(engine)
     wanted = None if variables is None else frozenset(variables)
     known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
+    handle = target.repo
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
@@ -212,6 +216,9 @@ def ingest(
     if not reports:
         combined = combine(looked, files, dim, unpack=unpack)
         reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
+    if containers:
+        # the handle of the caller reads what the caller has given the containers for
+        handle.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
     told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
     return IngestResult(**told, report=reports[0])
 

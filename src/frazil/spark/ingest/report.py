@@ -48,6 +48,11 @@ class Report(Summary):
         """The files that cannot be ingested."""
         return tuple(dict.fromkeys(each.url for each in self.problems if each.url is not None and each.fatal))
 
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """What is said of the files, and does not stop anything: variables that are left out, for example."""
+        return tuple(each for each in self.problems if not each.fatal)
+
     def fatal(self, allow: Collection[str] = ()) -> tuple[Problem, ...]:
         return tuple(each for each in self.problems if each.fatal and each.kind not in allow)
 

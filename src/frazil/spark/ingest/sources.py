@@ -15,12 +15,15 @@ of another format, and ``StorageError`` when it cannot be read at all.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,10 @@ class FileSchema:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
+#: The code of a location that is no file: the bytes of the chunk are in ``ChunkReferences.inline``.
+INLINE: Final = 0xFFFF_FFFF
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkReferences:
     """The chunks of one variable that are there, as columns with a row each.
@@ -84,7 +91,10 @@ class ChunkReferences:
     ``length`` (uint64) are bytes in ``locations[location]`` (codes, uint32; absolute URLs: ``file:///...``,
     ``s3://...``). ``codecs`` are those of Zarr v3's metadata that decode these bytes into an array of
     ``dtype``, ``fill_value`` is that of chunks without a row. ``inline`` are bytes of chunks that have no
-    place in a file (row -> bytes).
+    place in a file (row -> bytes); the location of these rows is `INLINE` (see `with_inline`).
+
+    Raises ``FormatError`` (``invalid-file-format``) for a row that has neither bytes in a file nor inline
+    bytes.
     """
 
     chunks: tuple[int, ...]
@@ -96,7 +106,59 @@ class ChunkReferences:
     offset: NDArray[np.uint64]
     length: NDArray[np.uint64]
     location: NDArray[np.uint32]
-    inline: dict[int, bytes] = field(default_factory=dict)
+    inline: Mapping[int, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        in_file = self.location != INLINE
+        bad = in_file & ((self.location >= len(self.locations)) | (self.length == 0))
+        rows = {*np.flatnonzero(bad).tolist()}
+        rows |= {*np.flatnonzero(~in_file).tolist()} ^ {row for row, data in self.inline.items() if data}
+        if rows:
+            row = min(rows)
+            raise FormatError(
+                f"{next(iter(self.locations), 'a file')}: expected bytes of the chunk at "
+                f"{self.index[row].tolist()}, in the file or inline, found none",
+                ErrorKind.INVALID_FILE_FORMAT,
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of a chunk are its values in the order of C, and nothing else."""
+        return [each["name"] for each in self.codecs] == ["bytes"] and self.dtype.kind != "T"
+
+    def with_axis(self) -> ChunkReferences:
+        """The same chunks in an array with one more dimension, of one step, before the others."""
+        index = np.insert(self.index, 0, 0, axis=1)
+        return replace(self, chunks=(1, *self.chunks), codecs=codecs_with_axis(self.codecs), index=index)
+
+    def with_inline(self, chunks: Mapping[int, bytes]) -> ChunkReferences:
+        """The same references, with these bytes instead of those in a file (row -> bytes)."""
+        rows = list(chunks)
+        offset, length, location = self.offset.copy(), self.length.copy(), self.location.copy()
+        offset[rows], length[rows], location[rows] = 0, list(map(len, chunks.values())), INLINE
+        return replace(
+            self, offset=offset, length=length, location=location, inline={**self.inline, **chunks}
+        )
+
+
+def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Codecs of arrays with one more dimension, of one step, before the others.
+
+    >>> codecs_with_axis([{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}])
+    [{'name': 'transpose', 'configuration': {'order': [0, 2, 1]}}, {'name': 'bytes'}]
+    """
+    found = []
+    for codec in codecs:
+        config = dict(codec.get("configuration", {}))
+        if codec["name"] == "transpose":
+            config["order"] = [0, *(each + 1 for each in config["order"])]
+        if codec["name"] == "sharding_indexed":
+            config |= {
+                "chunk_shape": [1, *config["chunk_shape"]],
+                "codecs": codecs_with_axis(config["codecs"]),
+            }
+        found.append({**codec, "configuration": config} if config else codec)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +178,13 @@ class Reader(Protocol):
         ...
 
     def references(self, name: str) -> ChunkReferences | NotVirtual: ...
+
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        """The value (shape ``()``) that all elements of a region have, because none of them was ever written.
+
+        None if some were, or if the format does not say.
+        """
+        ...
 
     def close(self) -> None: ...
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import xarray as xr
@@ -19,79 +17,15 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.repository.session import ForkSession
 from frazil.spark.ingest.arrays import TargetArray, open_target
 from frazil.spark.ingest.axis import Pieces, runs
-from frazil.spark.ingest.formats.files import find_file
-from frazil.spark.ingest.inspection import Options, state_of
 from frazil.spark.ingest.planning import Box, Item
-from frazil.spark.ingest.sources import NotVirtual, Reader
+from frazil.spark.ingest.readers import Readers, Written
+from frazil.spark.ingest.referring import refer
+from frazil.spark.ingest.sparse import constant_of, write_constant
 from frazil.spark.ingest.units import Linear, moved
 from frazil.spark.results import Outcome
 
 #: Values that a task holds at once, in bytes, if chunks are not larger.
 HELD: Final = 128 << 20
-#: Files that a task keeps open.
-OPEN: Final = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new
-    place already, ``adds_axis`` that files do not have the dimension that goes on, ``unpacked`` (by name)
-    that values are to be unpacked.
-    """
-
-    arrays: tuple[TargetArray, ...]
-    shifted: tuple[bool, ...]
-    adds_axis: tuple[bool, ...]
-    options: Options
-    unpacked: frozenset[str] = frozenset()
-
-
-class Readers:
-    """The files of a task; those used last stay open.
-
-    A file has to be what it was when it was inspected, before it is read and after. Raises ``FormatError`` if
-    it is not.
-    """
-
-    def __init__(self, options: Options, item: Item) -> None:
-        self._options = options
-        self._item = item
-        self._open: OrderedDict[int, Reader] = OrderedDict()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        while self._open:
-            self._close(*self._open.popitem(), check=kind is None)
-
-    def __getitem__(self, file: int) -> Reader:
-        reader = self._open.pop(file, None)
-        if reader is None:
-            reader = self._options.open(self._item.urls[file])
-            if state_of(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
-                reader.close()
-                raise self._changed(file)
-        self._open[file] = reader
-        if len(self._open) > OPEN:
-            self._close(*self._open.popitem(last=False), check=True)
-        return reader
-
-    def _close(self, file: int, reader: Reader, *, check: bool) -> None:
-        schema = reader.schema()
-        reader.close()
-        if not check or schema.format == "zarr":  # a group is many objects
-            return
-        now = find_file(self._item.urls[file], self._options.storage_options)
-        if (now.size, now.modified, now.etag) != (schema.size, schema.modified, schema.etag):
-            raise self._changed(file)
-
-    def _changed(self, file: int) -> FormatError:
-        return FormatError(
-            f"{self._item.urls[file]}: expected the file that was inspected, found another: it was "
-            "changed or replaced meanwhile; ingest again",
-            ErrorKind.INVALID_FILE_FORMAT,
-        )
 
 
 def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
@@ -100,7 +34,13 @@ def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
     done = _Done()
     with Readers(written.options, item) as readers:
         for blocks in _batches(written, item.boxes):
-            begun = [_begun(before, written, item, number, region, done) for number, region in blocks]
+            begun = []
+            for number, region in blocks:
+                constant = constant_of(readers, written, item, number, region)
+                if constant is None:
+                    begun.append(_begun(before, written, item, number, region, done))
+                else:
+                    write_constant(fork, written.arrays[number], region, constant)
             # File by file: each is opened once for all of its variables.
             reads = sorted(
                 itertools.chain.from_iterable(each.reads for each in begun), key=attrgetter("file")
@@ -292,84 +232,6 @@ def _chunks(box: Box, target: TargetArray) -> int:
         for start, stop, step in zip(box.start, box.stop, target.grid, strict=True)
     ]
     return int(np.prod(counts, dtype=np.int64))
-
-
-# References
-
-
-def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
-    """Set references of the arrays of an item to the chunks in its files."""
-    count = read = 0
-    store = fork.store
-    pieces = item.pieces
-    with Readers(written.options, item) as readers:
-        rows = zip(
-            pieces.source.tolist(),
-            pieces.start.tolist(),
-            pieces.at.tolist(),
-            pieces.count.tolist(),
-            strict=True,
-        )
-        for (file, start, at, steps), number in itertools.product(rows, [box.array for box in item.boxes]):
-            target = written.arrays[number]
-            refs = readers[file].references(target.name)
-            if isinstance(refs, NotVirtual):
-                raise _not_as_inspected(item.urls[file], target.name, refs.reason)
-            index = refs.index.astype(np.int64)
-            if written.adds_axis[number]:
-                index = np.insert(index, target.axis or 0, 0, axis=1)
-            codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
-            if codecs != target.codecs or index.shape[1] != len(target.shape):
-                raise _not_as_inspected(item.urls[file], target.name, "other codecs")
-            grid = [-(-size // step) for size, step in zip(target.shape, target.chunks, strict=True)]
-            low = [0] * len(grid)
-            if target.axis is not None:
-                step = target.chunks[target.axis]
-                low[target.axis], grid[target.axis] = at // step, -(-steps // step)
-                index[:, target.axis] -= start // step
-            inside = ((index >= 0) & (index < np.array(grid, np.int64))).all(axis=1)
-            flat = (
-                np.ravel_multi_index(tuple(index[inside].T), tuple(grid))
-                if grid
-                else np.zeros(len(index), np.int64)
-            )
-            total = int(np.prod(grid, dtype=np.int64))
-            offsets, lengths = np.zeros(total, np.uint64), np.zeros(total, np.uint64)
-            offsets[flat], lengths[flat] = refs.offset[inside], refs.length[inside]
-            codes = np.full(total, len(refs.locations), np.int64)
-            codes[flat] = refs.location[inside]
-            names = [*refs.locations, ""]
-            failed = store.set_virtual_refs_arr(
-                target.path,
-                tuple(grid),
-                list(map(names.__getitem__, codes.tolist())),
-                offsets,
-                lengths,
-                arr_offset=tuple(low),
-                checksum=item.checks[file] if item.checks else None,
-            )
-            if failed:
-                raise without_container(refs.locations[0])
-            count += int(inside.sum())
-            read += int(lengths.sum())
-    return Outcome(rows=int(pieces.count.sum()), chunks=count, bytes_read=0, bytes_written=0, value=read)
-
-
-def _not_as_inspected(url: str, name: str, found: str) -> FormatError:
-    return FormatError(
-        f"{url}: expected chunks of {name} as they were inspected, found {found}",
-        ErrorKind.INVALID_FILE_FORMAT,
-    )
-
-
-def without_container(location: str) -> InvalidInputError:
-    prefix = location.rpartition("/")[0] + "/"
-    return InvalidInputError(
-        f"expected a virtual chunk container for {location}, found none: give "
-        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {prefix}) and open the "
-        f"repository with authorize_virtual_chunk_access for {prefix!r}",
-        ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
-    )
 
 
 @dataclass(frozen=True, slots=True)

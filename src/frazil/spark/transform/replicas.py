@@ -23,7 +23,6 @@ from itertools import pairwise
 from typing import ClassVar, Final
 
 import numpy as np
-from pyspark.cloudpickle import dumps
 
 from frazil.display import Shown, counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
@@ -36,8 +35,9 @@ from frazil.repository.repository import Repository
 from frazil.repository.update import read_repo_info
 from frazil.spark.blocks import groups
 from frazil.spark.engine import Engine
-from frazil.spark.job import default_engine
+from frazil.spark.engines import engine_of
 from frazil.spark.maintenance import pieces_run
+from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress
 from frazil.spark.summary import Summary, with_size
 from frazil.spark.versions import takes_versions
@@ -109,7 +109,7 @@ def copy_repository(
             ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
         )
     with _leased(source.storage) as renew:
-        return _copied(source, target, engine or default_engine(), progress, renew, compare=compare)
+        return _copied(source, target, engine_of(engine), progress, renew, compare=compare)
 
 
 def _copied(
@@ -207,10 +207,10 @@ def _by_tasks(
     sizes = np.fromiter((each.size for each in objects), np.int64, len(objects))
     keys = [each.key for each in objects]
     items = [
-        dumps((keys[start:stop], sizes[start:stop]))  # type: ignore[no-untyped-call]
+        dumps((keys[start:stop], sizes[start:stop]))
         for start, stop in pairwise(groups(sizes + _PER_OBJECT, _PER_TASK).tolist())
     ]
-    shared = dumps((source, target, compare))  # type: ignore[no-untyped-call]
+    shared = dumps((source, target, compare))
     for result in engine.run(copy_objects, items, shared):
         yield pickle.loads(result)
 

@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, Reader, VariableSchema
+from frazil.spark.ingest.sources import INLINE, ChunkReferences, NotVirtual, Reader, VariableSchema
 
 
 def read_all(reader: Reader, name: str) -> NDArray[Any]:
@@ -113,9 +113,12 @@ def decoded(found: ChunkReferences, variable: VariableSchema) -> NDArray[Any]:
         chunks = {"zarr.json": json.dumps(document).encode()}
         rows = zip(found.index.tolist(), found.offset, found.length, found.location, strict=True)
         for row, (index, offset, length, location) in enumerate(rows):
-            data = files[location][int(offset) : int(offset + length)]
-            assert len(data) == length or row in found.inline
-            chunks["/".join(["c", *map(str, index)])] = found.inline.get(row, data)
+            if location == INLINE:
+                data = found.inline[row]
+            else:
+                data = files[location][int(offset) : int(offset + length)]
+            assert len(data) == length
+            chunks["/".join(["c", *map(str, index)])] = data
         asyncio.run(_put(store, chunks))
         array = zarr.open_array(store, mode="r")
         return np.asarray(array[...])

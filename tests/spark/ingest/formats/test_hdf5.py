@@ -446,3 +446,35 @@ def test_a_reader_of_ranges_is_a_file_object(tmp_path: Path) -> None:
         file.prefetch([(0, 20), (BLOCK, BLOCK + 50)])
     assert file.seek(-4, io.SEEK_END) == len(data) - 4
     assert file.read() == data[-4:]
+
+
+@pytest.mark.parametrize("maximum", [None, (None, None)], ids=["fixed", "unlimited"])
+@pytest.mark.parametrize("dtype", ["f4", "i2", h5py.string_dtype()], ids=["f4", "i2", "text"])
+def test_regions_of_sparse_data(dtype: object, maximum: object, tmp_path: Path) -> None:
+    """What was written is read, wherever it is; the rest is the fill value."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("data", (40, 30), dtype, chunks=(4, 7), maxshape=maximum)
+        values = np.arange(8).reshape(2, 4)
+        data[9:11, 5:9] = values.astype(str).astype(object) if data.dtype.kind == "O" else values
+        file.create_dataset("never", (40, 30), dtype, maxshape=None)
+    whole = xr.open_dataset(path, engine="h5netcdf", phony_dims="sort", decode_cf=False).load()
+    with open_source(str(path)) as reader:
+        for name in ("data", "never"):
+            expected = whole[name].values
+            for rows, columns in [
+                (slice(0, 40), slice(0, 30)),
+                (slice(0, 8), slice(0, 30)),
+                (slice(9, 10), slice(6, 7)),
+                (slice(11, 13), slice(8, 30)),
+                (slice(38, 40), slice(28, 30)),
+                (slice(5, 5), slice(0, 30)),
+            ]:
+                found = reader.read(name, (rows, columns))
+                same(found, expected[rows, columns])
+                constant = reader.constant(name, (rows, columns))
+                if constant is not None:
+                    same(found, np.full(found.shape, constant))
+        assert reader.constant("data", (slice(0, 8), slice(0, 30))) is not None
+        assert reader.constant("data", (slice(0, 9), slice(0, 30))) is None
+        assert reader.constant("never", (slice(0, 40), slice(0, 30))) is not None

@@ -18,6 +18,8 @@ from tests.spark.ingest.formats.comparing import read_all, same
 from frazil.errors import FormatError, InvalidInputError, StorageError
 from frazil.spark.ingest.formats.files import find_file
 from frazil.spark.ingest.opening import open_source
+from frazil.spark.ingest.formats import common
+from frazil.spark.ingest.formats.schemas import Schemas
 from frazil.spark.ingest.sources import ChunkReferences
 from frazil.testing import servers
 
@@ -142,8 +144,9 @@ def test_every_format(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_part_is_not_the_whole(places: dict) -> None:
+def test_a_part_is_not_the_whole(places: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata and two chunks of sixteen megabytes: a few blocks."""
+    monkeypatch.setattr(common, "SCHEMAS", Schemas())
     url, options = places["http"]
     with open_source(f"{url}/big.h5", storage_options=options) as reader:
         reader.schema()

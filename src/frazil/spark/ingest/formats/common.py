@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.ingest.formats.files import File, damaged
+from frazil.spark.ingest.formats.schemas import SCHEMAS
 from frazil.spark.ingest.sources import ChunkReferences, FileSchema, VariableSchema
 
 if TYPE_CHECKING:
@@ -36,9 +38,13 @@ class Parts:
 
 
 class BaseReader:
-    """What is the same in every reader. ``format`` is a name of the table in ``opening``."""
+    """What is the same in every reader. ``format`` is a name of the table in ``opening``.
+
+    ``keeps_schema`` says that a schema is long to read, and depends on nothing but the file and the group.
+    """
 
     format: str = ""
+    keeps_schema: bool = False
 
     def __init__(self, file: File, group: str = "/") -> None:
         self.file = file
@@ -54,14 +60,23 @@ class BaseReader:
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         raise NotImplementedError
 
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        return None
+
     def fingerprint(self) -> str:
         """Asked for after ``parts``."""
         return self.file.fingerprint()
 
     def schema(self) -> FileSchema:
         """See `frazil.spark.ingest.sources.FileSchema`. Found once."""
-        if self._schema is None:
-            self._schema = self._assemble(self.parts())
+        if self._schema is None and self.keeps_schema:
+            file = self.file
+            state = self.format, file.url, self.group, file.size, file.modified, file.etag, file.fingerprint()
+            self._schema = SCHEMAS.get(state, self._read_schema)
+        return self._read_schema() if self._schema is None else self._schema
+
+    def _read_schema(self) -> FileSchema:
+        self._schema = self._assemble(self.parts())
         return self._schema
 
     def variable(self, name: str) -> VariableSchema:
@@ -148,8 +163,12 @@ def _words(attrs: Mapping[str, Any], names: Iterable[str]) -> Iterator[str]:
 def json_value(value: Any) -> Any:
     """An attribute as JSON can hold it: one element is a scalar, more are a list, characters are text.
 
+    What JSON cannot hold becomes text: the fields of a compound type, references, times.
+
     >>> json_value(np.array([1.5], "f4")), json_value(np.array([b"a", b"b"])), json_value(b"caf\\xc3\\xa9")
     (1.5, ['a', 'b'], 'café')
+    >>> json_value(np.array((1, b"K"), [("level", "i4"), ("unit", "S3")]))
+    '{"level": 1, "unit": "K"}'
     """
     match value:
         case bytes():
@@ -157,13 +176,36 @@ def json_value(value: Any) -> Any:
         case np.ndarray() if value.size == 1:
             return json_value(value.reshape(-1)[0])
         case np.ndarray():
-            return list(map(json_value, value.tolist()))
+            return list(map(json_value, value if value.dtype.kind in "OV" else value.tolist()))
         case np.generic():
-            return json_value(value.item())
+            return _json_scalar(value)
+        case None | bool() | int() | float() | str():
+            return value
         case complex():
             return [value.real, value.imag]
+        case list() | tuple():
+            return list(map(json_value, value))
+        case Mapping():
+            return {str(name): json_value(each) for name, each in value.items()}
         case _:
-            return value
+            return str(value)
+
+
+def _json_scalar(value: np.generic) -> Any:
+    match value:
+        case np.void() if value.dtype.names is not None:
+            fields = {name: json_value(value[name]) for name in value.dtype.names}
+            return json.dumps(fields, ensure_ascii=False)
+        case np.void():
+            return value.tobytes().hex()
+        case np.datetime64() | np.timedelta64():
+            return str(value)
+        case np.floating():
+            return float(value)
+        case np.complexfloating():
+            return json_value(complex(value))
+        case _:
+            return json_value(value.item())
 
 
 def text(data: bytes) -> str:

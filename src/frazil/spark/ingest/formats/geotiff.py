@@ -158,7 +158,7 @@ class GeoTiffReader(BaseReader):
             location=np.zeros(len(there), np.uint32),
         )
         if not layout.tiled and layout.height % layout.chunk[0]:
-            self._fill_last(references, rows - 1)
+            return references.with_inline(self._last_strips(references, rows - 1))
         return references
 
     # the schema
@@ -249,8 +249,9 @@ class GeoTiffReader(BaseReader):
             return f"pixels of {layout.bits[0]} bits"
         return None
 
-    def _fill_last(self, references: ChunkReferences, last: int) -> None:
+    def _last_strips(self, references: ChunkReferences, last: int) -> dict[int, bytes]:
         """The last strip has fewer rows than the others: chunks of Zarr have all of them."""
+        found = {}
         layout = self._layout
         compression = _COMPRESSIONS[layout.compression]
         first = last * layout.chunk[0]
@@ -261,7 +262,8 @@ class GeoTiffReader(BaseReader):
             whole = np.zeros(references.chunks, references.dtype)
             whole[:, : values.shape[1]] = values
             data = whole.transpose(1, 2, 0).tobytes() if not layout.planar else whole.tobytes()
-            references.inline[row] = _ENCODERS[compression](data)
+            found[row] = _ENCODERS[compression](data)
+        return found
 
     @contextmanager
     def _reading(self, expected: str) -> Iterator[None]:

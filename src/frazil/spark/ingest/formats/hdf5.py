@@ -24,27 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import IcechunkError
-from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, json_value, one_location, text
+from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, one_location
 from frazil.spark.ingest.formats.files import Blocks, File, damaged
 from frazil.spark.ingest.formats.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
 from frazil.spark.ingest.formats.hdf5_dims import NOT_A_COORDINATE, Scopes, is_scale
+from frazil.spark.ingest.formats.hdf5_values import (
+    attributes,
+    decoded,
+    dtype_of,
+    fill_value,
+    text_attribute,
+    zero,
+)
 from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, VariableSchema
 
-#: What the libraries write for themselves.
-_HIDDEN: Final = frozenset(
-    {
-        "CLASS",
-        "NAME",
-        "DIMENSION_LIST",
-        "DIMENSION_LABELS",
-        "REFERENCE_LIST",
-        "_NCProperties",
-        "_NCOPY",
-        "_Netcdf4Coordinates",
-        "_Netcdf4Dimid",
-        "_nc3_strict",
-    }
-)
 _NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
 #: More than this is not read ahead of the library.
 _PREFETCH: Final = 1 << 30
@@ -56,10 +49,15 @@ if _netcdf4 is not None:
         h5py.h5pl.append(str(Path(_place, "plugins")).encode())
 
 
+#: The first element, and the one after the last, for each dimension.
+type Bounds = tuple[tuple[int, int], ...]
+
+
 class Hdf5Reader(BaseReader):
     """One group of an HDF5 or NetCDF-4 file."""
 
     format = "hdf5"
+    keeps_schema = True
 
     def __init__(self, file: File, group: str = "/") -> None:
         super().__init__(file, group)
@@ -68,6 +66,7 @@ class Hdf5Reader(BaseReader):
             self._file = h5py.File(self._stream or file.path, "r")
         self._datasets: dict[str, h5py.Dataset] = {}
         self._maps: dict[str, ChunkMap] = {}
+        self._sparse: dict[str, bool] = {}
 
     def close(self) -> None:
         self._file.close()
@@ -81,10 +80,12 @@ class Hdf5Reader(BaseReader):
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
-        dataset = self._datasets[name]
-        inside = tuple(
-            slice(start, min(stop, size)) for (start, stop), size in zip(bounds, dataset.shape, strict=True)
-        )
+        dataset = self._dataset(name)
+        box = self._written(name, bounds)
+        shape = tuple(stop - start for start, stop in bounds)
+        if box is None:
+            return np.full(shape, zero(variable.dtype, variable.fill_value), variable.dtype)
+        inside = tuple(slice(*each) for each in box)
         self._prefetch(name, inside)
         with self._reading(f"values of {name!r}"):
             source = dataset.astype("T") if dataset.dtype.kind == "O" else dataset
@@ -92,21 +93,61 @@ class Hdf5Reader(BaseReader):
         if isinstance(self._stream, Blocks):
             self._stream.prefetch(())
         if variable.dtype.kind == "T" and values.dtype.kind == "S":
-            values = _decoded(values)
+            values = decoded(values)
         # h5py's dtypes carry metadata (enumerations): without them they are equal to others
         values = values.astype(variable.dtype, copy=False)
         values = values if variable.dtype.kind == "T" else values.view(variable.dtype)
-        shape = tuple(stop - start for start, stop in bounds)
         if values.shape == shape:
             return values
-        whole = np.full(shape, _zero(variable.dtype, variable.fill_value), variable.dtype)
-        whole[tuple(map(slice, values.shape))] = values
+        whole = np.full(shape, zero(variable.dtype, variable.fill_value), variable.dtype)
+        whole[tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(box, bounds, strict=True))] = values
         return whole
+
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        variable = self.variable(name)
+        if self._written(name, self.region(name, region)) is not None:
+            return None
+        return np.full((), zero(variable.dtype, variable.fill_value), variable.dtype)
+
+    def _written(self, name: str, bounds: Bounds) -> Bounds | None:
+        """The part of a region that holds all that was written of it, None if nothing was.
+
+        Where at least half of the chunks are there, it is all of the region that the dataset has.
+        """
+        dataset = self._dataset(name)
+        ends = zip(bounds, dataset.shape, strict=True)
+        inside = tuple((min(start, size), min(stop, size)) for (start, stop), size in ends)
+        if any(start >= stop for start, stop in inside):
+            return inside if 0 in dataset.shape or bounds == inside else None
+        with self._reading(f"the chunks of {name!r}"):
+            if not self._is_sparse(name, dataset):
+                return inside
+            chunks = self._map(name)
+        first = [start // size for (start, _), size in zip(inside, chunks.shape, strict=True)]
+        last = [-(-stop // size) for (_, stop), size in zip(inside, chunks.shape, strict=True)]
+        index = chunks.index[((chunks.index >= first) & (chunks.index < last)).all(axis=1)]
+        if not len(index):
+            return None
+        corners = zip(index.min(axis=0).tolist(), index.max(axis=0).tolist(), chunks.shape, strict=True)
+        return tuple(
+            (max(low * size, start), min((high + 1) * size, stop))
+            for (low, high, size), (start, stop) in zip(corners, inside, strict=True)
+        )
+
+    def _is_sparse(self, name: str, dataset: h5py.Dataset) -> bool:
+        if name not in self._sparse:
+            if dataset.chunks is None:
+                contiguous = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
+                self._sparse[name] = contiguous and not dataset.id.get_storage_size()
+            else:
+                grid = [-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True)]
+                self._sparse[name] = 2 * dataset.id.get_num_chunks() < math.prod(grid)
+        return self._sparse[name]
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         """See the module; a million chunks take about a second."""
         variable = self.variable(name)
-        dataset = self._datasets[name]
+        dataset = self._dataset(name)
         with self._reading(f"the chunks of {name!r}"):
             why = why_not(dataset)
             filters = filters_of(dataset)
@@ -130,14 +171,20 @@ class Hdf5Reader(BaseReader):
             shape,
             [bytes_codec(variable.dtype), *codecs],
             variable.dtype,
-            _zero(variable.dtype, variable.fill_value),
+            zero(variable.dtype, variable.fill_value),
             chunks.index,
             chunks.offset,
             length,
         )
-        if chunks.compact is not None:
-            references.inline[0] = chunks.compact
-        return references
+        return references if chunks.compact is None else references.with_inline({0: chunks.compact})
+
+    def _dataset(self, name: str) -> h5py.Dataset:
+        """The dataset of a variable of the schema."""
+        if name not in self._datasets:
+            group = self._file[self.group]
+            key = NOT_A_COORDINATE + name
+            self._datasets[name] = group[key if key in group else name]
+        return self._datasets[name]
 
     # the schema
 
@@ -145,16 +192,19 @@ class Hdf5Reader(BaseReader):
         group = self._file.get(self.group)
         if not isinstance(group, h5py.Group):
             raise damaged(self.file.url, f"a group {self.group}", f"none; there are {_groups(self._file)}")
-        scopes = Scopes(group)
-        variables, skipped, dims = [], {}, {}
+        members = list(self._members(group))
+        scopes = Scopes(group, [(key, dataset) for key, dataset, is_own in members if is_own])
+        group_attrs, unreadable = attributes(group)
+        skipped = {f":{name}": why for name, why in unreadable.items()}
+        variables, dims = [], {}
         unlimited: set[str] = set()
-        for key, dataset in self._members(group):
+        for key, dataset, _ in members:
             name = key.removeprefix(NOT_A_COORDINATE)
-            if is_scale(dataset) and text_attr(dataset, "NAME").startswith(_NOT_A_VARIABLE):
+            if is_scale(dataset) and text_attribute(dataset, "NAME").startswith(_NOT_A_VARIABLE):
                 dims[name] = dataset.shape[0]
                 unlimited.update([name] if dataset.maxshape[0] is None else [])
                 continue
-            dtype = _dtype(dataset)
+            dtype = dtype_of(dataset)
             if isinstance(dtype, str):
                 skipped[name] = dtype
                 continue
@@ -164,20 +214,23 @@ class Hdf5Reader(BaseReader):
             for dim, size, largest in zip(found, dataset.shape, dataset.maxshape, strict=True):
                 dims[dim] = max(size, dims.get(dim, 0))
                 unlimited.update([dim] if largest is None else [])
-            variables.append(_variable(name, dataset, dtype, found))
+            attrs, unreadable = attributes(dataset)
+            skipped |= {f"{name}:{each}": why for each, why in unreadable.items()}
+            variables.append(_variable(name, dataset, dtype, found, attrs))
         dims |= {dim: max(size, scopes.sizes.get(dim, 0)) for dim, size in dims.items()}
         sized = [self._filled_up(each, dims, unlimited) for each in variables]
         used = {dim for each in variables for dim in each.dims}
         return Parts(
             sized,
-            _attrs(group),
+            group_attrs,
             {dim: size for dim, size in dims.items() if dim in used or dim in unlimited or size},
             frozenset(unlimited),
             tuple(_groups(group)),
             skipped,
         )
 
-    def _members(self, group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
+    def _members(self, group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset, bool]]:
+        """The datasets of a group, and whether they are its own: not reached by a link with another name."""
         for key in group:
             link = group.get(key, getlink=True)
             if isinstance(link, h5py.ExternalLink):
@@ -190,7 +243,7 @@ class Hdf5Reader(BaseReader):
             if member is None:
                 raise damaged(self.file.url, f"something at {key!r}", "a link that leads nowhere")
             if isinstance(member, h5py.Dataset):
-                yield key, member
+                yield key, member, isinstance(link, h5py.HardLink)
 
     def _check_end(self, name: str, dataset: h5py.Dataset) -> None:
         """HDF5 finds most files that were cut off when it opens them, but not what refers past their end."""
@@ -237,7 +290,7 @@ class Hdf5Reader(BaseReader):
     def _map(self, name: str) -> ChunkMap:
         found = self._maps.get(name)
         if found is None:
-            found = self._maps[name] = chunk_map(self._datasets[name])
+            found = self._maps[name] = chunk_map(self._dataset(name))
             ends = found.offset + found.length
             if found.compact is None and len(ends) and int(ends.max()) > self.file.size:
                 raise damaged(
@@ -249,7 +302,7 @@ class Hdf5Reader(BaseReader):
 
     def _prefetch(self, name: str, region: tuple[slice, ...]) -> None:
         """From an object store many chunks are read at once; the library reads one after the other."""
-        dataset = self._datasets[name]
+        dataset = self._dataset(name)
         if not isinstance(self._stream, Blocks) or dataset.chunks is None:
             return
         with self._reading(f"the chunks of {name!r}"):
@@ -272,10 +325,9 @@ class Hdf5Reader(BaseReader):
 
 
 def _variable(
-    name: str, dataset: h5py.Dataset, dtype: np.dtype[Any], dims: tuple[str, ...]
+    name: str, dataset: h5py.Dataset, dtype: np.dtype[Any], dims: tuple[str, ...], attrs: dict[str, Any]
 ) -> VariableSchema:
     filters = filters_of(dataset)
-    attrs = _attrs(dataset)
     names = h5py.check_enum_dtype(dataset.dtype)
     if names and dtype.kind != "b":
         attrs.setdefault("flag_values", list(names.values()))
@@ -286,90 +338,13 @@ def _variable(
         dataset.shape,
         dtype,
         attrs,
-        _fill_value(dataset, dtype),
+        fill_value(dataset, dtype),
         dataset.chunks,
         ", ".join(each.words for each in filters) or None,
     )
-
-
-def _dtype(dataset: h5py.Dataset) -> Any:
-    """The dtype of the values, or why there is none."""
-    if dataset.shape is None:
-        return "a null dataspace: it has no values"
-    dtype = dataset.dtype
-    string = h5py.check_string_dtype(dtype)
-    if string is not None and string.length != 1:
-        return np.dtypes.StringDType()  # also those of one length, as the library of NetCDF has them
-    if dtype.kind == "O":
-        return f"{_kind_of_object(dtype)}: no array can hold these"
-    if dtype.kind == "V":
-        return "a compound or opaque type: ingest its fields as arrays of their own"
-    return np.dtype(dtype.str)
-
-
-def _kind_of_object(dtype: np.dtype[Any]) -> str:
-    if h5py.check_ref_dtype(dtype) is not None:
-        return "references to other objects"
-    return "sequences of different lengths"
-
-
-def _decoded(values: NDArray[Any]) -> NDArray[Any]:
-    """UTF-8, or else Latin-1."""
-    try:
-        found = np.strings.decode(values, "utf-8")
-    except UnicodeDecodeError:
-        found = np.strings.decode(values, "latin-1")
-    return np.asarray(found).astype(np.dtypes.StringDType())
-
-
-def _fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
-    if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
-        return None
-    value = dataset.fillvalue
-    if dtype.kind == "T":
-        return text(value) if isinstance(value, bytes) else str(value or "")
-    return np.asarray(value).astype(dtype)[()]
-
-
-def _zero(dtype: np.dtype[Any], fill_value: Any) -> Any:
-    """What HDF5 reads where nothing was written: zeros, if no fill value was defined."""
-    if fill_value is not None:
-        return fill_value
-    return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
 
 
 def _groups(group: h5py.Group) -> list[str]:
     found: list[str] = []
     group.visititems(lambda _, each: found.append(each.name) if isinstance(each, h5py.Group) else None)
     return found
-
-
-# attributes
-
-
-def _attrs(node: h5py.Group | h5py.Dataset) -> dict[str, Any]:
-    """The attributes that are the user's; of types that JSON cannot hold, those that h5py reads as text."""
-    return {name: _attr(node, name) for name in node.attrs if name not in _HIDDEN}
-
-
-def _attr(node: h5py.Group | h5py.Dataset, name: str) -> Any:
-    value = node.attrs[name]
-    if isinstance(value, h5py.Empty):
-        return "" if value.dtype.kind in "SOU" else []
-    if (
-        isinstance(value, h5py.Reference | h5py.RegionReference)
-        or getattr(value, "dtype", np.dtype(int)).kind == "O"
-    ):
-        value = np.asarray(value)
-        return json_value(value if _is_text(value) else value.astype(str))
-    return json_value(value)
-
-
-def _is_text(value: NDArray[Any]) -> bool:
-    return all(isinstance(each, str | bytes) for each in value.flat)
-
-
-def text_attr(node: h5py.Dataset, name: str) -> str:
-    """An attribute of the library, if it is there."""
-    value = node.attrs.get(name, b"")
-    return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)

@@ -1,7 +1,12 @@
-"""The names of an HDF5 dataset's dimensions, as NetCDF-4 keeps them: in dimension scales."""
+"""The names of an HDF5 dataset's dimensions, as NetCDF-4 keeps them: in dimension scales.
+
+A dataset refers to its scales by their addresses in the file. To ask the library for the name at an address
+is a search through the file, so one pass over the members of a group makes a table of addresses and names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import h5py  # type: ignore[import-untyped]  # it ships no types
@@ -15,22 +20,28 @@ def is_scale(dataset: h5py.Dataset) -> bool:
 
 
 class Scopes:
-    """The dimensions that datasets of one group have: scales of this group and of those above."""
+    """The dimensions that datasets of one group have: scales of this group and of those above.
 
-    def __init__(self, group: h5py.Group) -> None:
-        self._group = group
-        self._ids: dict[int, str] | None = None
+    ``members`` are the datasets of the group by their keys.
+    """
+
+    def __init__(self, group: h5py.Group, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
+        self._file = group.file
+        self._above: h5py.Group | None = None if group.name == "/" else group.parent
+        self._by_address: dict[int, tuple[str, int]] = {}
+        self._by_id: dict[int, str] = {}
         self._phony: dict[int, list[str]] = {}
+        self._phonies = 0
         #: Lengths of dimensions that are declared above this group.
         self.sizes: dict[str, int] = {}
+        self._add(members)
 
     def dims(self, name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
         """The names of a dataset's dimensions."""
         ids = dataset.attrs.get("_Netcdf4Coordinates")
         if is_scale(dataset):
             if ids is not None and len(ids) == dataset.ndim > 1:
-                by_id = self._by_id()
-                return tuple(by_id[int(each)] for each in ids)
+                return tuple(self._with_id(int(each)) for each in ids)
             return (name, *self._without_scale(dataset.shape[1:])) if dataset.ndim else ()
         if "DIMENSION_LIST" not in dataset.attrs:
             return self._without_scale(dataset.shape)
@@ -43,32 +54,57 @@ class Scopes:
         return tuple(self._scale(scales[0]) if len(scales) else next(missing) for scales in attached)
 
     def _scale(self, reference: h5py.Reference) -> str:
-        scale = self._group.file[reference]
-        name = scale.name.rpartition("/")[2].removeprefix(NOT_A_COORDINATE)
-        self.sizes[name] = scale.shape[0] if scale.shape else 0
-        return str(name)
+        scale = h5py.h5r.dereference(reference, self._file.id)
+        address = h5py.h5o.get_info(scale).addr
+        while address not in self._by_address and self._above is not None:
+            self._add_above()
+        if address not in self._by_address:  # of a group that is not above this one
+            self._by_address[address] = _named(h5py.Dataset(scale).name.rpartition("/")[2], scale)
+        name, size = self._by_address[address]
+        self.sizes[name] = size
+        return name
 
-    def _by_id(self) -> dict[int, str]:
-        if self._ids is None:
-            self._ids = {}
-            group = self._group
-            while True:
-                for key, each in group.items():
-                    if isinstance(each, h5py.Dataset) and is_scale(each) and "_Netcdf4Dimid" in each.attrs:
-                        self._ids.setdefault(int(each.attrs["_Netcdf4Dimid"]), key)
-                if group.name == "/":
-                    break
-                group = group.parent
-        return self._ids
+    def _with_id(self, number: int) -> str:
+        while number not in self._by_id and self._above is not None:
+            self._add_above()
+        return self._by_id[number]
+
+    def _add_above(self) -> None:
+        group = self._above
+        assert group is not None
+        self._above = None if group.name == "/" else group.parent
+        self._add(_datasets(group))
+
+    def _add(self, members: Iterable[tuple[str, h5py.Dataset]]) -> None:
+        for key, dataset in members:
+            if is_scale(dataset):
+                self._by_address.setdefault(h5py.h5o.get_info(dataset.id).addr, _named(key, dataset.id))
+                if "_Netcdf4Dimid" in dataset.attrs:
+                    self._by_id.setdefault(int(dataset.attrs["_Netcdf4Dimid"]), key)
 
     def _without_scale(self, shape: tuple[int, ...]) -> tuple[str, ...]:
         """One dimension for each length; two for a square."""
         names: list[str] = []
         for size in shape:
             known = self._phony.setdefault(size, [])
-            free = [each for each in known if each not in names]
-            if not free:
-                free = [f"phony_dim_{sum(map(len, self._phony.values()))}"]
-                known += free
-            names.append(free[0])
+            free = next((each for each in known if each not in names), None)
+            if free is None:
+                free = f"phony_dim_{self._phonies}"
+                self._phonies += 1
+                known.append(free)
+            names.append(free)
         return tuple(names)
+
+
+def _named(key: str, scale: h5py.h5d.DatasetID) -> tuple[str, int]:
+    """The dimension of a scale, and its length."""
+    return key.removeprefix(NOT_A_COORDINATE), scale.shape[0] if scale.shape else 0
+
+
+def _datasets(group: h5py.Group) -> Iterator[tuple[str, h5py.Dataset]]:
+    """The datasets of a group, but not those that links lead to: they may be in other files."""
+    for key in group:
+        if isinstance(group.get(key, getlink=True), h5py.HardLink):
+            member = group[key]
+            if isinstance(member, h5py.Dataset):
+                yield key, member

@@ -1,0 +1,75 @@
+"""What a user should know of files that are ingested all the same.
+
+A variable of a type that no array can hold is left out, and a variable in chunks of a few bytes makes more
+references than a reader can use. Nothing of this stops an ingest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from frazil.display import counted
+from frazil.spark.ingest.combining import Combined, Family
+from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.layout import ANY, Chunked
+from frazil.spark.progress import size
+
+#: References to fewer bytes than these cost more than the bytes...
+SMALL: Final = 4 << 10
+#: ... if there are more of them than these.
+MANY: Final = 1_000
+#: So many variables are named.
+_NAMED: Final = 10
+
+
+def notes(looked: Looked, combined: Combined) -> list[Problem]:
+    """Notes about what is left out, and about references of a few bytes: problems that are not fatal.
+
+    Many files that are alike get one note, with the URL of the first of them.
+    """
+    codes, first, counts = np.unique(looked.layout, return_index=True, return_counts=True)
+    found = []
+    for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
+        if code >= 0 and looked.layouts[code].skipped:
+            text = left_out(looked.layouts[code].skipped)
+            more = f" ({count:,} files alike)" if count > 1 else ""
+            found.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
+    for family in combined.families:
+        found += _small_references(looked, combined, family)
+    return found
+
+
+def left_out(skipped: Mapping[str, str]) -> str:
+    """Names with their reasons, for people: ``"s (a compound or opaque type)"``.
+
+    >>> left_out({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
+    's (a compound type), tas:odd (an attribute of a type that numpy does not have)'
+    """
+    named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]
+    more = len(skipped) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _small_references(looked: Looked, combined: Combined, family: Family) -> Iterator[Problem]:
+    lengths = looked.length[family.files]
+    steps = int(lengths.sum()) if combined.axis is None else len(combined.axis)
+    small: dict[int, list[tuple[str, int]]] = {}
+    for name, each in (family.layout.virtual or {}).items():
+        if not isinstance(each, Chunked):
+            continue
+        along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
+        chunks = tuple(along if chunk == ANY else chunk for chunk in each.chunks)
+        shape = tuple(steps if length == ANY else length for length in family.layout.variables[name].shape)
+        grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
+        bytes_ = math.prod(chunks) * each.dtype.itemsize
+        if bytes_ < SMALL and math.prod(grid) > MANY:
+            small.setdefault(bytes_, []).append((name, math.prod(grid)))
+    for bytes_, members in sorted(small.items()):
+        names = ", ".join(name for name, _ in members[:_NAMED])
+        total = counted(sum(count for _, count in members), "reference")
+        text = f"{total} to chunks of {size(bytes_)}: {names}; copy these variables, it is faster to read"
+        yield Problem("references", text, looked.urls[int(family.files[0])], fatal=False)
