@@ -57,9 +57,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": {"repository", "zarr_store", "storage", "chunks"},
     "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
 }
-#: Modules that may import pyspark, and packages all of whose modules may. The others run where it is not installed.
+#: Modules that may import pyspark, and packages all of whose modules may. The others run without it.
 WITH_PYSPARK = {
     *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
+    "frazil.spark.spark_failures",
     *("frazil.spark.streams", "frazil.spark.tables"),
     *("frazil.testing.spark_cluster", "pyspark_frazil"),
 }
@@ -89,6 +90,7 @@ ONLY_IN: dict[str, set[str]] = {
     "netCDF4": {"spark"},
     "cfgrib": {"spark"},
     "eccodes": {"spark"},
+    "gribberish": {"spark"},
     "rasterio": {"spark"},
     "virtualizarr": {"spark"},
     "virtual_tiff": {"spark"},

@@ -81,7 +81,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         help="files that have changed since they were ingested (fail)",
     )
     parser.add_argument(
-        "--allow", metavar="KIND,...", type=_names, default=(), help="problems that do not count"
+        "--allow",
+        metavar="KIND,...",
+        type=_names,
+        default=(),
+        help="problems to tolerate: values, unordered, overlap, duplicate, hole",
     )
     parser.add_argument("--message", help="of the commit")
     parser.add_argument(
@@ -162,9 +166,9 @@ def _run(given: argparse.Namespace) -> int:
     }
     if given.inspect:
         # What would be the repository may be one more file: nothing is written anyway.
-        report = inspect_files(given.source, **options)
+        report = inspect_files(given.source, allow=given.allow, **options)
         print(for_terminal(str(report)))
-        return 1 if report.fatal(given.allow) else 0
+        return 1 if report.fatal() else 0
     repo = Repository.open_or_create(storage_at(given.repository))
     if given.branch not in repo.list_branches():
         repo.create_branch(given.branch, repo.lookup_branch("main"))

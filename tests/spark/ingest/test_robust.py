@@ -132,7 +132,11 @@ def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> N
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a policy": ({"on_problem": "ignore"}, "on_problem: expected one of fail"),
     "another policy": ({"on_change": "skip"}, "on_change: expected one of fail"),
-    "a kind": ({"allow": {"holes"}}, "allow: expected one of damaged"),
+    "a kind": ({"allow": {"holes"}}, "allow: expected one of values, unordered.*found 'holes'"),
+    "a kind that leaves files out": (
+        {"allow": {"dims"}},
+        "allow: .*found 'dims': concat_dim= .*--on-problem",
+    ),
     "a dimension": ({"chunks": {"tim": 3}}, "expected dimensions of the files.*'tim'"),
     "no size": ({"chunks": {"time": 0}}, "at least 1, or -1 for all, found 0"),
     "a size that is none": ({"chunks": {"time": "a"}}, "at least 1, or -1 for all, found 'a'"),

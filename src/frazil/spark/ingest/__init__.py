@@ -5,7 +5,13 @@ opening       which reader is for a file: by its first bytes; `formats` are the 
 sources       what a file holds, and what a reader has to be able to do
 inspection    files are looked at in parallel
 layout        what many files have in common
+families      files with the same data variables
+dimension     the dimension in which files follow each other, if the caller does not name it
+time_units    one unit for the times of all files
+labels        the labels of the steps of files
+ordering      which step of which file goes where
 combining     what belongs together, in which order, and what is wrong
+problems      what can be wrong, what of it can be tolerated, and what helps
 report        the same as a table, and in words
 axis          where labels go
 arrays        the arrays that a dataset gets
@@ -16,9 +22,9 @@ record        which files are in a group already
 operation     `ingest`
 """
 
-from frazil.spark.ingest.inspection import KINDS, Problem
 from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
 from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
+from frazil.spark.ingest.problems import KINDS, Problem
 from frazil.spark.ingest.report import Report
 
 __all__ = [

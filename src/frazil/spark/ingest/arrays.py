@@ -277,7 +277,7 @@ def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
 def open_target(store: Any, path: str) -> zarr.Array[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
-        return array_at(store, path, "r+")
+        return array_at(store, path, "r" if store.read_only else "r+")
 
 
 def read_labels(array: zarr.Array[Any]) -> NDArray[Any]:

@@ -20,26 +20,36 @@ from frazil.format.manifest import ChunkTable
 from frazil.repository.session import Session
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import TargetArray, create, open_target, read_labels, target_array
-from frazil.spark.ingest.axis import Axis, Mode, Pieces, place, positions
-from frazil.spark.ingest.combining import Combined, Family, combine, holes
+from frazil.spark.ingest.axis import Axis, Mode, Pieces, place, positions, runs
+from frazil.spark.ingest.combining import Combined, combine
 from frazil.spark.ingest.cutting import recut
-from frazil.spark.ingest.fitting import Present, axis_of, require_same, targets_of, windows_of
-from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.families import Family
+from frazil.spark.ingest.fitting import (
+    Present,
+    axis_of,
+    require_growth,
+    require_same,
+    targets_of,
+    windows_of,
+)
+from frazil.spark.ingest.inspection import Looked
 from frazil.spark.ingest.layout import PACKING
 from frazil.spark.ingest.notes import notes
+from frazil.spark.ingest.ordering import holes
 from frazil.spark.ingest.planning import (
     FileTable,
     Group,
     can_shift,
-    file_pieces,
     fixed_items,
     items,
+    most_steps,
     moved_old_items,
     require_aligned,
 )
+from frazil.spark.ingest.problems import Problem, refused
 from frazil.spark.ingest.readers import Written
 from frazil.spark.ingest.referring import without_container
-from frazil.spark.ingest.report import Report, refused
+from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import Request, files_input
 from frazil.spark.ingest.sources import VariableSchema
 from frazil.spark.ingest.working import Either
@@ -80,15 +90,22 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
     left_out = changed if request.on_change != "rewrite" else np.zeros_like(changed)
 
     def combined_of(same: NDArray[np.bool_]) -> Combined:
-        only = ~same & ~left_out
-        units = there.time_units()
-        return combine(looked, request.files, request.dim, unpack=request.unpack, only=only, units=units)
+        return combine(
+            looked,
+            request.files,
+            request.dim,
+            unpack=request.unpack,
+            only=~same & ~left_out,
+            allow=request.allow,
+            stored=there.stored(),
+        )
 
     combined = combined_of(same)
     elsewhere = _elsewhere(request, record, combined, there)
     if elsewhere.any():
         same = same | elsewhere
         combined = combined_of(same)
+    request = replace(request, dim=combined.dim)
     known = {looked.urls[i] for i in np.flatnonzero(same).tolist()}
     problems = [
         *(each for each in looked.problems if each.url not in known),
@@ -96,20 +113,23 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
     ]
     if request.on_change != "rewrite":
         fatal = request.on_change == "fail"
-        text = "was ingested with other contents; on_change='rewrite' replaces them, 'ignore' leaves them"
+        text = "was ingested with other contents"
         problems += [
             Problem("changed", text, looked.urls[i], fatal) for i in np.flatnonzero(changed).tolist()
         ]
     axis, place_problems = _placed(request, combined, there, changed) if combined.families else (None, [])
-    problems += [*place_problems, *notes(looked, combined)]
+    problems += [replace(each, fatal="hole" not in request.allow) for each in place_problems]
+    problems += notes(looked, combined)
     report = Report(looked, combined, tuple(problems), int(same.sum()))
-    fatal_ones = report.fatal(request.allow)
-    if fatal_ones and request.on_problem == "fail":
+    if request.on_problem == "fail" and (fatal_ones := report.fatal()):
         raise refused(fatal_ones, len(looked.urls))
     written = np.zeros(len(looked.urls), np.bool_)
     for family in combined.families:
         written[family.files] = True
     bad = ~written & ~same & ~changed
+    if request.on_problem == "fail" and bad.any():  # whatever the reason: no commit lacks a file in silence
+        texts = [Problem("target", "is left out", looked.urls[i]) for i in np.flatnonzero(bad).tolist()]
+        raise refused(texts, len(looked.urls))
     said = _said(request, report, written, bad)
     tasks = Tasks([])
     if combined.families:
@@ -120,7 +140,8 @@ def plan_ingest(session: Session, request: Request) -> tuple[Tasks, Report, dict
         urls = [looked.urls[i] for i in np.flatnonzero(kept).tolist()]
         now = recorded.added(record, urls, looked.fingerprint[kept], looked.size[kept], bad[kept])
         unlimited = sorted({name for family in combined.families for name in family.layout.unlimited})
-        attrs = {"concat_dim": request.dim, "unlimited": sorted({*unlimited, *before.get("unlimited", [])})}
+        dim = request.dim or before.get("concat_dim")
+        attrs = {"concat_dim": dim, "unlimited": sorted({*unlimited, *before.get("unlimited", [])})}
         every = bool((record.find(urls) >= 0).sum() == len(record.url))
         taken = _taken(request.variables, before, every) if len(record.url) else request.variables
         if taken is not None:
@@ -170,10 +191,13 @@ def _elsewhere(
         return found
     if dim not in there.arrays:
         return np.zeros_like(found)
+    start, counts = combined.steps.start, combined.steps.counts
     known = positions(read_labels(there.arrays[dim]), combined.labels) >= 0
     before = np.concatenate(([0], np.cumsum(known)))
-    inside = before[looked.label_start[1:]] - before[looked.label_start[:-1]]
-    found &= inside == np.diff(looked.label_start)
+    members = np.zeros_like(found)
+    for family in combined.families:
+        members[family.files] = True
+    found &= (before[start[1:]] - before[start[:-1]] == counts) & ((counts > 0) | members)
     return found
 
 
@@ -196,7 +220,7 @@ def _placed(
     request: Request, combined: Combined, there: Present, changed: NDArray[np.bool_]
 ) -> tuple[Axis | None, list[Problem]]:
     """The axis of the dataset with the labels of the files on it."""
-    dim, mode = request.dim, request.mode
+    dim, mode, steps = request.dim, request.mode, combined.steps
     names = {name for family in combined.families for name in family.layout.variables}
     clash = sorted(names & there.arrays.keys())
     if mode == "create" and clash:
@@ -204,16 +228,19 @@ def _placed(
             f"mode 'create': expected no array `{clash[0]}` in `/{there.path}`, found one; "
             "modes 'append', 'insert', 'upsert' and 'backfill' write into what is there"
         )
+    require_growth(request, combined.families, there)
     if dim is None:
         return None, []
     along = there.with_dim(dim)
     length = max((there.arrays[name].shape[axis_of(there.arrays[name], dim)] for name in along), default=0)
     if combined.labels is None or combined.axis is None:
-        if mode not in ("create", "append") and length:
+        if combined.length and length and (mode not in ("create", "append") or dim in there.arrays):
             raise InvalidInputError(
-                f"mode {mode!r}: expected labels of {dim}, found none in the files", ErrorKind.INVALID_KEY
+                f"mode {mode!r}: expected labels of {dim}, as `/{there.path}` has them, found none in the "
+                "files",
+                ErrorKind.INVALID_KEY,
             )
-        return Axis(length + combined.length, None, np.arange(length)), []
+        return Axis.after(length, combined.length), []
     if dim in there.arrays:
         old = read_labels(there.arrays[dim])
     elif length:
@@ -227,19 +254,26 @@ def _placed(
 
     def placed(how: Mode, labels: NDArray[Any]) -> Axis:
         return place(
-            how, old, labels, descending=combined.descending, units=combined.units, calendar=combined.calendar
+            how,
+            old,
+            labels,
+            descending=steps.descending,
+            in_order=steps.in_order,
+            units=steps.units,
+            calendar=steps.calendar,
         )
 
     if changed.any() and request.on_change == "rewrite":
-        counts = np.diff(request.looked.label_start)
-        again = combined.labels[np.repeat(changed, counts)]
-        fresh = combined.axis[~np.isin(combined.axis, again)]
-        if len(fresh):
-            placed(mode, fresh)
+        places = steps.at[np.repeat(changed, steps.counts)]
+        fresh = np.ones(steps.length, np.bool_)
+        fresh[places[places >= 0]] = False
+        if fresh.any():
+            placed(mode, combined.axis[fresh])
         axis = placed("backfill" if mode == "backfill" else "upsert", combined.axis)
     else:
         axis = placed(mode, combined.axis)
-    return axis, holes(axis.labels, combined.units, combined.calendar, old)
+    one_file = all(len(family.files) == 1 for family in combined.families)
+    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file)
 
 
 def _tasks(
@@ -260,8 +294,9 @@ def _tasks(
     fixed: list[tuple[int, list[int], bool]] = []
     taken: set[str] = set()
     unpacked: set[str] = set()
+    _with_axes(request, combined, there, axis)
     for family in combined.families:
-        pieces = None if axis is None else _pieces(looked, combined, family, axis)
+        pieces = None if axis is None else _pieces(combined, family, axis)
         chosen = _variables(request, combined, family, taken)
         unpacked |= {
             each.name for each in chosen if request.unpack and _is_packed(family.variable(each.name))
@@ -272,13 +307,14 @@ def _tasks(
             existing = there.arrays.get(target.name)
             if existing is None:
                 create(store, target)
-            elif target.axis is None:
-                require_same(existing, family, target, windows)
+            elif target.axis is None and not _is_replaced(request, family, target):
+                if "values" not in request.allow:
+                    require_same(existing, family, target, windows)
                 continue
-            elif existing.chunks != target.chunks:
+            elif target.axis is not None and existing.chunks != target.chunks:
                 recut(session, target.path, target.chunks, target.axis, target.dtype.itemsize)
                 there.reopen(target.name)
-            adds = family.layout.adds_axis and target.axis is not None
+            adds = target.name in family.along
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
         for virtual in (False, True):
             mine = [number for number, kind in numbers if kind == virtual]
@@ -344,16 +380,42 @@ def _whole(time: datetime | None) -> datetime | None:
     return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
 
 
-def _pieces(looked: Looked, combined: Combined, family: Family, axis: Axis) -> Pieces:
-    lengths = looked.length[family.files]
-    ends = np.cumsum(lengths)
-    inside = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    if combined.labels is not None:
-        at = axis.find(combined.labels[np.repeat(looked.label_start[family.files], lengths) + inside])
-    else:
-        assert combined.position is not None
-        at = np.repeat(combined.position[family.files] + len(axis.old), lengths) + inside
-    return file_pieces(family.files, lengths, at)
+def _with_axes(request: Request, combined: Combined, there: Present, axis: Axis | None) -> None:
+    """Give what was the same in all files so far, and differs now, the dimension in the group too."""
+    dim = request.dim
+    if dim is None or axis is None or not there.with_dim(dim):
+        return
+    for family in combined.families:
+        most = most_steps(request.looked.length[family.files])
+        for name in family.along & family.layout.individual & there.arrays.keys():
+            there.with_axis(name, dim, len(axis.old), most)
+
+
+def _is_replaced(request: Request, family: Family, target: TargetArray) -> bool:
+    """Whether values that are there are written anew: data of one file, without a dimension that goes on."""
+    if request.dim is not None or request.mode in ("create", "append"):
+        return False
+    if family.layout.variables[target.name].coordinate:
+        return False
+    if target.window is not None:
+        raise InvalidInputError(
+            f"mode {request.mode!r}: expected all of `{target.path}` in the file, found a part of it: "
+            "concat_dim= (--concat-dim) names a dimension in which files follow each other",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return True
+
+
+def _pieces(combined: Combined, family: Family, axis: Axis) -> Pieces | None:
+    """The runs of steps of a family's files; None if it has none."""
+    steps = combined.steps
+    if len(steps.start) <= 1:
+        return None
+    rows = steps.rows(family.files)
+    inside = rows - np.repeat(steps.start[family.files], steps.counts[family.files])
+    source = np.repeat(family.files, steps.counts[family.files])
+    taken = steps.at[rows] >= 0
+    return runs(source[taken], inside[taken], axis.new[steps.at[rows[taken]]])
 
 
 def _variables(request: Request, combined: Combined, family: Family, taken: set[str]) -> list[VariableSchema]:

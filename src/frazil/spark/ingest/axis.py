@@ -26,12 +26,14 @@ MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``old`` is where each old step goes. ``labels`` are None where steps have none."""
+    """``old`` is where each old step goes, ``new`` where each step of the files goes. ``labels`` are None
+    where steps have none.
+    """
 
     length: int
     labels: NDArray[Any] | None
     old: NDArray[np.int64]
-    descending: bool = False
+    new: NDArray[np.int64]
 
     @property
     def first_moved(self) -> int:
@@ -39,11 +41,14 @@ class Axis:
         moved = self.old != np.arange(len(self.old))
         return int(np.argmax(moved)) if moved.any() else len(self.old)
 
-    def find(self, labels: NDArray[Any]) -> NDArray[np.int64]:
-        """The steps of labels that are there."""
-        if self.labels is None:
-            raise InvalidInputError("expected an axis with labels, found none", ErrorKind.INVALID_KEY)
-        return positions(self.labels, labels)
+    @classmethod
+    def after(cls, length: int, more: int) -> Axis:
+        """Steps without labels that follow the old ones.
+
+        >>> Axis.after(2, 3).new.tolist()
+        [2, 3, 4]
+        """
+        return cls(length + more, None, np.arange(length), np.arange(length, length + more))
 
 
 def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -66,57 +71,98 @@ def place(
     new: NDArray[Any],
     *,
     descending: bool = False,
+    in_order: bool = True,
     units: str | None = None,
     calendar: str = "standard",
 ) -> Axis:
-    """The axis with new labels (each once, in order) on it.
+    """The axis with new labels on it; ``in_order`` says that each of them is once, and that they are sorted.
 
     >>> axis = place("backfill", np.array([0, 1, 4]), np.array([2, 3]))
-    >>> axis.labels.tolist(), axis.old.tolist(), axis.first_moved
-    ([0, 1, 2, 3, 4], [0, 1, 4], 2)
+    >>> axis.labels.tolist(), axis.old.tolist(), axis.new.tolist(), axis.first_moved
+    ([0, 1, 2, 3, 4], [0, 1, 4], [2, 3], 2)
+
+    Labels that are in no order stay as they are, behind the old ones:
+
+    >>> place("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
+    [0, 1, 4, 3, 3]
 
     Raises ``InvalidInputError`` (``invalid-chunk-index``) for labels that the mode does not allow.
     """
-    found = positions(old, new)
-    fresh = new[found < 0]
-    stay = np.arange(len(old))
 
     def tell(label: Any) -> str:
         return shown(label, units, calendar)
 
-    if mode == "append" and len(fresh) < len(new):
-        raise _refused(
-            f"mode 'append': expected new labels, found {tell(new[found >= 0][0])}, which is there", "upsert"
-        )
+    numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
+    new = _as_stored(new, old) if numbers and len(old) else new
+    stay = np.arange(len(old))
+    again = np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
+    if mode not in ("create", "append") and len(old) and again:
+        return Axis(len(old), old, stay, stay)  # the same steps again, in whatever order
+    there = positions(old, new) >= 0
+    fresh = new[~there]
+    if mode == "append" and there.any():
+        label = tell(new[there][0])
+        raise _refused(f"mode 'append': expected new labels, found {label}, which is there", "upsert")
     if mode == "insert" and len(fresh):
         raise _refused(f"mode 'insert': expected labels that are there, found {tell(fresh[0])}", "upsert")
-    if not len(fresh):
-        return Axis(len(old), old, stay, descending)
-    numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
-    if not len(old) or not numbers:
-        return Axis(len(old) + len(fresh), np.concatenate([old.astype(new.dtype), fresh]), stay, descending)
-    down = old[-1] < old[0] if len(old) > 1 else descending
-    if down:
-        fresh = np.sort(fresh)[::-1]
-    behind = fresh[0] < old[-1] if down else fresh[0] > old[-1]
-    if behind:
-        return Axis(len(old) + len(fresh), np.concatenate([old, fresh.astype(old.dtype)]), stay, bool(down))
+    if there.any() and not (_are_once(old) and _are_once(new)):
+        raise InvalidInputError(
+            f"mode {mode!r}: expected each label once, found labels that are there several times: mode "
+            "'append' (--mode append) writes new labels behind them",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    down = bool(old[-1] < old[0]) if len(old) > 1 and numbers else descending
+    if in_order and numbers:
+        fresh = np.sort(fresh)[:: -1 if down else 1]
+    labels = np.concatenate([old.astype(new.dtype), fresh])
+    if not (numbers and len(old) and len(fresh)) or _is_behind(old, fresh, down):
+        places = positions(labels, new) if in_order or there.any() else len(old) + np.arange(len(new))
+        return Axis(len(labels), labels, stay, places)
     if mode != "backfill":
+        last, first = (old.min(), fresh.max()) if down else (old.max(), fresh.min())
         raise _refused(
-            f"mode {mode!r}: expected new labels after {tell(old[-1])}, found {tell(fresh[0])}", "backfill"
+            f"mode {mode!r}: expected new labels after {tell(last)}, found {tell(first)}", "backfill"
         )
-    steps = np.diff(old)
-    if (steps == 0).any() or ((steps < 0).any() and (steps > 0).any()):
-        raise _refused(
-            "mode 'backfill': expected labels in order in the repository, found them mixed", "create"
+    if not (in_order and _one_way(old)):
+        raise InvalidInputError(
+            "mode 'backfill': expected labels in order in the repository and in the files, found them mixed: "
+            "mode 'create' (--mode create) in a group of its own allows it",
+            ErrorKind.INVALID_CHUNK_INDEX,
         )
-    labels = np.sort(np.concatenate([old, fresh.astype(old.dtype)]))
-    labels = labels[::-1] if down else labels
-    return Axis(len(labels), labels, positions(labels, old), bool(down))
+    labels = np.sort(labels)[:: -1 if down else 1]
+    return Axis(len(labels), labels, positions(labels, old), positions(labels, new))
+
+
+def _as_stored(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    """New labels in the dtype of those that are there."""
+    with np.errstate(invalid="ignore"):
+        stored = new.astype(old.dtype)
+    if old.dtype.kind in "iu" and (stored != new).any():
+        raise InvalidInputError(
+            f"expected labels that {old.dtype} can hold, as those in the repository, found "
+            f"{new[stored != new][0]}: a group of its own (mode 'create', --mode create) can have them",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return stored
+
+
+def _is_behind(old: NDArray[Any], fresh: NDArray[Any], down: bool) -> bool:
+    return bool(fresh.max() < old.min() if down else fresh.min() > old.max())
+
+
+def _are_once(labels: NDArray[Any]) -> bool:
+    return len(np.unique(labels)) == len(labels)
+
+
+def _one_way(labels: NDArray[Any]) -> bool:
+    steps = np.diff(labels)
+    return bool((steps > 0).all() or (steps < 0).all())
 
 
 def _refused(text: str, other: str) -> InvalidInputError:
-    return InvalidInputError(f"{text}; mode {other!r} allows it", ErrorKind.INVALID_CHUNK_INDEX)
+    return InvalidInputError(
+        f"{text}; mode {other!r} (--mode {other}) allows it", ErrorKind.INVALID_CHUNK_INDEX
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.ingest.arrays import NAN_FILL, TargetArray, open_target, read_labels, target_array
+from frazil.spark.ingest.arrays import (
+    NAN_FILL,
+    TargetArray,
+    choose_chunks,
+    create,
+    open_target,
+    read_labels,
+    target_array,
+)
 from frazil.spark.ingest.axis import Axis, Pieces, positions
-from frazil.spark.ingest.combining import Family
+from frazil.spark.ingest.combining import Stored
 from frazil.spark.ingest.cutting import common_steps, cut_shape, fitted
-from frazil.spark.ingest.inspection import Looked
+from frazil.spark.ingest.dimension import scalar_time
+from frazil.spark.ingest.families import Family
+from frazil.spark.ingest.inspection import COMPARED, Looked
 from frazil.spark.ingest.layout import ANY, PACKING, Chunked, values_digest
 from frazil.spark.ingest.planning import (
     most_steps,
@@ -59,6 +71,42 @@ class Present:
     def with_dim(self, dim: str) -> list[str]:
         return [name for name, each in self.arrays.items() if dim in (each.metadata.dimension_names or ())]  # type: ignore[union-attr]
 
+    def stored(self) -> Stored:
+        dims = {name: dims_of(each) for name, each in self.arrays.items()}
+        return Stored(self.time_units(), dims, self._values)
+
+    def _values(self, name: str) -> NDArray[Any] | None:
+        array = self.arrays.get(name)
+        if array is None or math.prod(array.shape) * max(array.dtype.itemsize, 1) > COMPARED:
+            return None
+        return np.asarray(array[...])
+
+    def with_axis(self, name: str, dim: str, length: int, most: int) -> None:
+        """Give an array the dimension: each of ``length`` steps has the values that it had. ``most`` is the
+        longest chunk. Nothing to do if it has the dimension.
+        """
+        array = self.arrays[name]
+        if dim in dims_of(array):
+            return
+        values = np.asarray(array[...])
+        shape = (length, *array.shape)
+        chunks = choose_chunks(shape, max(array.dtype.itemsize, 1), 0)
+        target = TargetArray(
+            f"/{self.path}/{name}".replace("//", "/"),
+            name,
+            (dim, *dims_of(array)),
+            shape,
+            array.dtype,
+            (min(chunks[0], most), *chunks[1:]),
+            0,
+            array.fill_value,
+            dict(array.attrs),
+        )
+        del zarr.open_group(self.session.store, path=self.path, mode="r+")[name]
+        create(self.session.store, target)
+        self.arrays[name] = open_target(self.session.store, target.path)
+        self.arrays[name][...] = np.broadcast_to(values, shape)
+
     def labels(self) -> tuple[str, ...]:
         """Paths of the arrays that say what is where along a dimension."""
         at = f"/{self.path}".rstrip("/")
@@ -69,8 +117,44 @@ class Present:
         return {name: str(each) for name, each in units.items() if is_time(each)}
 
 
+def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
+    return tuple(map(str, array.metadata.dimension_names or ()))  # type: ignore[union-attr]
+
+
 def axis_of(array: zarr.Array[Any], dim: str) -> int:
     return list(array.metadata.dimension_names or ()).index(dim)  # type: ignore[union-attr]
+
+
+def require_growth(request: Request, families: Sequence[Family], there: Present) -> None:
+    """Data that are in the group can be written again, or get more steps, but not a dimension.
+
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) for files that would need it.
+    """
+    dim = request.dim
+    for family in families:
+        for name, variable in family.layout.variables.items():
+            if name not in there.arrays or (variable.coordinate and name != dim):
+                continue
+            dims = dims_of(there.arrays[name])
+            if dim is None and (request.mode != "append" or name in family.values):
+                continue
+            if dim is not None and (
+                dim not in variable.dims or dim in dims or not _is_stacked(there, family, dim)
+            ):
+                continue
+            path, known = request.target.path(name), ", ".join(dims)
+            best = dim or scalar_time(family.layout.variables) or "time"
+            raise InvalidInputError(
+                f"mode {request.mode!r}: expected `{path}` with the dimension {best} in which files follow "
+                f"each other, found ({known}), as one file alone has it: ingest that file again into a new "
+                f"group with concat_dim={best!r} (--concat-dim {best}), then others can follow",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
+def _is_stacked(there: Present, family: Family, dim: str) -> bool:
+    """Whether nothing of the group has the dimension, or files do not have it."""
+    return family.layout.adds_axis or not there.with_dim(dim)
 
 
 def windows_of(request: Request, family: Family, there: Present) -> dict[str, tuple[int, int]]:
@@ -84,11 +168,13 @@ def windows_of(request: Request, family: Family, there: Present) -> dict[str, tu
     for dim in dims:
         if dim not in coords or np.array_equal(labels := read_labels(there.arrays[dim]), coords[dim]):
             continue
+        if "values" in request.allow and len(labels) == len(coords[dim]):
+            continue
         found = positions(labels, coords[dim])
         if not len(found) or found[0] < 0 or (np.diff(found) != 1).any():
             raise InvalidInputError(
                 f"expected labels of {dim} in the files that are a run of those of `/{there.path}`, "
-                "found others",
+                "found others: a group of its own (--group) can have them",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
         windows[dim] = (int(found[0]), int(found[-1]) + 1)
@@ -255,13 +341,14 @@ def require_same(
     array: zarr.Array[Any], family: Family, target: TargetArray, windows: Mapping[str, tuple[int, int]]
 ) -> None:
     """What does not go on must be what is there, as far as it is compared."""
-    expected = family.layout.values.get(target.name)
+    expected = family.values.get(target.name)
     if expected is None:
         return
     part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
     if values_digest(np.asarray(array[part])) != expected:
         raise InvalidInputError(
-            f"expected the values of `{target.path}` that are in the repository, found others in the files",
+            f"expected the values of `{target.path}` that are in the repository, found others in the files: "
+            "allow={'values'} (--allow values) keeps those of the repository",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
 

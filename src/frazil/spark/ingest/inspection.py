@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,12 +28,19 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.spark.engine import Engine
 from frazil.spark.ingest.cutting import cuttable
-from frazil.spark.ingest.formats.files import find_file
-from frazil.spark.ingest.layout import Chunked, Layout, Own, layout_of, values_digest
-from frazil.spark.ingest.opening import open_source
+from frazil.spark.ingest.formats.files import find_file, local_path
+from frazil.spark.ingest.layout import (
+    Chunked,
+    Layout,
+    Own,
+    individual_names,
+    layout_of,
+    values_digest,
+)
+from frazil.spark.ingest.opening import is_zarr, open_source
 from frazil.spark.ingest.pattern import Expanded
-from frazil.spark.ingest.sources import FileSchema, NotVirtual, Reader
-from frazil.spark.ingest.units import is_time
+from frazil.spark.ingest.problems import Problem
+from frazil.spark.ingest.sources import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
 from frazil.spark.progress import Progress
 
 PER_TASK: Final = 50
@@ -38,48 +48,6 @@ PER_TASK: Final = 50
 COMPARED: Final = 1 << 20
 #: Readers of one task at a time, for files that are not on this machine.
 _AT_ONCE: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that is wrong with a file, or with all of them if ``url`` is None.
-
-    ``kind`` is one of ``KINDS``. One that is not ``fatal`` is told and does not stop anything.
-    """
-
-    kind: str
-    message: str
-    url: str | None = None
-    fatal: bool = True
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind}: {self.message}" if self.url is None else f"{self.kind}: {self.url}: {self.message}"
-        )
-
-
-#: What can be wrong.
-KINDS: Final[dict[str, str]] = {
-    "damaged": "not a file of a known format, truncated, or cannot be decoded",
-    "unreadable": "the storage did not give it",
-    "variables": "other variables than the others",
-    "dims": "other dimensions, or another length of one that is fixed",
-    "dtype": "another dtype",
-    "units": "other units or another calendar, which mean other numbers",
-    "attributes": "other attributes; fatal where they change what numbers mean",
-    "packing": "another scale or offset: the packed numbers cannot be in one array (see `unpack`)",
-    "values": "other values of a variable that all files share, such as latitudes",
-    "chunks": "chunks or codecs that cannot be in one array (virtual only)",
-    "virtual": "a variable that cannot be referred to where it is (virtual only)",
-    "unordered": "labels that do not go one way",
-    "overlap": "labels that an earlier file has",
-    "duplicate": "the same contents as an earlier file",
-    "hole": "a gap in regular labels, or labels that only some variables have",
-    "changed": "was ingested before, with other contents",
-    "types": "variables or attributes of types that no array can hold: they are left out",
-    "references": "references to a few bytes each (virtual only)",
-    "target": "does not fit to what is in the repository",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +66,19 @@ class Options:
         )
 
 
+#: Names of variables and digests of their values, sorted.
+type Digests = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Looked:
     """What is known of files, as columns with an entry for each.
 
     ``layout`` and ``own`` are codes of ``layouts`` and ``owns``, -1 for a file that was not opened, or could
     not be read. The labels of file ``i`` are ``labels[label_start[i]:label_start[i + 1]]``, raw; a file
-    without labels has none.
+    without labels has none. ``scalars`` (name -> objects, (files,)) are the raw values of individual
+    variables without dimensions, None for files that do not have them. ``individual`` are codes of
+    ``individuals``: names and digests of all individual variables of a file.
     """
 
     urls: tuple[str, ...]
@@ -120,10 +94,10 @@ class Looked:
     labels: NDArray[Any]
     layouts: tuple[Layout, ...]
     owns: tuple[Own, ...]
+    scalars: Mapping[str, NDArray[np.object_]]
+    individual: NDArray[np.int32]
+    individuals: tuple[Digests, ...]
     problems: tuple[Problem, ...] = ()
-
-    def labels_of(self, file: int) -> NDArray[Any]:
-        return self.labels[self.label_start[file] : self.label_start[file + 1]]
 
 
 _NONE: Final = "0" * 32
@@ -131,7 +105,7 @@ _NONE: Final = "0" * 32
 
 @dataclass(slots=True)
 class _File:
-    """What a task says of one file; ``layout`` and ``own`` are codes among those of the task."""
+    """What a task says of one file; ``layout``, ``own``, ``individual`` are codes among those of the task."""
 
     size: int = 0
     fingerprint: str = _NONE
@@ -140,8 +114,10 @@ class _File:
     etag: str | None = None
     layout: int = -1
     own: int = -1
+    individual: int = -1
     length: int = 0
     labels: NDArray[Any] | None = None
+    scalars: dict[str, Any] = field(default_factory=dict)
     problem: tuple[str, str] | None = None
     #: Variables that were asked for, and that no array can hold, of a file that has no others.
     unfit: tuple[str, ...] = ()
@@ -153,43 +129,6 @@ class _Shared:
     dim: str | None
     virtual: bool
     variables: frozenset[str] | None
-
-
-def dimension(files: Expanded, options: Options) -> str | None:
-    """The dimension that goes on from file to file, found in the first file that can be read.
-
-    It is the unlimited one, or the one whose coordinate is a time. Raises ``InvalidInputError`` if it cannot
-    be told, and there is more than one file.
-    """
-    if files.concat_dim is not None:
-        return files.concat_dim
-    schema = None
-    for url in files.urls[:100]:
-        try:
-            with options.open(url) as reader:
-                schema = reader.schema()
-                break
-        except IcechunkError:
-            continue
-    if schema is None:
-        return None
-    times = [name for name in schema.coords if is_time(schema.variables[name].attrs.get("units"))]
-    scalars = [
-        name
-        for name, each in schema.variables.items()
-        if not each.dims and is_time(each.attrs.get("units")) and "standard_name" in each.attrs
-        if each.attrs["standard_name"] == "time"
-    ]
-    for found in (sorted(schema.unlimited), times, scalars):
-        if len(found) == 1:
-            return found[0]
-    if len(files.urls) == 1:
-        return None
-    raise InvalidInputError(
-        f"expected concat_dim, the dimension in which files follow each other: {schema.url} has "
-        f"{sorted(schema.dims)}, and none of them alone is unlimited or a time",
-        ErrorKind.INVALID_KEY,
-    )
 
 
 def look(
@@ -218,17 +157,20 @@ def look(
     collected: list[_File] = []
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}
+    individuals: dict[Digests, int] = {}
     for result in engine.run(look_task, list(map(pickle.dumps, tasks)), shared):
-        told, own_layouts, own_owns = pickle.loads(result)
-        _require_readers(told)
-        codes = [layouts.setdefault(each.digest, (len(layouts), each))[0] for each in own_layouts]
-        own_codes = [owns.setdefault(each, len(owns)) for each in own_owns]
-        for file in told:
+        reports, *tables = pickle.loads(result)
+        _require_readers(reports)
+        codes = [layouts.setdefault(each.digest, (len(layouts), each))[0] for each in tables[0]]
+        own_codes = [owns.setdefault(each, len(owns)) for each in tables[1]]
+        individual_codes = [individuals.setdefault(each, len(individuals)) for each in tables[2]]
+        for file in reports:
             file.layout = codes[file.layout] if file.layout >= 0 else -1
             file.own = own_codes[file.own] if file.own >= 0 else -1
-        collected += told
+            file.individual = individual_codes[file.individual] if file.individual >= 0 else -1
+        collected += reports
         if progress is not None:
-            progress.advance(rows=len(told), bytes=sum(file.size for file in told))
+            progress.advance(rows=len(reports), bytes=sum(file.size for file in reports))
     found = {name for _, each in layouts.values() for name in each.variables}
     found |= {name for each in collected for name in each.unfit}
     if missing := sorted(set(variables or ()) - found) if all(each is None for each in fingerprints) else []:
@@ -240,7 +182,9 @@ def look(
             f"{f'no array can hold: {why}' if why else 'none has'}",
             ErrorKind.INVALID_KEY,
         )
-    return _columns(files.urls, collected, [each for _, each in layouts.values()], list(owns))
+    return _columns(
+        files.urls, collected, [each for _, each in layouts.values()], list(owns), list(individuals)
+    )
 
 
 def _require_readers(files: Sequence[_File]) -> None:
@@ -251,7 +195,11 @@ def _require_readers(files: Sequence[_File]) -> None:
 
 
 def _columns(
-    urls: tuple[str, ...], told: list[_File], layouts: Sequence[Layout], owns: Sequence[Own]
+    urls: tuple[str, ...],
+    told: list[_File],
+    layouts: Sequence[Layout],
+    owns: Sequence[Own],
+    individuals: Sequence[Digests],
 ) -> Looked:
     labels = [file.labels for file in told if file.labels is not None]
     lengths = np.array([0 if file.labels is None else len(file.labels) for file in told], np.int64)
@@ -269,12 +217,25 @@ def _columns(
         labels=np.concatenate(labels) if labels else np.empty(0),
         layouts=tuple(layouts),
         owns=tuple(owns),
+        scalars=_scalar_columns(told),
+        individual=np.array([file.individual for file in told], np.int32),
+        individuals=tuple(individuals),
         problems=tuple(
             Problem(*file.problem, url)
             for url, file in zip(urls, told, strict=True)
             if file.problem is not None
         ),
     )
+
+
+def _scalar_columns(files: Sequence[_File]) -> dict[str, NDArray[np.object_]]:
+    columns: dict[str, NDArray[np.object_]] = {}
+    for row, file in enumerate(files):
+        for name, value in file.scalars.items():
+            if name not in columns:
+                columns[name] = np.full(len(files), None, object)
+            columns[name][row] = value
+    return columns
 
 
 def _digests(texts: list[str]) -> NDArray[np.uint8]:
@@ -287,18 +248,21 @@ def look_task(shared: bytes, task: bytes) -> bytes:
     urls, known = pickle.loads(task)
     layouts: dict[str, tuple[int, Layout]] = {}
     owns: dict[Own, int] = {}
-    told: list[_File] = []
-    for file, layout, own in _each(urls, known, common):
+    individuals: dict[Digests, int] = {}
+    files: list[_File] = []
+    for file, layout, own, individual in _each(urls, known, common):
         if layout is not None:
             file.layout = layouts.setdefault(layout.digest, (len(layouts), layout))[0]
             file.own = owns.setdefault(own, len(owns))
-        told.append(file)
-    return pickle.dumps((told, [each for _, each in layouts.values()], list(owns)))
+            file.individual = individuals.setdefault(individual, len(individuals))
+        files.append(file)
+    return pickle.dumps((files, [each for _, each in layouts.values()], list(owns), list(individuals)))
 
 
-def _each(
-    urls: Sequence[str], known: Sequence[str | None], common: _Shared
-) -> Iterator[tuple[_File, Layout | None, Own]]:
+type _Row = tuple[_File, Layout | None, Own, Digests]
+
+
+def _each(urls: Sequence[str], known: Sequence[str | None], common: _Shared) -> Iterator[_Row]:
     far = any("://" in url and not url.startswith("file:") for url in urls)
     if not far:
         yield from map(_one, urls, known, repeat(common))
@@ -307,9 +271,9 @@ def _each(
         yield from pool.map(_one, urls, known, repeat(common))
 
 
-def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | None, Own]:
+def _one(url: str, known: str | None, common: _Shared) -> _Row:
     if known is not None and (file := _state(url, common.options)).fingerprint == known:
-        return file, None, ()
+        return file, None, (), ()
     try:
         with common.options.open(url) as reader:
             whole = reader.schema()
@@ -317,20 +281,19 @@ def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | 
             if schema is None:
                 text = _nothing(whole, common.variables)
                 unfit = tuple(whole.skipped.keys() & (common.variables or ()))
-                state = _state(url, common.options)
-                return replace(state, problem=("variables", text), unfit=unfit), None, ()
-            values = _compared(reader, schema, common.dim)
+                return _bad(url, common.options, "variables", text, unfit)
+            individual = individual_names(schema, common.dim)
+            values = _compared(reader, schema, common.dim, individual)
+            digests, scalars = _individual(reader, schema, individual)
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
-            labels = _labels(reader, schema, common.dim)
+            labels = schema.coords.get(common.dim) if common.dim is not None else None
     except MissingExtraError as error:  # not a problem of the file: `look` raises it
-        return replace(_File(), problem=(error.kind, error.message)), None, ()
+        return replace(_File(), problem=(error.kind, error.message)), None, (), ()
     except IcechunkError as error:
-        kind = "damaged" if isinstance(error, FormatError) else "unreadable"
-        return replace(_state(url, common.options), problem=(kind, " ".join(error.message.split()))), None, ()
+        return _bad(url, common.options, _kind(url, error), _without_name(url, error.message))
     except Exception as error:  # a library that does not know what to make of a file
-        problem = ("damaged", f"{type(error).__name__}: {error}")
-        return replace(_state(url, common.options), problem=problem), None, ()
-    layout, own = layout_of(schema, common.dim, values, virtual)
+        return _bad(url, common.options, "damaged", f"{type(error).__name__}: {error}")
+    layout, own = layout_of(schema, common.dim, values, frozenset(scalars | dict(digests)), virtual)
     length = 1 if common.dim is None else schema.dims.get(common.dim, 1)
     file = _File(
         schema.size,
@@ -340,8 +303,32 @@ def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | 
         schema.etag,
         length=length,
         labels=labels,
+        scalars=scalars,
     )
-    return file, layout, own
+    return file, layout, own, digests
+
+
+def _bad(url: str, options: Options, kind: str, text: str, unfit: tuple[str, ...] = ()) -> _Row:
+    return replace(_state(url, options), problem=(kind, text), unfit=unfit), None, (), ()
+
+
+def _kind(url: str, error: IcechunkError) -> str:
+    """The kind of problem of a file that gives no schema."""
+    if isinstance(error, InvalidInputError) or error.kind == ErrorKind.KEY_NOT_FOUND:
+        return "options"
+    path = local_path(url)
+    is_folder = path is not None and os.path.isdir(path) and not is_zarr(url)
+    return "damaged" if isinstance(error, FormatError) and not is_folder else "unreadable"
+
+
+def _without_name(url: str, message: str) -> str:
+    """The text of a reader's error on one line, without the name of the file: the problem has it."""
+    text = " ".join(message.split())
+    path = local_path(url)
+    names = [url] if path is None else [url, path, Path(path).absolute().as_uri()]
+    for name in names:
+        text = text.removeprefix(f"{name}: ")
+    return text
 
 
 def _state(url: str, options: Options) -> _File:
@@ -392,45 +379,61 @@ def _chosen(schema: FileSchema, variables: frozenset[str] | None) -> FileSchema 
     return replace(schema, variables=chosen)
 
 
-def _labels(reader: Reader, schema: FileSchema, dim: str | None) -> NDArray[Any] | None:
-    """Labels along the dimension; those of a scalar coordinate where files do not have the dimension."""
-    if dim is None or dim not in schema.variables:
-        return None
-    if dim in schema.coords:
-        return np.atleast_1d(schema.coords[dim])
-    return None if schema.variables[dim].dims else np.atleast_1d(reader.read(dim, ()))
+def _compared(
+    reader: Reader, schema: FileSchema, dim: str | None, individual: frozenset[str]
+) -> dict[str, str]:
+    """Digests of what should be the same in all files. Where files do not have the dimension, data are each
+    file's own.
+    """
+    return {
+        name: values_digest(_values(reader, schema, variable))
+        for name, variable in schema.variables.items()
+        if dim not in variable.dims and name not in individual and _bytes(variable) <= COMPARED
+        if variable.coordinate or dim in schema.dims
+    }
 
 
-def _compared(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, str]:
-    """Digests of what should be the same in all files."""
-    new_axis = dim is not None and dim not in schema.dims
-    digests = {}
-    for name, variable in schema.variables.items():
-        goes_on = dim in variable.dims or (new_axis and (not variable.coordinate or name == dim))
-        size = int(np.prod(variable.shape)) * max(variable.dtype.itemsize, 1)
-        if not goes_on and size <= COMPARED:
-            values = schema.coords.get(name)
-            if values is None:
-                values = reader.read(name, tuple(map(slice, variable.shape)))
-            digests[name] = values_digest(values)
-    return digests
+def _individual(reader: Reader, schema: FileSchema, names: frozenset[str]) -> tuple[Digests, dict[str, Any]]:
+    """Digests of what may be each file's own; of scalars also the raw values."""
+    digests: dict[str, str] = {}
+    scalars: dict[str, Any] = {}
+    for name in sorted(names):
+        variable = schema.variables[name]
+        if _bytes(variable) > COMPARED:
+            continue
+        values = np.asarray(_values(reader, schema, variable))
+        digests[name] = values_digest(values)
+        if not variable.dims:
+            scalars[name] = values.reshape(-1)[0] if values.dtype.kind == "T" else values.item()
+    return tuple(digests.items()), scalars
+
+
+def _values(reader: Reader, schema: FileSchema, variable: VariableSchema) -> NDArray[Any]:
+    values = schema.coords.get(variable.name)
+    return reader.read(variable.name, tuple(map(slice, variable.shape))) if values is None else values
+
+
+def _bytes(variable: VariableSchema) -> int:
+    return math.prod(variable.shape) * max(variable.dtype.itemsize, 1)
 
 
 def _virtual(reader: Reader, schema: FileSchema, dim: str | None) -> dict[str, Chunked | NotVirtual]:
-    found: dict[str, Chunked | NotVirtual] = {}
-    for name, variable in schema.variables.items():
-        if variable.coordinate:
-            continue
-        refs = reader.references(name)
-        if isinstance(refs, NotVirtual):
-            found[name] = refs
-            continue
-        if dim is not None and dim not in schema.dims:
-            refs = refs.with_axis()
-        codecs = tuple(json.dumps(each, sort_keys=True) for each in refs.codecs)
-        chunks, unit = refs.chunks, 0
-        if dim in variable.dims:
-            axis = variable.dims.index(dim)
-            chunks, unit = cuttable(refs, axis, variable.shape[axis])
-        found[name] = Chunked(chunks, codecs, refs.dtype, refs.fill_value, unit)
-    return found
+    """The chunks of data; coordinates are copied."""
+    return {
+        name: _chunked(reader.references(name), variable, dim)
+        for name, variable in schema.variables.items()
+        if not variable.coordinate
+    }
+
+
+def _chunked(
+    references: ChunkReferences | NotVirtual, variable: VariableSchema, dim: str | None
+) -> Chunked | NotVirtual:
+    if isinstance(references, NotVirtual):
+        return references
+    codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
+    chunks, unit = references.chunks, 0
+    if dim in variable.dims:
+        axis = variable.dims.index(dim)
+        chunks, unit = cuttable(references, axis, variable.shape[axis])
+    return Chunked(chunks, codecs, references.dtype, references.fill_value, unit)

@@ -1,21 +1,23 @@
 """What many files have in common, so that it need not be said of each.
 
 A ``Layout`` is a file's schema without what is the file's own: the length and labels along the dimension in
-which files follow each other, the origin of its times, its packing. A hundred thousand files of one archive
-have a handful of layouts; a file is a number of columns and the code of its layout.
+which files follow each other, the origin of its times, its packing, the values of its scalars. A hundred
+thousand files of one archive have a handful of layouts; a file is a number of columns and the code of its
+layout.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.spark.ingest.sources import FileSchema, NotVirtual, VariableSchema
+from frazil.spark.ingest.sources import FileSchema, NotVirtual, VariableSchema, codecs_with_axis
 from frazil.spark.ingest.units import is_time
 
 #: The length of what goes on from file to file.
@@ -54,8 +56,10 @@ class Chunked:
 class Layout:
     """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
 
-    ``adds_axis`` says that files do not have the dimension: each is one step. ``virtual`` is there if asked
-    for. ``skipped`` are variables that no array can hold, and attributes that cannot be read, with reasons.
+    ``individual`` are variables without the dimension whose values may be each file's own (see
+    `individual_names`). ``adds_axis`` says that files do not have the dimension: each is one step.
+    ``virtual`` is there if asked for. ``skipped`` are variables that no array can hold, and attributes that
+    cannot be read, with reasons.
     """
 
     format: str
@@ -63,13 +67,14 @@ class Layout:
     dims: Mapping[str, int]
     unlimited: frozenset[str]
     values: Mapping[str, str]
+    individual: frozenset[str] = frozenset()
     adds_axis: bool = False
     virtual: Mapping[str, Chunked | NotVirtual] | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        said = [self.format, sorted(self.unlimited), self.adds_axis]
+        said = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
         said += [sorted(map(repr, each.items())) for each in (self.variables, self.dims, self.values)]
         said += [sorted(map(repr, each.items())) for each in (self.virtual or {}, self.skipped)]
         return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
@@ -92,10 +97,10 @@ def layout_of(
     schema: FileSchema,
     dim: str | None,
     values: Mapping[str, str],
+    individual: frozenset[str] = frozenset(),
     virtual: Mapping[str, Chunked | NotVirtual] | None = None,
 ) -> tuple[Layout, Own]:
     """The layout of a file, and the attributes that are its own."""
-    adds_axis = dim is not None and dim not in schema.dims
     own = tuple(
         sorted(
             (name, attribute, variable.attrs[attribute])
@@ -105,15 +110,71 @@ def layout_of(
     )
     layout = Layout(
         schema.format,
-        {name: _without_own(each, dim, adds_axis) for name, each in schema.variables.items()},
+        {name: _without_own(each, dim) for name, each in schema.variables.items()},
         {name: size for name, size in schema.dims.items() if name != dim},
         schema.unlimited,
         values,
-        adds_axis,
+        individual,
+        dim not in schema.dims,
         virtual,
         schema.skipped,
     )
     return layout, own
+
+
+def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
+    """The variables without the dimension whose values may differ from file to file: scalars, their bounds,
+    and times. Values of a grid mapping mean nothing, and are not among them.
+    """
+    variables = {name: each for name, each in schema.variables.items() if dim not in each.dims}
+    scalars = {name: each for name, each in variables.items() if not each.dims}
+    mappings = {each.attrs.get("grid_mapping") for each in schema.variables.values()}
+    scalars = {
+        name: each
+        for name, each in scalars.items()
+        if name not in mappings and "grid_mapping_name" not in each.attrs
+    }
+    bounds = {str(each.attrs.get(key)) for each in scalars.values() for key in ("bounds", "climatology")}
+    times = {
+        name
+        for name, each in variables.items()
+        if each.coordinate and name not in schema.dims and is_time(each.attrs.get("units"))
+    }
+    return frozenset({*scalars, *(bounds & variables.keys()), *times})
+
+
+def stacked(layout: Layout, dim: str, names: Collection[str]) -> Layout:
+    """The layout with these variables along the dimension that files do not have, or that these do not have.
+
+    Individual variables are copied, never referred to: they are small, and one value may be many steps.
+    """
+    variables = {
+        name: _along(each, dim) if name in names and dim not in each.dims else each
+        for name, each in layout.variables.items()
+    }
+    virtual = {
+        name: _with_axis(each) if name in names and isinstance(each, Chunked) else each
+        for name, each in (layout.virtual or {}).items()
+        if not (name in names and name in layout.individual)
+    }
+    values = {name: digest for name, digest in layout.values.items() if name not in names}
+    return replace(
+        layout,
+        variables=variables,
+        values=values,
+        virtual=None if layout.virtual is None else virtual,
+    )
+
+
+def _with_axis(each: Chunked) -> Chunked:
+    codecs = codecs_with_axis(map(json.loads, each.codecs))
+    texts = tuple(json.dumps(codec, sort_keys=True) for codec in codecs)
+    return replace(each, chunks=(1, *each.chunks), codecs=texts)
+
+
+def _along(variable: VariableSchema, dim: str) -> VariableSchema:
+    chunks = None if variable.chunks is None else (1, *variable.chunks)
+    return replace(variable, dims=(dim, *variable.dims), shape=(ANY, *variable.shape), chunks=chunks)
 
 
 def own_attributes(variable: VariableSchema) -> list[str]:
@@ -127,26 +188,21 @@ def with_own(variable: VariableSchema, own: Own) -> VariableSchema:
     return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
 
 
-def _without_own(variable: VariableSchema, dim: str | None, adds_axis: bool) -> VariableSchema:
+def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
     own = set(own_attributes(variable))
     attrs = {name: value for name, value in variable.attrs.items() if name not in own}
-    dims, shape, chunks = variable.dims, variable.shape, variable.chunks
-    if dim is not None and adds_axis and (not variable.coordinate or variable.name == dim):
-        dims, shape = (dim, *dims), (ANY, *shape)
-        chunks = None if chunks is None else (1, *chunks)
-    elif dim in dims:
-        shape = tuple(ANY if name == dim else size for name, size in zip(dims, shape, strict=True))
-    return replace(variable, attrs=attrs, dims=dims, shape=shape, chunks=chunks)
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    shape = tuple(ANY if name == dim else size for name, size in sizes)
+    return replace(variable, attrs=attrs, shape=shape)
 
 
 def meaning(layout: Layout) -> tuple[Any, ...]:
-    """What two files must share to become one dataset; equal for layouts that differ only in how they are
-    kept.
+    """What two files must share to become one dataset, but for the values of what they share; equal for
+    layouts that differ only in how they are stored.
     """
     return (
         layout.adds_axis,
         tuple(sorted(layout.dims.items())),
-        tuple(sorted(layout.values.items())),
         tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
         repr(sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())),
     )
@@ -171,20 +227,25 @@ def differences(found: Layout, expected: Layout) -> list[tuple[str, str]]:
         parts += [f"with {', '.join(sorted(more))}"] * bool(more)
         said.append(("variables", " and ".join(parts)))
     if found.adds_axis != expected.adds_axis:
-        said.append(("dims", "not the same files have the dimension that goes on"))
+        has = ["does not have" if found.adds_axis else "has", "do" if found.adds_axis else "do not"]
+        said.append(("dims", f"{has[0]} the dimension that goes on, as others {has[1]}"))
     for name in sorted(found.variables.keys() & expected.variables):
         said += _variable_differences(found.variables[name], expected.variables[name])
-    both = found.values.keys() & expected.values
-    said += [
-        ("values", f"{name} has other values")
-        for name in sorted(both)
-        if found.values[name] != expected.values[name]
-    ]
     for name in sorted((found.virtual or {}).keys() & (expected.virtual or {})):
         here, there = (found.virtual or {})[name], (expected.virtual or {})[name]
         if repr(_without_unit(here)) != repr(_without_unit(there)):
             said.append(("chunks", f"{name} is stored as {_stored(here)} and not {_stored(there)}"))
     return said
+
+
+def other_values(found: Mapping[str, str], expected: Mapping[str, str]) -> str:
+    """In words, what variables of two files have other values (by their digests); "" if none.
+
+    >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
+    'lon has other values'
+    """
+    both = sorted(found.keys() & expected.keys())
+    return "; ".join(f"{name} has other values" for name in both if found[name] != expected[name])
 
 
 def _stored(each: Chunked | NotVirtual) -> str:

@@ -13,9 +13,11 @@ from typing import Final
 import numpy as np
 
 from frazil.display import counted
-from frazil.spark.ingest.combining import Combined, Family
-from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.combining import Combined
+from frazil.spark.ingest.families import Family
+from frazil.spark.ingest.inspection import Looked
 from frazil.spark.ingest.layout import ANY, Chunked
+from frazil.spark.ingest.problems import Problem
 from frazil.spark.progress import size
 
 #: References to fewer bytes than these cost more than the bytes...

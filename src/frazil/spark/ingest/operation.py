@@ -17,11 +17,15 @@ from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import require_sizes
 from frazil.spark.ingest.assembling import all_there, plan_ingest
 from frazil.spark.ingest.axis import MODES, Mode
-from frazil.spark.ingest.combining import Combined, combine, holes
-from frazil.spark.ingest.inspection import KINDS, Looked, Options, Problem, dimension, look
+from frazil.spark.ingest.combining import Combined, combine
+from frazil.spark.ingest.dimension import NO_GROWTH, Growth, dimension, scalar_instead
+from frazil.spark.ingest.fitting import Present, dims_of
+from frazil.spark.ingest.inspection import Looked, Options, look
 from frazil.spark.ingest.notes import notes
 from frazil.spark.ingest.opening import require_format
-from frazil.spark.ingest.pattern import Files, expand
+from frazil.spark.ingest.ordering import holes
+from frazil.spark.ingest.pattern import Expanded, Files, expand
+from frazil.spark.ingest.problems import require_tolerable
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
 from frazil.spark.ingest.working import work
@@ -66,6 +70,7 @@ def inspect_files(
     concat_dim: str | None = None,
     variables: Collection[str] | None = None,
     virtual: bool = False,
+    allow: Collection[str] = (),
     unpack: bool = False,
     format: str | None = None,
     source_group: str = "/",
@@ -78,27 +83,59 @@ def inspect_files(
 
     The arguments are those of `ingest`.
     """
-    variables = None if variables is None else _names(variables)
+    tolerated = require_tolerable(_names(allow))
     files = expand(source, storage_options)
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     require_format(format)
-    dim = concat_dim or dimension(files, options)
-    looked = look(
-        files,
-        dim,
-        options,
-        engine_of(engine),
-        virtual=virtual,
-        variables=variables,
-        progress=progress,
+    looker = _Looker(files, options, engine_of(engine), virtual, variables, {}, progress)
+    dim, looked = looker.look(concat_dim, NO_GROWTH)
+    return _report(looked, combine(looked, files, dim, unpack=unpack, allow=tolerated), tolerated)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looker:
+    """How files are looked at, once or twice."""
+
+    files: Expanded
+    options: Options
+    engine: Engine
+    virtual: bool
+    variables: Collection[str] | None
+    known: Mapping[str, str]
+    progress: Progress | None = None
+
+    def look(self, concat_dim: str | None, growth: Growth) -> tuple[str | None, Looked]:
+        """The dimension (None if files have none; scalars may be one), and what is in the files."""
+        dim = concat_dim or dimension(self.files, self.options, growth)
+        looked = self._along(dim)
+        if dim is not None and dim not in (concat_dim, self.files.concat_dim, growth.concat_dim):
+            scalar = scalar_instead(looked, dim)
+            if scalar is not None:
+                return scalar, self._along(scalar)
+        return dim, looked
+
+    def _along(self, dim: str | None) -> Looked:
+        return look(
+            self.files,
+            dim,
+            self.options,
+            self.engine,
+            virtual=self.virtual,
+            variables=self.variables,
+            known=self.known,
+            progress=self.progress,
+        )
+
+
+def _report(looked: Looked, combined: Combined, allow: frozenset[str], unchanged: int = 0) -> Report:
+    one_file = all(len(family.files) == 1 for family in combined.families)
+    gaps = [
+        replace(each, fatal="hole" not in allow)
+        for each in holes(combined.axis, combined.units, combined.calendar, one_file=one_file)
+    ]
+    return Report(
+        looked, combined, (*looked.problems, *combined.problems, *gaps, *notes(looked, combined)), unchanged
     )
-    combined = combine(looked, files, dim, unpack=unpack)
-    return Report(looked, combined, _problems(looked, combined))
-
-
-def _problems(looked: Looked, combined: Combined) -> tuple[Problem, ...]:
-    gaps = holes(combined.axis, combined.units, combined.calendar)
-    return (*looked.problems, *combined.problems, *gaps, *notes(looked, combined))
 
 
 @takes_versions
@@ -130,8 +167,10 @@ def ingest(
     of them.
 
     ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along
-    ``concat_dim`` (found out if not given: the dimension that is unlimited, or a time) in the order of its
-    labels; files with other variables are merged. ``source_group`` is the group in the files, that of ``to``
+    ``concat_dim`` (found out if not given: that of the group, the dimension that is unlimited or a time, or
+    the scalar coordinate that differs from file to file) in the order of its labels; files with other
+    variables are merged. One file alone stays as it is: name ``concat_dim`` if others will follow it.
+    ``source_group`` is the group in the files, that of ``to``
     the one in the repository.
 
     ``mode`` says what may be there already: ``"create"`` nothing; ``"append"`` labels before those of the
@@ -146,8 +185,10 @@ def ingest(
     and the handle of ``to`` may read them from then on.
 
     ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
-    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems (see `KINDS`)
-    that do not count. ``on_change`` says what becomes of files that were ingested before and have other
+    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems that are
+    tolerated, with all files: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
+    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file are
+    kept). ``on_change`` says what becomes of files that were ingested before and have other
     contents now. Files that have not changed are not read again. ``unpack`` stores the values of packed data,
     where each file may have its own scale and offset.
 
@@ -160,29 +201,28 @@ def ingest(
         ("mode", (mode,), MODES),
         ("on_problem", (on_problem,), get_args(OnProblem.__value__)),
         ("on_change", (on_change,), get_args(OnChange.__value__)),
-        ("allow", allow := _names(allow), KINDS),
     ):
         if unknown := sorted(map(str, set(given).difference(choices))):
             raise InvalidInputError(
                 f"{name}: expected one of {', '.join(choices)}, found {unknown[0]!r}", ErrorKind.INVALID_KEY
             )
+    tolerated = require_tolerable(_names(allow))
     require_sizes(chunks or {}, encoding or {})
     variables = None if variables is None else _names(variables)
     target = to if isinstance(to, Target) else Target(to)
     files = expand(source, storage_options)
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     require_format(format)
-    dim = concat_dim or dimension(files, options)
     engine = engine_of(engine)
     wanted = None if variables is None else frozenset(variables)
-    known = _fingerprints(target, wanted)
-    looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)
+    looker = _Looker(files, options, engine, virtual, variables, _fingerprints(target, wanted))
+    dim, looked = looker.look(concat_dim, _growth(target, mode))
     handle = target.repo
     if containers:
         target = replace(target, repo=with_containers(target.repo, containers))
     request = Request(
         target, files, looked, dim, wanted, mode, dict(chunks or {}), dict(encoding or {}), virtual,
-        on_problem, on_change, frozenset(allow), unpack, options,
+        on_problem, on_change, tolerated, unpack, options,
     )  # fmt: skip
     metadata: dict[str, Any] = {}
     reports: list[Report] = []
@@ -214,8 +254,8 @@ def ingest(
             if not left:
                 raise
     if not reports:
-        combined = combine(looked, files, dim, unpack=unpack)
-        reports.append(Report(looked, combined, _problems(looked, combined), len(files.urls)))
+        combined = combine(looked, files, dim, unpack=unpack, allow=tolerated)
+        reports.append(_report(looked, combined, tolerated, len(files.urls)))
     if containers:
         # the handle of the caller reads what the caller has given the containers for
         handle.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
@@ -226,6 +266,18 @@ def ingest(
 def _names(given: Collection[str]) -> Collection[str]:
     """One name is meant as such, not its letters."""
     return (given,) if isinstance(given, str) else given
+
+
+def _growth(target: Target, mode: Mode) -> Growth:
+    """What the group says of the dimension in which files follow each other."""
+    if mode == "create":
+        return NO_GROWTH
+    session = target.repo.readonly_session(target.branch)
+    there = Present(session, target.group)
+    if not there.arrays:
+        return Growth(from_nothing=mode != "insert")
+    dims = frozenset(name for name, each in there.arrays.items() if dims_of(each) == (name,))
+    return Growth(recorded.load_attrs(session, target.group).get("concat_dim"), dims)
 
 
 def _fingerprints(target: Target, variables: frozenset[str] | None) -> dict[str, str]:

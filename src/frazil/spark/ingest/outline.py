@@ -8,8 +8,9 @@ from itertools import islice
 
 from frazil.display import Shown, counted, some_of
 from frazil.spark.ingest.combining import Combined
-from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.inspection import Looked
 from frazil.spark.ingest.layout import ANY
+from frazil.spark.ingest.problems import Problem
 from frazil.spark.ingest.sources import VariableSchema
 from frazil.spark.ingest.units import shown
 from frazil.spark.progress import size

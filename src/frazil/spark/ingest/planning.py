@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.ingest.arrays import TargetArray
-from frazil.spark.ingest.axis import Axis, Pieces, old_pieces, runs
+from frazil.spark.ingest.axis import Axis, Pieces, old_pieces
 from frazil.spark.ingest.units import Linear
 
 #: What a task writes, in bytes, unless it would read fewer files than `FILES`.
@@ -85,18 +85,6 @@ class FileTable:
             tuple(map(self.checks.__getitem__, chosen)),
             self.fingerprints[numbers],
         )
-
-
-def file_pieces(files: NDArray[np.int64], lengths: NDArray[np.int64], at: NDArray[np.int64]) -> Pieces:
-    """The pieces of files, whose steps (one after the other) are at ``at`` on the axis.
-
-    >>> file_pieces(np.array([3, 5]), np.array([2, 1]), np.array([0, 1, 2])).count.tolist()
-    [2, 1]
-    """
-    source = np.repeat(files, lengths)
-    ends = np.cumsum(lengths)
-    start = np.arange(len(source)) - np.repeat(ends - lengths, lengths)
-    return runs(source, start, at)
 
 
 def most_steps(lengths: NDArray[np.int64]) -> int:

@@ -20,8 +20,8 @@ OPEN: Final = 128
 @dataclass(frozen=True, slots=True)
 class Written:
     """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new
-    place already, ``adds_axis`` that files do not have the dimension that goes on, ``unpacked`` (by name)
-    that values are to be unpacked.
+    place already, ``adds_axis`` that the variable does not have the dimension in files, ``unpacked`` (by
+    name) that values are to be unpacked.
     """
 
     arrays: tuple[TargetArray, ...]

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-from frazil.display import Shown, counted
-from frazil.errors import ErrorKind, InvalidInputError
+from frazil.display import Shown
 from frazil.spark.ingest.combining import Combined
-from frazil.spark.ingest.inspection import Looked, Problem
+from frazil.spark.ingest.inspection import Looked
 from frazil.spark.ingest.outline import details, files_found, outline, steps_found, variable_found
+from frazil.spark.ingest.problems import Problem
 from frazil.spark.ingest.units import shown
 from frazil.spark.summary import Summary
 
@@ -87,7 +87,7 @@ class Report(Summary):
         labels = combined.labels
         if labels is None:
             return [None] * len(looked.urls), [None] * len(looked.urls)
-        starts, stops = looked.label_start[:-1], looked.label_start[1:]
+        starts, stops = combined.steps.start[:-1], combined.steps.start[1:]
 
         def ends(at: Any) -> list[str | None]:
             return [
@@ -137,17 +137,3 @@ class Report(Summary):
         if not self.fatal():
             lines.append("no problems")
         return lines
-
-
-def refused(problems: tuple[Problem, ...], files: int) -> InvalidInputError:
-    """The error of the policy "fail"."""
-    named = len({each.url for each in problems if each.url is not None})
-    some = f"{named:,} of " if named else ""
-    told = "".join(f"\n  {each}" for each in problems[:_TOLD])
-    more = f"\n  and {len(problems) - _TOLD:,} more" if len(problems) > _TOLD else ""
-    return InvalidInputError(
-        f"expected files of one dataset, found {counted(len(problems), 'problem')} in {some}"
-        f"{counted(files, 'file')}; nothing was written. on_problem='skip' or 'quarantine' leaves them out, "
-        f"allow={{...}} tolerates a kind:{told}{more}",
-        ErrorKind.BAD_SOURCE,
-    )

@@ -122,7 +122,7 @@ def shown(value: Any, units: str | None, calendar: str = "standard") -> str:
     >>> shown(1, "days since 2000-01-01"), shown(2.5, "m")
     ('2000-01-02 00:00:00', '2.5')
     """
-    if units is None or not is_time(units):
+    if units is None or not is_time(units) or value != value:
         return str(value)
     try:
         return str(cftime.num2date(value, units, calendar))

@@ -133,7 +133,8 @@ def _begun(
         here = (*here[:axis], slice(at - low, at - low + count), *here[axis + 1 :])
         into = values[here]
         if written.adds_axis[number]:
-            there, into = there[:axis] + there[axis + 1 :], np.moveaxis(into, axis, 0)[0, ...]
+            # the one value of a file is that of all its steps
+            there, into = there[:axis] + there[axis + 1 :], np.moveaxis(into, axis, 0)
         reads.append(_ReadOf(file, number, there, into))
     return _Begun(number, region, values, reads)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.errors import ErrorKind, FormatError, MissingExtraError
 from frazil.spark.ingest.formats.files import Blocks, File, find_file, merged
 from frazil.spark.ingest.opening import ALIASES, FORMATS, open_source, sniff
 
@@ -43,14 +43,14 @@ def test_what_nobody_knows(data: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "library"), [("grib", "cfgrib"), ("hdf5", "h5py"), ("geotiff", "rasterio")])
-def test_a_library_that_is_missing(name: str, library: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "a"
     path.write_bytes(FORMATS[name].magic[0] + bytes(100))
     monkeypatch.delitem(sys.modules, f"frazil.spark.ingest.formats.{FORMATS[name].module}", raising=False)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(InvalidInputError, match=r"install frazil\[ingest\]") as raised:
+    extra = {"h5py": "pipeline", "cfgrib": "grib", "rasterio": "geotiff"}[library]
+    with pytest.raises(MissingExtraError, match=rf'needs {library}: pip install "frazil\[{extra}\]"'):
         open_source(str(path))
-    assert raised.value.kind == ErrorKind.UNIMPLEMENTED
 
 
 @given(RANGES)

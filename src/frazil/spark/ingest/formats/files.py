@@ -51,6 +51,11 @@ def damaged(url: str, expected: str, found: object) -> FormatError:
     return FormatError(f"{url}: expected {expected}, found {said}", ErrorKind.INVALID_FILE_FORMAT)
 
 
+def no_group(url: str, group: str, found: object) -> FormatError:
+    """The error of every reader for a group that a sound file does not have."""
+    return FormatError(f"{url}: expected a group {group}, found {found}", ErrorKind.KEY_NOT_FOUND)
+
+
 @dataclass(slots=True)
 class File:
     """One file. ``path`` is where it is on this machine, if it is; else ``storage`` and ``key``."""

@@ -26,7 +26,7 @@ from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
 from frazil.errors import IcechunkError
 from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, json_value
-from frazil.spark.ingest.formats.files import File, damaged
+from frazil.spark.ingest.formats.files import File, damaged, no_group
 from frazil.spark.ingest.formats.tiff_layout import read_directory, read_layout
 from frazil.spark.ingest.formats.tiff_texts import one_or_list, read_texts
 from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, VariableSchema
@@ -59,7 +59,7 @@ class GeoTiffReader(BaseReader):
     def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)
         if self.group != "/":
-            raise damaged(file.url, f"a group {self.group}", "a TIFF: use page=")
+            raise no_group(file.url, self.group, "a TIFF: use page=")
         self._directory = read_directory(file)
         self._layout = read_layout(file, self._directory)
         self._page = page

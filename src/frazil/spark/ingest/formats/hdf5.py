@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import IcechunkError
 from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, one_location
-from frazil.spark.ingest.formats.files import Blocks, File, damaged
+from frazil.spark.ingest.formats.files import Blocks, File, damaged, no_group
 from frazil.spark.ingest.formats.hdf5_chunks import CODECS, ChunkMap, chunk_map, filters_of, why_not
 from frazil.spark.ingest.formats.hdf5_dims import NOT_A_COORDINATE, Scopes, is_scale
 from frazil.spark.ingest.formats.hdf5_values import (
@@ -191,7 +191,7 @@ class Hdf5Reader(BaseReader):
     def _parts(self) -> Parts:
         group = self._file.get(self.group)
         if not isinstance(group, h5py.Group):
-            raise damaged(self.file.url, f"a group {self.group}", f"none; there are {_groups(self._file)}")
+            raise no_group(self.file.url, self.group, f"none; there are {_groups(self._file)}")
         members = list(self._members(group))
         scopes = Scopes(group, [(key, dataset) for key, dataset, is_own in members if is_own])
         group_attrs, unreadable = attributes(group)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, json_value, one_location, text
-from frazil.spark.ingest.formats.files import File, damaged
+from frazil.spark.ingest.formats.files import File, damaged, no_group
 from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, VariableSchema
 
 #: Version byte -> (bytes of a count, bytes of an offset).
@@ -86,7 +86,7 @@ class NetCdf3Reader(BaseReader):
     def __init__(self, file: File, group: str = "/") -> None:
         super().__init__(file, group)
         if self.group != "/":
-            raise damaged(file.url, f"a group {self.group}", "a NetCDF-3 file: it has no groups")
+            raise no_group(file.url, self.group, "a NetCDF-3 file: it has no groups")
         self._header = _Parser(file).header()
 
     def parts(self) -> Parts:
