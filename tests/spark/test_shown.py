@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import sys
@@ -17,6 +18,7 @@ import pytest
 from tests.spark.ingest.archives import daily
 
 import frazil
+import frazil.pipeline
 import frazil.spark
 from frazil.spark import (
     Block,
@@ -108,24 +110,33 @@ ARGUMENTS = {
 CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
 
 
+def public() -> dict[str, Any]:
+    modules = (frazil.pipeline, frazil.spark)
+    return {name: getattr(module, name) for module in modules for name in module.__all__}
+
+
 def test_every_public_class_is_in_one_of_the_tables() -> None:
-    public = {name for name in frazil.spark.__all__ if inspect.isclass(getattr(frazil.spark, name))}
-    assert public == ARGUMENTS | {kind.__name__ for kind in RESULTS} - {"InspectReport"}
+    classes = {name for name, each in public().items() if inspect.isclass(each)}
+    assert classes == ARGUMENTS | {kind.__name__ for kind in RESULTS if kind is not InspectReport}
 
 
 def test_what_functions_return_is_in_the_table() -> None:
     """Also classes that are not exported: the report of ``inspect_files``, for example."""
     returned = set()
-    for name in frazil.spark.__all__:
-        function = inspect.unwrap(getattr(frazil.spark, name))
+    for function in map(inspect.unwrap, public().values()):
         if inspect.isfunction(function):
             space = vars(sys.modules[function.__module__])
-            for word in re.findall(r"\w+", str(function.__annotations__.get("return"))):
-                kind = space.get(word)
-                if inspect.isclass(kind) and kind.__module__.startswith("frazil.spark"):
-                    returned.add(kind)
+            words = re.findall(r"\w+", str(function.__annotations__.get("return")))
+            kinds = [space[word] for word in words if inspect.isclass(space.get(word))]
+            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith("frazil.spark")}
     assert len(returned) > 8
-    assert returned - {getattr(frazil.spark, name) for name in ARGUMENTS} <= set(RESULTS)
+    assert returned <= ARGUMENTS | {kind.__name__ for kind in RESULTS}
+
+
+@CASES
+def test_titles_are_where_users_import_from(kind: Any) -> None:
+    module, _, name = f"frazil.{kind.shown_as}".rpartition(".")
+    assert getattr(importlib.import_module(module), name) is kind
 
 
 @CASES

@@ -155,7 +155,7 @@ class Metrics(Summary):
     task_seconds: float = 0.0
     longest_task_seconds: float = 0.0
 
-    shown_as: ClassVar[str] = "spark.Metrics"
+    shown_as: ClassVar[str] = "pipeline.Metrics"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         return (
@@ -193,7 +193,7 @@ class JobResult(Summary):
     done_before: bool = False
     values: tuple[Any, ...] = ()
 
-    shown_as: ClassVar[str] = "spark.JobResult"
+    shown_as: ClassVar[str] = "pipeline.JobResult"
 
     @property
     def snapshot_id(self) -> str:

@@ -39,7 +39,7 @@ class Step(Summary):
     metrics: dict[str, Any] | None = None
     audit: dict[str, Any] | None = None
 
-    shown_as: ClassVar[str] = "spark.Step"
+    shown_as: ClassVar[str] = "pipeline.Step"
 
     def __repr__(self) -> str:
         return Summary.__str__(self)
@@ -79,7 +79,7 @@ class Graph(Summary):
 
     steps: tuple[Step, ...]
 
-    shown_as: ClassVar[str] = "spark.Graph"
+    shown_as: ClassVar[str] = "pipeline.Graph"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "steps", counted(len(self.steps), "step")

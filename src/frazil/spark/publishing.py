@@ -72,7 +72,7 @@ class Published(Summary):
     done_before: bool = False
     value: Any = None
 
-    shown_as: ClassVar[str] = "spark.Published"
+    shown_as: ClassVar[str] = "pipeline.Published"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "snapshot", self.version.place()

@@ -127,7 +127,7 @@ class StagedJob(Summary):
     started_at: datetime
     tasks: int
 
-    shown_as: ClassVar[str] = "spark.StagedJob"
+    shown_as: ClassVar[str] = "pipeline.StagedJob"
 
 
 class Staging:

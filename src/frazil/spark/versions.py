@@ -40,7 +40,7 @@ class Version(Summary):
     snapshot_id: str
     branch: str | None = None
 
-    shown_as: ClassVar[str] = "spark.Version"
+    shown_as: ClassVar[str] = "pipeline.Version"
 
     @staticmethod
     def of(

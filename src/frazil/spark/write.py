@@ -79,7 +79,7 @@ class Plan(Summary):
     chunks: tuple[int, ...]
     bytes: tuple[int, ...]
 
-    shown_as: ClassVar[str] = "spark.Plan"
+    shown_as: ClassVar[str] = "pipeline.Plan"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         paths = dict.fromkeys(block.path for block in self.blocks)
@@ -96,7 +96,7 @@ class Written(Summary):
     bytes: int
     returned: int
 
-    shown_as: ClassVar[str] = "spark.Written"
+    shown_as: ClassVar[str] = "pipeline.Written"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "tasks", f"{self.tasks:,}"

@@ -29,11 +29,9 @@ DAMAGED = {"era5-levels-corrupted.grib", "regular_gg_wrong_increment.grib"}
 #: Of a package with many files of one kind: other grids, levels, members, padding between messages.
 CHOSEN = (
     "O32_global.grib2", "ens_50", "healpix_H8", "mercator", "ml_data", "pl_regular_ll",
-    "r_2020-09-22T12-00-00_0", "rotated_wind", "shifted_ll_subarea", "t_time_series", "t_year_missing", "test_icon", "test_padding",
-    "tuv_pl", "unstructured", "wave_spectra",
+    "r_2020-09-22T12-00-00_0", "rotated_wind", "shifted_ll_subarea", "t_time_series",
+    "t_year_missing", "test_icon", "test_padding", "tuv_pl", "unstructured", "wave_spectra",
 )  # fmt: skip
-STACKED = pytest.mark.xfail(strict=True, reason="files with one time or step each are refused")
-SPLIT = pytest.mark.xfail(strict=True, reason="a scalar time is a dimension, several hypercubes are refused")
 
 
 def samples() -> list[Path]:
@@ -94,11 +92,8 @@ def is_same(found: xr.DataArray, expected: xr.DataArray) -> bool:
 
 
 @pytest.mark.parametrize("path", parameters(samples()))
-def test_a_file_alone(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_file_alone(path: Path, tmp_path: Path) -> None:
     expected = cubes(path)
-    scalar_time = "time" in expected[0].coords and not {"time", "step"} & set(expected[0].sizes)
-    if len(expected) > 1 or scalar_time:
-        request.applymarker(SPLIT)
     found = list(groups(ingest(path, repository(tmp_path / "repo"), engine=Inline()).version))
     if len(expected) == 1:
         [whole] = expected
@@ -169,7 +164,6 @@ ARCHIVES = (
 )
 
 
-@STACKED
 @pytest.mark.parametrize(
     ("path", "key", "rounds"),
     [
@@ -190,7 +184,6 @@ def test_an_archive_in_files(path: Path, key: Callable[[Any], str], rounds: int,
         same_variable(found[name], expected[name])
 
 
-@SPLIT
 @pytest.mark.parametrize("path", sample("tuv_pl"))
 def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
     found = repo_with(tmp_path, cut(path, tmp_path / "files", by_variable))
@@ -199,7 +192,6 @@ def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
         same_variable(found[name], expected[name])
 
 
-@STACKED
 @pytest.mark.parametrize("path", sample("r_2020"))
 def test_a_variable_and_a_step_in_each_file(path: Path, tmp_path: Path) -> None:
     paths = sorted(map(str, path.parent.glob("*.grib")))

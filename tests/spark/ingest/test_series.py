@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from pathlib import Path
 
-import h5py
 import pytest
 from tests.spark.ingest.archives import repository, same, seen, truth
 from tests.spark.ingest.samples import EVERY, NETCDF, files, parameters
@@ -65,18 +63,8 @@ def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
     assert again.snapshot_id == whole.snapshot_id
 
 
-def unequal(paths: list[Path]) -> bool:
-    """Whether data are contiguous, and files of different lengths."""
-    with contextlib.ExitStack() as stack:
-        arrays = [stack.enter_context(h5py.File(path))["ta"] for path in paths]
-        return arrays[0].chunks is None and len({array.shape for array in arrays}) > 1
-
-
 @pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
-def test_references_to_a_series(paths: list[Path], tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if unequal(paths):
-        reason = "references of contiguous data need files of one length"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
     repo = repository(tmp_path / "repo")
     every = f"{paths[0].parent}/*.nc"
     result = ingest(every, repo, virtual=True, containers=[container(paths[0].parent)], engine=Inline())

@@ -46,7 +46,7 @@ class IngestResult(JobResult):
 
     report: Report | None = None
 
-    shown_as: ClassVar[str] = "spark.IngestResult"
+    shown_as: ClassVar[str] = "pipeline.IngestResult"
 
     @property
     def quarantined(self) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class Copied(Summary):
     bytes: int
     there: int
 
-    shown_as: ClassVar[str] = "spark.Copied"
+    shown_as: ClassVar[str] = "pipeline.Copied"
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         yield "copied", with_size(self.objects, "object", self.bytes)

@@ -42,7 +42,7 @@ class Report(Summary):
     snapshot_id: str
     rows: tuple[Row, ...]
 
-    shown_as: ClassVar[str] = "spark.Report"
+    shown_as: ClassVar[str] = "pipeline.Report"
 
     @property
     def ok(self) -> bool:
