@@ -58,16 +58,23 @@ def _small_references(looked: Looked, combined: Combined, family: Family) -> Ite
     lengths = looked.length[family.files]
     steps = int(lengths.sum()) if combined.axis is None else len(combined.axis)
     small: dict[int, list[tuple[str, int]]] = {}
+    single: list[str] = []
     for name, each in (family.layout.virtual or {}).items():
         if not isinstance(each, Chunked):
             continue
         along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
+        if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
+            single.append(name)
         chunks = tuple(along if chunk == ANY else chunk for chunk in each.chunks)
         shape = tuple(steps if length == ANY else length for length in family.layout.variables[name].shape)
         grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
         bytes_ = math.prod(chunks) * each.dtype.itemsize
         if bytes_ < SMALL and math.prod(grid) > MANY:
             small.setdefault(bytes_, []).append((name, math.prod(grid)))
+    if single:
+        ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
+        text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
+        yield Problem("chunks", text, looked.urls[int(family.files[0])], fatal=False)
     for bytes_, members in sorted(small.items()):
         names = ", ".join(name for name, _ in members[:_NAMED])
         total = counted(sum(count for _, count in members), "reference")

@@ -153,7 +153,8 @@ def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if codec["name"] == "transpose":
             config["order"] = [0, *(each + 1 for each in config["order"])]
         if codec["name"] == "sharding_indexed":
-            config |= {"chunk_shape": [1, *config["chunk_shape"]], "codecs": codecs_with_axis(config["codecs"])}
+            config["chunk_shape"] = [1, *config["chunk_shape"]]
+            config["codecs"] = codecs_with_axis(config["codecs"])
         found.append({**codec, "configuration": config} if config else codec)
     return found
 

@@ -16,10 +16,10 @@ from tests.spark.ingest.formats import test_geotiff, test_grib2, test_netcdf3
 from tests.spark.ingest.formats.comparing import read_all, same
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
-from frazil.spark.ingest.formats.files import find_file
-from frazil.spark.ingest.opening import open_source
 from frazil.spark.ingest.formats import common
+from frazil.spark.ingest.formats.files import find_file
 from frazil.spark.ingest.formats.schemas import Schemas
+from frazil.spark.ingest.opening import open_source
 from frazil.spark.ingest.sources import ChunkReferences
 from frazil.testing import servers
 
