@@ -21,13 +21,14 @@ SOURCE = REPOSITORY / "src"
 ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "arguments", "errors", "display", "logs"}
+COMMON = {"about", "arguments", "errors", "display", "extras", "logs"}
 
 # Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "arguments": set(),
     "errors": set(),
+    "extras": set(),
     "logs": set(),
     "display": set(),
     "format": set(),
@@ -39,8 +40,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "maintenance": {"repository", "chunks", "changes", "storage", "format"},
     "importing": {"repository", "chunks", "changes", "storage", "format"},
     "spark": ROOMS | {"maintenance"},
+    "pipeline": {"spark"},  # what of it needs no pyspark
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "cli": ROOMS | {"maintenance", "importing", "spark"},
+    "cli": ROOMS | {"maintenance", "importing", "pipeline", "spark"},
     # names of the reference's modules: they re-export
     "config": {"repository", "zarr_store", "storage"},
     "conflicts": {"repository", "zarr_store", "storage", "changes"},
@@ -55,7 +57,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "virtual": {"repository", "zarr_store", "storage", "chunks"},
     "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
 }
-NOT_RE_EXPORTED = {"spark", "cli", "maintenance", "importing", "pyspark_frazil"}
+#: Modules that may import pyspark, and packages all of whose modules may. The others run where it is not installed.
+WITH_PYSPARK = {
+    *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
+    *("frazil.spark.streams", "frazil.spark.tables"),
+    *("frazil.testing.spark_cluster", "pyspark_frazil"),
+}
+
+NOT_RE_EXPORTED = {"spark", "pipeline", "cli", "maintenance", "importing", "pyspark_frazil"}
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
 MAY_IMPORT["__init__"] = {"repository", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
@@ -72,6 +81,8 @@ ONLY_IN: dict[str, set[str]] = {
     "xarray": {"xarray", "spark", "testing"},
     "dask": {"dask", "xarray", "testing"},
     "pyspark": {"spark", "pyspark_frazil"},
+    "cloudpickle": {"spark"},
+    "pyarrow": {"spark"},
     "datasketches": {"spark"},
     "xarray_regrid": {"spark"},
     "h5py": {"spark"},
@@ -114,8 +125,12 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "frazil.storage.web_pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
     **{
-        ("frazil.cli.ingest_command", target): "commands that need no Spark do not import it"
-        for target in ("frazil.spark", "frazil.spark.ingest.operation")
+        ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
+        for target in ("frazil.pipeline", "frazil.spark.ingest.size")
+    },
+    **{
+        ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
+        for target in ("frazil.spark.on_spark", "frazil.spark.session")
     },
     (
         "pyspark_frazil",
@@ -220,6 +235,39 @@ def test_other_packages_stay_in_their_rooms() -> None:
         if room(found.module) not in ONLY_IN.get(found.target.partition(".")[0], {room(found.module)})
     ]
     assert not offences, f"not in this room:\n{listed(offences)}"
+
+
+def may_import_pyspark(module: str) -> bool:
+    return any(f"{module}.".startswith(f"{each}.") for each in WITH_PYSPARK)
+
+
+def test_pyspark_stays_in_its_modules() -> None:
+    offences = [
+        found
+        for found in EVERY_IMPORT
+        if found.target.partition(".")[0] == "pyspark" and not may_import_pyspark(found.module)
+    ]
+    assert not offences, f"imports pyspark:\n{listed(offences)}"
+
+
+def closure(module: str) -> set[str]:
+    """All that an import of a module imports, the packages that it lies in included."""
+    targets: dict[str, set[str]] = {}
+    for found in EVERY_IMPORT:
+        if not found.in_function:
+            targets.setdefault(found.module, set()).add(found.target)
+    reached, pending = set(), [module]
+    while pending:
+        if (each := pending.pop()) not in reached:
+            reached.add(each)
+            pending += [*targets.get(each, ()), *filter(None, [each.rpartition(".")[0]])]
+    return reached
+
+
+@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.spark.local", "frazil.cli"])
+def test_pipelines_do_not_import_pyspark(module: str) -> None:
+    assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
+    assert not {each for each in closure(module) if may_import_pyspark(each)}
 
 
 def test_no_imports_inside_functions() -> None:

@@ -430,7 +430,6 @@ def test_options_for_writing_only_are_listed_for_writing() -> None:
     text = str(caught.value)
     assert "for writing" in text
     assert "append-dim" in text
-    assert "pushdown" not in text
     assert "snapshot-id" not in text
 
 

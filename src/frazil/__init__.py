@@ -77,6 +77,7 @@ from frazil.errors import (
     InternalError,
     InvalidInputError,
     InvalidMetadataError,
+    MissingExtraError,
     NodeNotFoundError,
     NotFoundError,
     OutcomeUnknownError,
@@ -89,6 +90,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     StaleReadError,
     StorageError,
+    TaskFailedError,
     ValidationFailedError,
 )
 from frazil.importing import ImportReport, upgrade
@@ -200,6 +202,7 @@ __all__ = [
     "ManifestSplitDimCondition",
     "ManifestSplittingConfig",
     "ManifestVirtualChunkLocationCompressionConfig",
+    "MissingExtraError",
     "NodeNotFoundError",
     "NotFoundError",
     "ObjectStoreConfig",
@@ -231,6 +234,7 @@ __all__ = [
     "StorageRetriesSettings",
     "StorageSettings",
     "StorageTimeoutSettings",
+    "TaskFailedError",
     "Update",
     "UpdateType",
     "ValidationFailedError",

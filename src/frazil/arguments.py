@@ -76,6 +76,8 @@ _REMEDIES: Final = {
     ("Storage", "Repository"): "open it first: Repository.open(storage)",
     ("str", "Repository"): "open it first: Repository.open(local_filesystem_storage(path))",
     ("Path", "Repository"): "open it first: Repository.open(local_filesystem_storage(path))",
+    ("type", "Engine"): "pass an instance, such as Inline()",
+    ("SparkSession", "Engine"): "pass OnSpark(spark)",
     ("str", "Storage"): "pass local_filesystem_storage(path), or s3_storage(bucket=..., prefix=...)",
     ("Path", "Storage"): "pass local_filesystem_storage(path)",
     ("str", "Sequence"): "pass a list of one text",

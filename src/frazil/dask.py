@@ -17,17 +17,20 @@ from typing import Any
 
 import numpy as np
 import zarr
-from dask.array.core import Array, slices_from_chunks
-from dask.base import compute, get_scheduler
-from dask.delayed import Delayed, delayed
 from zarr.core.array_spec import ArrayConfigParams
 
 from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.repository.session import ForkSession, Session
 from frazil.storage.memory import MemoryStorage
 from frazil.zarr_store import IcechunkStore
+
+with needs("frazil.dask", extra="xarray"):
+    from dask.array.core import Array, slices_from_chunks
+    from dask.base import compute, get_scheduler
+    from dask.delayed import Delayed, delayed
 
 __all__ = [
     "SimpleGraph",

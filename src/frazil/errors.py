@@ -18,7 +18,9 @@
     ├── StorageError              the storage answered with an error, or not at all
     │   └── OutcomeUnknownError   nobody knows whether the change took effect: look before repeating it
     ├── ValidationFailedError     data are not what the rules of their owner say
+    ├── TaskFailedError           a task of a job failed for good; its kind is that of what the task raised
     ├── FormatError               bytes in storage are not what the specification says
+    ├── MissingExtraError         (also ModuleNotFoundError): an optional package is not installed
     └── InternalError             a defect in Frazil
 
 Classes say what a handler would do next; ``kind`` says exactly what happened. Kinds are stable and
@@ -179,6 +181,16 @@ class ErrorKind(StrEnum):
 
     # reads
     STALE_READ = "stale-read"  # Frazil only
+
+    # installation
+    MISSING_EXTRA = "missing-extra"  # Frazil only
+
+    # tasks
+    TASK_FAILED = "task-failed"  # Frazil only
+    WORKER_LOST = "worker-lost"  # Frazil only
+
+    # chunks
+    UNDECODABLE_CHUNK = "undecodable-chunk"  # Frazil only
 
 
 def _member(kind: str) -> ErrorKind:
@@ -423,10 +435,58 @@ class ValidationFailedError(IcechunkError):
         return (type(self), (self.message, self.report, self.kind))
 
 
+class TaskFailedError(IcechunkError):
+    """A task of a job failed for good.
+
+    ``kind`` is that of the task's error if that is an ``IcechunkError``, ``worker-lost`` if the process of
+    the task died, and else ``task-failed``. ``task`` is the number of the task, from 1, of ``tasks``;
+    None where Spark does not say which one it was. ``attempts`` counts its attempts, with the last one.
+    ``traceback`` is the traceback in the task as text, without the frames of Frazil and Spark.
+    ``__cause__`` is the error of the task where it can be sent to the driver, else one with its text.
+    """
+
+    default_kind = ErrorKind.TASK_FAILED
+
+    def __init__(
+        self,
+        message: str,
+        kind: str | None = None,
+        *,
+        task: int | None = None,
+        tasks: int = 0,
+        attempts: int = 1,
+        traceback: str = "",
+    ) -> None:
+        super().__init__(message, kind)
+        self.task = task
+        self.tasks = tasks
+        self.attempts = attempts
+        self.traceback = traceback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.kind), vars(self))
+
+
 class FormatError(IcechunkError):
     """Bytes are not what the specification says. The message names the file."""
 
     default_kind = ErrorKind.DESERIALIZATION
+
+
+class MissingExtraError(IcechunkError, ModuleNotFoundError):
+    """A package is not installed that an optional part of Frazil needs; ``name`` is the package.
+
+    The message names the extra that installs it.
+    """
+
+    default_kind = ErrorKind.MISSING_EXTRA
+
+    def __init__(self, message: str, name: str | None = None, kind: str | None = None) -> None:
+        super().__init__(message, kind)
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.message, self.name, self.kind))
 
 
 class InternalError(IcechunkError):

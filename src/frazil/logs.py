@@ -176,8 +176,7 @@ def _start_telemetry() -> None:
         otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
     except ImportError as error:
         _root.warning(
-            "%s is set, but spans cannot be exported: %s. Install opentelemetry-sdk and "
-            "opentelemetry-exporter-otlp-proto-grpc",
+            '%s is set, but spans cannot be exported: %s: pip install "frazil[telemetry]"',
             " or ".join(_ENDPOINT),
             error,
         )

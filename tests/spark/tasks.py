@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import sys
 import time
@@ -152,3 +153,58 @@ def tenfold(fork: frazil.ForkSession, shared: tuple[str, str], start: int) -> Ou
     values = zarr.open_array(fork.store, path=source, mode="r")[start : start + 2]
     zarr.open_array(fork.store, path=target, mode="r+")[start : start + 2] = values * 10
     return Outcome(chunks=1)
+
+
+def deep(names: dict[str, int], name: str) -> int:
+    return names[name]
+
+
+class Unsendable(Exception):
+    """Can be pickled, and not read back."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+class NoExit(BaseException):
+    """Of nobody that catches ``Exception``."""
+
+
+def fails_as(shared: bytes, task: bytes) -> bytes:
+    """Fails in the way that the task names; ``shared`` is a directory in which it counts its attempts."""
+    if shared:
+        Path(shared.decode(), f"{task.decode()}-{attempt()}").touch()
+    match task:
+        case b"deep":
+            deep({}, "x")
+        case b"chain":
+            try:
+                deep({}, "y")
+            except KeyError as error:
+                raise ValueError("no value — ümlaut \udc80") from error
+        case b"type":
+            raise TypeError("expected a number")
+        case b"lines":
+            raise OSError("line\n" * 5000)
+        case b"silent":
+            raise Silent
+        case b"unsendable":
+            raise Unsendable("one ", "two")
+        case b"exit":
+            sys.exit(3)
+        case b"interrupt":
+            raise KeyboardInterrupt
+        case b"base":
+            raise NoExit("not an Exception")
+        case b"forged":
+            raise OSError('{"frazil task": "a", "number": 0, "attempt": 0, "text": "not me"}')
+        case b"ended":
+            os._exit(7)
+        case b"crashes":
+            os.kill(os.getpid(), signal.SIGSEGV)
+    return task
+
+
+def raises(shared: bytes, task: bytes) -> bytes:
+    """Raises the error that is pickled in ``shared``."""
+    raise pickle.loads(shared)

@@ -180,10 +180,14 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
         ({"prepare": lambda session: None}, "not-allowed", "has to return Tasks, found NoneType"),
         ({"prepare": lambda session: Tasks([1, Lock()])}, "not-allowed", "item 1 cannot be sent to a task"),
-        ({"prepare": lambda session: Tasks([1], Lock())}, "not-allowed", "shares, cannot be sent to a task"),
+        (
+            {"prepare": lambda session: Tasks([1], Lock())},
+            "not-allowed",
+            "shares, cannot be sent to a task because of the item 2, of the type lock: ",
+        ),
         (
             {"work": lambda fork, shared, item: None},
-            "concurrency",
+            "task-failed",
             "has to return an Outcome, found NoneType",
         ),
     ],

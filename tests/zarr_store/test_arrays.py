@@ -1,236 +1,203 @@
-"""Arrays of every kind through zarr: written, committed, read from a new handle.
-
-The same program runs on zarr's MemoryStore, with both of zarr's codec pipelines.
-"""
+"""Chunks that cannot be read are named: the array, the coordinates, the object and the snapshot."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+import asyncio
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
 import zarr
-from zarr.codecs import BytesCodec, ShardingCodec, ZstdCodec
-from zarr.storage import MemoryStore
+from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import frazil
+from frazil.credentials import LocalFileSystemAccess
+from frazil.errors import FormatError, InvalidInputError, StorageError
+from frazil.zarr_store.arrays import array_at
 
-Reopened = Callable[[frazil.Session], frazil.IcechunkStore]
-PIPELINES = ["BatchedCodecPipeline", "FusedCodecPipeline"]
+VALUES: Final = np.random.default_rng(0).random((8, 10))
+
+#: What ``zarr.create_array`` gets, by the codec that notices the damage.
+CODECS: Final[dict[str, dict[str, Any]]] = {
+    "zstd": {"compressors": ZstdCodec()},
+    "gzip": {"compressors": GzipCodec()},
+    "blosc": {"compressors": BloscCodec()},
+    "crc32c": {"compressors": Crc32cCodec()},
+    "index of a shard": {"chunks": (2, 5), "shards": (4, 5)},
+    "inside of a shard": {"chunks": (2, 5), "shards": (4, 5)},
+    "too few bytes": {"compressors": None},
+}
+
+DAMAGED: Final = (1, 0)
 
 
-@pytest.fixture(params=PIPELINES, autouse=True)
-def pipeline(request: pytest.FixtureRequest) -> Iterator[str]:
-    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{request.param}"}):
-        yield request.param
+@pytest.fixture(params=CODECS)
+def damaged(request: pytest.FixtureRequest) -> frazil.Repository:
+    """One damaged chunk, ``[1, 0]`` of the array ``/g/t``."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    settings = {"chunks": (4, 5), **CODECS[request.param]}
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="g/t", shape=VALUES.shape, dtype="f8", **settings)[:] = VALUES
+    with repo.transaction("main", message="damage") as store:
+        key = f"g/t/c/{DAMAGED[0]}/{DAMAGED[1]}"
+        found = store.get_sync(key)
+        assert found is not None
+        data = bytearray(found.to_bytes())
+        if request.param == "inside of a shard":
+            data[:20] = bytes(20)
+        elif request.param == "too few bytes":
+            del data[-8:]
+        else:
+            data[-20:] = bytes(20)
+            data[:4] = b"\0\0\0\0"
+        store.set_sync(key, zarr.core.buffer.cpu.Buffer.from_bytes(bytes(data)))
+    return repo
 
 
-def numbers(dtype: str, n: int = 35) -> np.ndarray[Any, Any]:
-    values = np.random.default_rng(0).integers(0, 100, n)
-    if dtype == "bool":
-        return values > 50
-    return values.astype(dtype)
-
-
-POINT = np.dtype([("x", "<i4"), ("y", ">f8"), ("name", "S3")])
-VALUES = {
-    **{dtype: numbers(dtype) for dtype in ("bool", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16")},
-    **{dtype: numbers(dtype) for dtype in (">i2", ">f4", ">c16")},
-    **{dtype: numbers("i8").view(dtype) for dtype in ("M8[ns]", "M8[D]", "m8[s]", "m8[10us]")},
-    "text": np.array(["a", "", "ü\n", "long " * 99] * 9, np.dtypes.StringDType()),
-    "fixed text": np.array(["a", "", "üß", "four"] * 9, "U4"),
-    "fixed bytes": np.array([b"a", b"", b"four"] * 12, "S4"),
-    "raw bytes": np.array([b"abc", b"\0\1\2"] * 18, "V3"),
-    "structured": np.array([(i, i / 2, b"abc"[: i % 4]) for i in range(36)], POINT),
-    "nan": np.array([np.nan, np.inf, -np.inf, -0.0] * 9),
-    "not a time": np.array(["NaT", "2001-01-01"] * 18, "M8[s]"),
+SELECTIONS: Final[dict[str, Callable[[zarr.Array[Any]], Any]]] = {
+    "all": lambda array: array[:],
+    "region": lambda array: array[2:7, 1:3],
+    "cell": lambda array: array[4, 0],
+    "orthogonal": lambda array: array.oindex[[0, 5], [1, 2]],
+    "coordinates": lambda array: array.vindex[[0, 5], [1, 2]],
+    "mask": lambda array: array.vindex[VALUES >= 0],
+    "block": lambda array: array.blocks[1, 0],
+    "numpy": np.asarray,
 }
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_types(session: frazil.Session, reopened: Reopened, name: str) -> None:
-    data = VALUES[name]
-    array = zarr.create_array(session.store, name="a", shape=data.shape, chunks=(10,), dtype=data.dtype)
-    array[:] = data
-    array[3:5] = data[5:7]
-    data = data.copy()
-    data[3:5] = data[5:7]
-    for store in (session.store, reopened(session)):
-        found = zarr.open_array(store, path="a", mode="r")
-        # zarr gives back its own byte order
-        assert (found.dtype.kind, found.dtype.itemsize) == (data.dtype.kind, data.dtype.itemsize)
-        np.testing.assert_array_equal(np.asarray(found[:]), data)
-        np.testing.assert_array_equal(np.asarray(found[7:23:3]), data[7:23:3])
+@pytest.mark.parametrize("select", SELECTIONS.values(), ids=SELECTIONS)
+def test_a_chunk_that_cannot_be_decoded_is_named(
+    damaged: frazil.Repository, select: Callable[[zarr.Array[Any]], Any]
+) -> None:
+    session = damaged.readonly_session("main")
+    array = array_at(session, "g/t")
+    with pytest.raises(FormatError) as caught:
+        select(array)
+    message = caught.value.message
+    assert caught.value.kind == "undecodable-chunk"
+    assert message.startswith("cannot decode the chunk [1, 0] of the array `/g/t`: ")
+    assert session.snapshot_id in message
+    assert caught.value.__cause__ is not None
+    assert np.array_equal(array[:4], VALUES[:4])  # other chunks can be read
+    assert np.array_equal(array[:, 5:], VALUES[:, 5:])
 
 
-@pytest.mark.parametrize(("shape", "chunks"), [((), ()), ((0,), (1,)), ((3, 0, 2), (2, 1, 2)), ((1,), (5,))])
-def test_shapes(session: frazil.Session, reopened: Reopened, shape: Any, chunks: Any) -> None:
-    array = zarr.create_array(session.store, name="a", shape=shape, chunks=chunks, dtype="i2", fill_value=4)
-    assert (array[...] == 4).all()
-    array[...] = 7
-    for store in (session.store, reopened(session)):
-        found = zarr.open_array(store, path="a", mode="r")[...]
-        np.testing.assert_array_equal(found, np.full(shape, 7, "i2"))
+def test_a_write_of_a_part_names_the_chunk_too(damaged: frazil.Repository) -> None:
+    session = damaged.writable_session("main")
+    array = array_at(session, "/g/t", "r+")
+    with pytest.raises(FormatError, match=r"the chunk \[1, 0\] of the array `/g/t`"):
+        array[5, 1] = 0
+    array[4:8, :5] = 0  # whole, so that nothing has to be read
 
 
-@pytest.mark.parametrize("index_location", ["start", "end"])
-@pytest.mark.parametrize("shards", [(8, 8), (16, 8)])
-def test_shards(session: frazil.Session, reopened: Reopened, shards: Any, index_location: Any) -> None:
-    data = np.random.default_rng(0).integers(0, 1000, (20, 30))
-    array = zarr.create_array(
-        session.store,
-        name="a",
-        shape=data.shape,
-        chunks=shards,
-        dtype="i4",
-        serializer=ShardingCodec(
-            chunk_shape=(4, 4), codecs=[BytesCodec(), ZstdCodec()], index_location=index_location
-        ),
-        compressors=None,
-    )
-    array[:] = data
-    array[3:7, 5:21] = data[3:7, 5:21] = 5
-    array[8:16, 8:16] = data[8:16, 8:16] = 0  # a shard of fill values
-    for store in (session.store, reopened(session)):
-        found = zarr.open_array(store, path="a", mode="r")
-        np.testing.assert_array_equal(found[:], data)
-        np.testing.assert_array_equal(found[2:19:5, ::7], data[2:19:5, ::7])
-        np.testing.assert_array_equal(found.oindex[[0, 19, 7], :], data[[0, 19, 7], :])
-
-
-GRIDS: dict[str, Any] = {
-    "edges": [[3, 4, 5], [1, 2, 7, 2]],
-    "runs": [[4, 4, 4], [1, 1, 1, 1, 8]],
-    "integer": [5, [1, 2, 9]],
-}
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_rectilinear_grids(session: frazil.Session, reopened: Reopened, name: str) -> None:
-    data = np.arange(144).reshape(12, 12)
-    with zarr.config.set({"array.rectilinear_chunks": True}):
-        array = zarr.create_array(
-            session.store, name="a", shape=data.shape, chunks=GRIDS[name], dtype="i4", fill_value=-1
-        )
-        array[:] = data
-        array[2:5, 3:11] = data[2:5, 3:11] = 0
-        for store in (session.store, reopened(session)):
-            np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], data)
-
-
-@pytest.mark.parametrize("write_empty_chunks", [False, True])
-def test_empty_chunks(session: frazil.Session, reopened: Reopened, write_empty_chunks: bool) -> None:
-    array = zarr.create_array(
-        session.store,
-        name="a",
-        shape=(6,),
-        chunks=(2,),
-        dtype="f8",
-        fill_value=np.nan,
-        config={"write_empty_chunks": write_empty_chunks},
-    )
-    array[:] = [1, 2, np.nan, np.nan, np.nan, 3]
-    array[:2] = np.nan
-    store = reopened(session)
-    assert store.session.chunk_table("a").index.ravel().tolist() == [[2], [0, 1, 2]][write_empty_chunks]
-    np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], [np.nan] * 5 + [3])
-
-
-def test_groups_and_attributes(session: frazil.Session, reopened: Reopened) -> None:
-    attributes = {"a": {"b": [1, 2.5, None, "ü", {"c": True}]}, "big": 2**53}
-    root = zarr.create_group(session.store, attributes=attributes)
-    root.create_group("x/y/c").create_array("0", shape=(2,), dtype="i1", attributes=attributes)[:] = 1
-    root["x/y"].attrs["later"] = attributes
-    del root["x/y"].attrs["later"]
-    root["x"].update_attributes(attributes)
-    found = zarr.open_group(reopened(session), mode="r")
-    assert found.attrs.asdict() == found["x"].attrs.asdict() == found["x/y/c/0"].attrs.asdict() == attributes
-    assert found["x/y"].attrs.asdict() == {}
-    assert [path for path, _ in found.members(max_depth=None)] == ["x", "x/y", "x/y/c", "x/y/c/0"]
-    assert found["x/y/c/0"][:].tolist() == [1, 1]
-
-
-def test_resize_and_append(session: frazil.Session, reopened: Reopened, repo: frazil.Repository) -> None:
-    for store in (session.store, MemoryStore()):
-        array = zarr.create_array(store, name="a", shape=(5, 4), chunks=(2, 3), dtype="i4", fill_value=-1)
-        array[:] = np.arange(20).reshape(5, 4)
-        array.append(np.full((4, 4), 9))
-        array.resize((3, 7))
-        array.resize((6, 7))
-        array[4:, 5:] = 3
-        expected = array[:]
-    np.testing.assert_array_equal(zarr.open_array(reopened(session), path="a", mode="r")[:], expected)
-    # Chunks that a committed array lost must not come back when it grows again.
-    shrunk = repo.writable_session("main")
-    zarr.open_array(shrunk.store, path="a", mode="r+").resize((2, 2))
-    shrunk.commit("shrunk")
-    grown = repo.writable_session("main")
-    zarr.open_array(grown.store, path="a", mode="r+").resize((6, 7))
-    expected[2:], expected[:, 3:] = -1, -1
-    for store in (grown.store, reopened(grown)):
-        np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], expected)
-
-
-def test_overwrite_and_delete(session: frazil.Session, repo: frazil.Repository) -> None:
-    zarr.create_array(session.store, name="a", shape=(4,), chunks=(2,), dtype="i4")[:] = 1
-    session.commit("one")
+def test_errors_of_the_caller_are_those_of_zarr() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
     session = repo.writable_session("main")
-    array = zarr.create_array(session.store, name="a", shape=(6,), chunks=(2,), dtype="f4", overwrite=True)
-    assert array[:].tolist() == [0] * 6  # not the chunks of the one before
-    array[2:4] = 5
-    session.commit("two")
-    session = repo.writable_session("main")
-    assert zarr.open_array(session.store, path="a")[:].tolist() == [0, 0, 5, 5, 0, 0]
-    del zarr.open_group(session.store)["a"]
-    session.commit("three")
-    assert "a" not in zarr.open_group(repo.readonly_session("main").store, mode="r")
+    plain = zarr.create_array(session.store, name="t", shape=(4,), chunks=(2,), dtype="i4")
+    plain[:] = 1
+    named = array_at(session, "t", "r+")
+    calls: list[Callable[[zarr.Array[Any]], Any]] = [
+        lambda array: array[9],
+        lambda array: array["x"],
+        lambda array: array.oindex[[7]],
+        lambda array: array.__setitem__(slice(None), "x"),
+    ]
+    for call in calls:
+        errors = []
+        for array in (plain, named):
+            with pytest.raises(Exception) as caught:  # noqa: PT011  # whatever zarr raises
+                call(array)
+            errors.append(caught.value)
+        assert type(errors[0]) is type(errors[1])
+        assert str(errors[0]) == str(errors[1])
+    assert named[:].tolist() == [1] * 4
+    assert named.attrs.asdict() == {}
 
 
-def test_threads_write_at_once(session: frazil.Session, reopened: Reopened) -> None:
-    data = np.random.default_rng(0).random((32, 4096))
-    array = zarr.create_array(session.store, name="a", shape=data.shape, chunks=(1, 1024), dtype="f8")
-    failures: list[BaseException] = []
-
-    def write(first: int) -> None:
-        try:
-            mine = zarr.open_array(session.store, path="a", mode="r+")
-            for row in range(first, 32, 8):
-                mine[row] = data[row]
-                np.testing.assert_array_equal(mine[row], data[row])
-                zarr.create_group(session.store, path=f"g{row}")
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=write, args=(first,)) for first in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    np.testing.assert_array_equal(array[:], data)
-    store = reopened(session)
-    np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], data)
-    assert len(list(zarr.open_group(store, mode="r").groups())) == 32
+def test_an_array_without_dimensions() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="a number") as store:
+        zarr.create_array(store, name="n", shape=(), dtype="i4", compressors=None)[...] = 5
+        store.set_sync("n/c", zarr.core.buffer.cpu.Buffer.from_bytes(b"abc"))
+    with pytest.raises(FormatError, match=r"the chunk \[\] of the array `/n`"):
+        array_at(repo.readonly_session("main"), "n")[...]
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_sizes_around_the_thresholds(storage: Any, packed: bool) -> None:
-    config = frazil.RepositoryConfig(
-        packing=frazil.PackingConfig(enabled=packed, threshold_bytes=4096, pack_size_bytes=8192)
+# Errors of the store, for whoever reads
+
+
+def _get_sync(store: frazil.IcechunkStore, key: str) -> object:
+    return store.get_sync(key)
+
+
+def _get(store: frazil.IcechunkStore, key: str) -> object:
+    return asyncio.run(store.get(key))
+
+
+@pytest.mark.parametrize("get", [_get_sync, _get], ids=["sync", "async"])
+@pytest.mark.parametrize("how", ["missing", "short"])
+def test_a_missing_or_short_object_is_named_with_its_chunk(
+    tmp_path: Path, get: Callable[[frazil.IcechunkStore, str], object], how: str
+) -> None:
+    repo = frazil.Repository.create(
+        frazil.local_filesystem_storage(str(tmp_path)),
+        frazil.RepositoryConfig(inline_chunk_threshold_bytes=0),
     )
-    repo = frazil.Repository.create(storage, config=config)
-    session = repo.writable_session("main")
-    lengths = [1, 511, 512, 513, 4095, 4096, 4097, 8192, 20_000]
-    values = {f"a{n}": np.random.default_rng(n).integers(0, 256, 3 * n).astype("u1") for n in lengths}
-    for (name, data), n in zip(values.items(), lengths, strict=True):
-        array = zarr.create_array(
-            session.store, name=name, shape=data.shape, chunks=(n,), dtype="u1", compressors=None
-        )
-        array[:] = data
-        np.testing.assert_array_equal(array[:], data)
-    session.commit("all")
-    store = frazil.Repository.open(storage).readonly_session("main").store
-    for name, data in values.items():
-        np.testing.assert_array_equal(zarr.open_array(store, path=name, mode="r")[:], data)
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="a/t", data=VALUES, chunks=(4, 5), compressors=None)
+    session = repo.readonly_session("main")
+    (pack,) = (tmp_path / "chunks").iterdir()
+    if how == "missing":
+        pack.unlink()
+    else:
+        pack.chmod(0o644)
+        pack.write_bytes(pack.read_bytes()[:10])
+    kinds = {"missing": "object-not-found", "short": "invalid-object-size"}
+    messages = set()
+    for at in itertools.product(range(2), range(2)):
+        with pytest.raises(StorageError) as caught:
+            get(session.store, f"a/t/c/{at[0]}/{at[1]}")
+        error = caught.value
+        assert error.kind == kinds[how]
+        assert f"the chunk {list(at)} of the array `/a/t`" in error.message
+        assert f"of `chunks/{pack.name}`, snapshot {session.snapshot_id}" in error.message
+        assert error.args == (error.message, error.kind)
+        messages.add(error.message)
+    assert len(messages) == 4
+    with pytest.raises(StorageError, match=r"the chunk \[\d, \d\] of the array `/a/t`"):
+        zarr.open_array(session.store, path="a/t", mode="r")[:]
+    with pytest.raises(StorageError, match=r"the chunk \[\d, \d\] of the array `/a/t`"):
+        array_at(session, "a/t")[:]
+
+
+@pytest.mark.parametrize("how", ["missing", "short", "modified", "unauthorized"])
+def test_a_virtual_chunk_is_named_with_its_file(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "files" / "a.bin"
+    file.parent.mkdir()
+    file.write_bytes(bytes(range(16)))
+    prefix = file.parent.as_uri() + "/"
+    container = frazil.VirtualChunkContainer(prefix, frazil.local_filesystem_store(str(file.parent)))
+    config = frazil.RepositoryConfig(virtual_chunk_containers={prefix: container})
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
+    access = {prefix: LocalFileSystemAccess}
+    repo = frazil.Repository.create(storage, config, authorize_virtual_chunk_access=access)
+    with repo.transaction("main", message="references") as store:
+        zarr.create_array(store, name="v", shape=(16,), chunks=(8,), dtype="u1", compressors=None)
+        checksum = "another" if how == "modified" else None
+        for at in range(2):
+            store.set_virtual_ref(f"v/c/{at}", file.as_uri(), offset=8 * at, length=8, checksum=checksum)
+    if how == "unauthorized":
+        repo = frazil.Repository.open(storage)
+    elif how == "missing":
+        file.unlink()
+    elif how == "short":
+        file.write_bytes(bytes(4))
+    of = InvalidInputError if how == "unauthorized" else StorageError
+    with pytest.raises(of) as caught:
+        array_at(repo.readonly_session("main"), "v")[8:]
+    assert "the chunk [1] of the array `/v`, 8 bytes from byte 8 of `file://" in caught.value.message
+    assert caught.value.message.count("a.bin") >= 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.cli.command import Command
 from frazil.cli.places import PLACES, storage_at
+from frazil.cli.wording import for_terminal
+from frazil.extras import needs
 from frazil.repository.repository import Repository
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.object_store_config import (
@@ -19,7 +22,7 @@ from frazil.storage.object_store_config import (
 )
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
-ENGINES: Final = ("local", "spark", "inline")
+ENGINES: Final = ("auto", "inline", "local", "spark")
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +54,21 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", help="of the files; found out if not given")
     parser.add_argument("--source-group", default="/", metavar="GROUP", help="the group in the files (/)")
     parser.add_argument(
+        "--filter-by-keys",
+        metavar="KEY=VALUE,...",
+        type=_keys,
+        default={},
+        help="fields of GRIB to take: typeOfLevel=surface,stepType=instant (all)",
+    )
+    parser.add_argument(
+        "--reader-option",
+        metavar="KEY=VALUE",
+        action="append",
+        type=_option,
+        default=[],
+        help="an option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2",
+    )
+    parser.add_argument(
         "--on-problem",
         choices=("fail", "skip", "quarantine"),
         default="fail",
@@ -67,7 +85,11 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--message", help="of the commit")
     parser.add_argument(
-        "--engine", choices=ENGINES, default="local", help="where tasks run (local: processes)"
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="where tasks run: in this process, in others of this machine, on Spark (auto: inline for a few "
+        "small files, else local)",
     )
 
 
@@ -87,15 +109,47 @@ def _sizes(text: str) -> dict[str, int]:
         raise argparse.ArgumentTypeError(f"expected DIM=NUMBER,..., found {text!r}") from None
 
 
-def _run(given: argparse.Namespace) -> int:
-    from frazil.spark import Inline, Local, OnSpark, Progress, Target, get_spark
-    from frazil.spark.ingest.operation import ingest, inspect_files
+def _option(text: str) -> tuple[str, Any]:
+    """
+    >>> _option("squeeze=false"), _option('time_dims=["valid_time"]'), _option("name=t2m")
+    (('squeeze', False), ('time_dims', ['valid_time']), ('name', 't2m'))
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, found {text!r}")
+    return name.strip(), _json_or_text(value.strip())
 
-    engines: dict[str, Any] = {
-        "local": lambda: Local(processes=True),
-        "spark": lambda: OnSpark(get_spark()),
-        "inline": Inline,
-    }
+
+def _keys(text: str) -> dict[str, Any]:
+    """
+    >>> _keys("typeOfLevel=heightAboveGround,level=2")
+    {'typeOfLevel': 'heightAboveGround', 'level': 2}
+    """
+    return dict(map(_option, _names(text)))
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value
+
+
+def _reader_options(given: argparse.Namespace) -> dict[str, Any]:
+    options = dict(given.reader_option)
+    if given.filter_by_keys:
+        options["filter_by_keys"] = given.filter_by_keys
+    return options
+
+
+def _run(given: argparse.Namespace) -> int:
+    with needs("ingest", extra="pipeline"):
+        from frazil.pipeline import Progress, Target, ingest, inspect_files
+        from frazil.spark.ingest.size import is_small
+
+    # before the repository: nothing is made for files that are not there
+    small = is_small(given.source)
+    engine = given.engine if given.engine != "auto" else "inline" if small else "local"
     options = {
         "concat_dim": given.concat_dim,
         "variables": given.variables,
@@ -103,12 +157,13 @@ def _run(given: argparse.Namespace) -> int:
         "unpack": given.unpack,
         "format": given.format,
         "source_group": given.source_group,
-        "engine": engines[given.engine](),
+        "reader_options": _reader_options(given),
+        "engine": engine,
     }
     if given.inspect:
         # What would be the repository may be one more file: nothing is written anyway.
         report = inspect_files(given.source, **options)
-        print(report)
+        print(for_terminal(str(report)))
         return 1 if report.fatal(given.allow) else 0
     repo = Repository.open_or_create(storage_at(given.repository))
     if given.branch not in repo.list_branches():
@@ -180,7 +235,9 @@ writes what is new.""",
 examples:
   frazil ingest 'era5/*.nc' ice --inspect                what is in the files, and what is wrong with them
   frazil ingest 'era5/*.nc' ice --chunks time=24         one dataset of them
-  frazil ingest 'era5/*.nc' ice --mode append            what has come since""",
+  frazil ingest 'era5/*.nc' ice --mode append            what has come since
+  frazil ingest 'gfs/*.grib2' ice --filter-by-keys typeOfLevel=isobaricInhPa
+                                                         one kind of level of GRIB files""",
     declare=_declare,
     run=_run,
 )

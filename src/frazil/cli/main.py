@@ -1,7 +1,8 @@
 """The command line: one parser, one subcommand for each entry of ``COMMANDS``.
 
 A ``Command`` says what it is called, how its arguments are declared, and which function does the work and
-gives the exit status. Errors of Frazil are one line on stderr and the status 1, wrong arguments 2.
+gives the exit status. Errors of Frazil are a line on stderr, with one more for each file that is wrong, and
+the status 1; wrong arguments the status 2.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from frazil.about import __version__
 from frazil.cli.command import Command
 from frazil.cli.import_command import IMPORT
 from frazil.cli.ingest_command import INGEST
+from frazil.cli.wording import for_terminal, lines_of
 from frazil.errors import IcechunkError
 
 COMMANDS: Final[tuple[Command, ...]] = (IMPORT, INGEST)
@@ -46,6 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = given.run(given)
     except IcechunkError as error:
-        print(f"frazil: {' '.join(str(error).split())} [{error.kind}]", file=sys.stderr)
+        print(*lines_of(for_terminal(str(error)), str(error.kind)), sep="\n", file=sys.stderr)
         return 1
     return status

@@ -21,6 +21,7 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.repository.in_use import newest_update
 from frazil.repository.mutations import MAIN, require_online
+from frazil.repository.stream_records import with_expiring
 from frazil.repository.update import Changed
 
 
@@ -58,6 +59,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
         branches=branches,
         tags=tags,
         deleted_tags=info.deleted_tags | (info.tags.keys() - tags.keys()),
+        metadata=with_expiring(info, keep) if info.spec_version > 1 else info.metadata,
         snapshots=collapse(table, keep, Onto.ROOT),
     )
     return Expired(left, table.ids()[~keep])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ from frazil.repository.feature_flags import MOVE_NODE, Flag
 from frazil.repository.files import MANIFEST_CHUNK_FILES
 from frazil.repository.gone import require_listed
 from frazil.repository.in_use import CollectedMeanwhile, Files, Relied, before_collections, is_uncollected
+from frazil.repository.lineage import FRAZIL
 from frazil.repository.mutations import (
     Note,
     base_not_found,
@@ -57,6 +59,7 @@ from frazil.repository.mutations import (
     require_tip,
 )
 from frazil.repository.puts import Puts, putting
+from frazil.repository.stream_records import BATCH, QUERY, with_amended
 
 _READERS = 16
 _NO_IDS: Final = np.zeros((0, OBJECT_ID_BYTES), np.uint8)
@@ -234,6 +237,8 @@ def _attempt(
         raise
     before = begun.info.snapshots.entry(row)
     replaced = _replaced(context, before, changes) if ending.replaces else None
+    if ending.replaces:
+        metadata = {**_carried(before), **metadata}
     with putting(context.storage) as puts:
         puts.run(flush)
         puts.run(lambda: begun.save(context.storage))
@@ -267,6 +272,8 @@ def _attempt(
     )
     branch = branch if ending.moves_branch else None
     change = new_snapshot(entry, branch, parent.id, needs_flag(changes))
+    if ending.replaces:
+        change = noted(change, partial(_amended_records, old=parent.id, branch=branch or ""), entry.id)
     if note is not None and context.spec_version > 1:
         change = noted(change, note, entry.id)
     context.update(before_collections(change, begun.info), begun)
@@ -300,6 +307,19 @@ def _require_not_first(info: RepoInfo, id_: bytes) -> None:
             "the first commit of a repository cannot be amended: make a new commit",
             ErrorKind.NO_AMEND_FOR_INITIAL_COMMIT,
         )
+
+
+#: Keys of a commit's metadata that go on to the commit that replaces it: which batch of a streaming query it
+#: is, and what it has merged. It does what the replaced one did.
+_CARRIED: Final = (QUERY, BATCH, FRAZIL)
+
+
+def _carried(before: SnapshotEntry) -> dict[str, Any]:
+    return {name: before.metadata[name] for name in _CARRIED if name in before.metadata}
+
+
+def _amended_records(info: RepoInfo, new: bytes, *, old: bytes, branch: str) -> dict[str, Any]:
+    return with_amended(info, old, new, branch)
 
 
 def _replaced(context: Context, before: SnapshotEntry, changes: ChangeSet) -> TransactionLog:

@@ -10,9 +10,10 @@ ones to every reader; under ``__frazil`` their metadata say where they come from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -26,15 +27,13 @@ from frazil.changes.twins import without_twins
 from frazil.errors import (
     ConflictError,
     ErrorKind,
-    IcechunkError,
     InternalError,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
     SnapshotNotFoundError,
 )
-from frazil.format.columns import I64
-from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
@@ -43,17 +42,17 @@ from frazil.repository.conflicts import ConflictDetector, ConflictSolver
 from frazil.repository.context import Context
 from frazil.repository.gone import is_outdated, snapshots_wanted
 from frazil.repository.in_use import newest_update
+from frazil.repository.lineage import FRAZIL, PARENTS, all_ancestors
 from frazil.repository.missing import no_version
 from frazil.repository.naming import find_snapshot
 from frazil.repository.rebase import Step, carry_over, read_logs, require_solver, road, solve
 from frazil.repository.session import Session, reading
 from frazil.repository.session_state import State
+from frazil.repository.stream_batches import ALONE, BATCHES, Done, batches_between, batches_brought
+from frazil.repository.stream_records import Record, with_records
 from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
 
-#: Key of a commit's metadata, for what Frazil keeps there.
-_KEY: Final = "__frazil"
-_PARENTS: Final = "parents"
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -70,6 +69,19 @@ class _Plan:
     message: str
     told: dict[str, Any]
     allow_empty: bool = False
+    batches: tuple[tuple[str, int, bool], ...] = ()
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What the metadata of the commit say on where it is from."""
+        return {**self.told, **_declaration(self.batches)}
+
+    def note(self, branch: str, info: RepoInfo, id_: bytes) -> dict[str, Any]:
+        """The metadata of the repository, with records of the batches that come with the commit."""
+        records: dict[str, list[Record]] = {}
+        for query, batch, alone in self.batches:
+            records.setdefault(query, []).append(Record(batch, id_, branch, alone))
+        return with_records(info, records) if records else info.metadata
 
 
 class Integration:
@@ -125,8 +137,12 @@ class Integration:
             if base == tip and fast_forward:
                 self._context.update(mutations.reset_branch(into, start, tip))
                 return start
-            told = {_PARENTS: [id_to_text(tip), id_to_text(start)]}
-            return _Plan(base, start, f"Merge {source} into {into}", told, allow_empty=True)
+            told: dict[str, Any] = {PARENTS: [id_to_text(tip), id_to_text(start)]}
+            brought, is_declared = batches_brought(info, start, tip, self._context.storage)
+            if is_declared:
+                told[BATCHES] = []
+            text = f"Merge {source} into {into}"
+            return _Plan(base, start, text, told, True, _flat(brought))
 
         return self._carry_out(plan, into, solver, message, metadata)
 
@@ -153,7 +169,9 @@ class Integration:
 
         def plan(info: RepoInfo, tip: bytes) -> _Plan:
             entry, parent = _commit_of(self._context, info, snapshot)
-            return _Plan(parent, entry.id, entry.message, {"cherry_picked": id_to_text(entry.id)})
+            told = {"cherry_picked": id_to_text(entry.id)}
+            picked = tuple((*each, True) for each in batches_between(info, parent, entry.id))
+            return _Plan(parent, entry.id, entry.message, told, batches=picked)
 
         return self._carry_out(plan, onto, solver, message, metadata)
 
@@ -200,7 +218,9 @@ class Integration:
                     if isinstance(made, bytes):
                         return id_to_text(made)
                     session = self._bring(info, made, branch, tip, solver)
-                    told = {**(metadata or {}), _KEY: made.told}
+                    told = {**(metadata or {}), FRAZIL: made.origin}
+                    if made.batches:
+                        session._state.note = partial(made.note, branch)
                     text = message if message is not None else made.message
                     return session.commit(text, told, allow_empty=made.allow_empty)
             except ConflictError as error:
@@ -236,6 +256,20 @@ class Integration:
     merge_async = awaitable(merge)
     cherry_pick_async = awaitable(cherry_pick)
     revert_async = awaitable(revert)
+
+
+def _flat(brought: Mapping[str, Done]) -> tuple[tuple[str, int, bool], ...]:
+    """Query, batch, and whether it comes alone."""
+    lines = ((query, done.last, False) for query, done in brought.items() if done.last >= 0)
+    singles = ((query, batch, True) for query, done in brought.items() for batch in sorted(done.alone))
+    return (*lines, *singles)
+
+
+def _declaration(batches: Iterable[tuple[str, int, bool]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for query, batch, alone in batches:
+        out.setdefault(ALONE if alone else BATCHES, []).append([query, batch])
+    return out
 
 
 def _named(info: RepoInfo, name: str) -> bytes:
@@ -282,7 +316,7 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     table = info.snapshots
     for id_ in (one, other):
         mutations.require_snapshot(info, id_)
-    common = np.intersect1d(_history(info, one), _history(info, other))
+    common = np.intersect1d(all_ancestors(info, one), all_ancestors(info, other))
     if not len(common):
         raise SessionStateError(
             f"{id_to_text(one)} and {id_to_text(other)} have no version in common: older versions were "
@@ -290,30 +324,6 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
             ErrorKind.REBASE_TX_LOG_PRUNED,
         )
     return table.id_of(int(common[np.argmax(table.flushed_at()[common])]))
-
-
-def _history(info: RepoInfo, id_: bytes) -> I64:
-    """Rows of all snapshots that one comes from."""
-    table = info.snapshots
-    seen = np.zeros(0, np.int64)
-    todo = {id_}
-    while todo:
-        row = table.find(todo.pop())
-        if row < 0 or row in seen:
-            continue
-        rows = np.setdiff1d(table.chain(row), seen)
-        seen = np.union1d(seen, rows)
-        todo |= set(chain.from_iterable(map(_second_parents, table.entries(table.mentioning(rows, _KEY)))))
-    return seen
-
-
-def _second_parents(entry: SnapshotEntry) -> Iterable[bytes]:
-    told = entry.metadata.get(_KEY)
-    named = told.get(_PARENTS) if isinstance(told, dict) else None
-    try:
-        return list(map(id_from_text, named[1:])) if isinstance(named, list) else ()
-    except (IcechunkError, AttributeError):
-        return ()  # somebody else's metadata
 
 
 def _version(workspace: Workspace) -> Version:

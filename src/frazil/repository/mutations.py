@@ -297,8 +297,8 @@ def new_snapshot(entry: SnapshotEntry, branch: str | None, base: bytes, flag: Fl
     return change
 
 
-#: Makes of the repository's metadata, and the id of a new snapshot, the metadata that go with it.
-Note = Callable[[dict[str, Any], bytes], dict[str, Any]]
+#: Makes of the repository, and the id of a snapshot that is new in it, the metadata that go with that.
+Note = Callable[[RepoInfo, bytes], dict[str, Any]]
 
 
 def noted(change: Change, note: Note, id_: bytes) -> Change:
@@ -306,7 +306,7 @@ def noted(change: Change, note: Note, id_: bytes) -> Change:
 
     def both(info: RepoInfo, now: int) -> Changed:
         changed = change(info, now)
-        metadata = note(dict(changed.info.metadata), id_)
+        metadata = note(changed.info, id_)
         return replace(changed, info=replace(changed.info, metadata=metadata))
 
     return both

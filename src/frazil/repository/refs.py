@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from frazil.format.ids import id_to_text
+from frazil.format.repo_info import RepoInfo
 from frazil.repository import mutations
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.context import Context
 from frazil.repository.naming import find_snapshot
 from frazil.repository.naming import snapshot_id as named
+from frazil.repository.stream_batches import History
+from frazil.repository.stream_records import STREAMS
+from frazil.repository.update import Change
 
 
 class Refs:
@@ -27,7 +34,7 @@ class Refs:
         ``InvalidInputError`` (``invalid-snapshot-id``) for what is none of these, and for a text that can
         mean several snapshots.
         """
-        self._context.update(mutations.create_branch(branch, self._named(snapshot_id)))
+        self._point(branch, lambda id_: mutations.create_branch(branch, id_), snapshot_id)
 
     def lookup_branch(self, branch: str) -> str:
         """The snapshot that a branch points to; ``RefNotFoundError``."""
@@ -40,7 +47,7 @@ class Refs:
         (``branch-update-conflict``).
         """
         expected = None if from_snapshot_id is None else self._id(from_snapshot_id)
-        self._context.update(mutations.reset_branch(branch, self._named(snapshot_id), expected))
+        self._point(branch, lambda id_: mutations.reset_branch(branch, id_, expected), snapshot_id)
 
     def delete_branch(self, branch: str) -> None:
         """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
@@ -63,6 +70,16 @@ class Refs:
     def delete_tag(self, tag: str) -> None:
         """Delete a tag; its name cannot be used again."""
         self._context.update(mutations.delete_tag(tag))
+
+    def _point(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
+        """Let a branch point to a snapshot; what that has done of streaming queries is recorded with it."""
+        id_ = self._named(snapshot_id)
+
+        def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
+            return History(info, id_).recorded(branch) if STREAMS in info.metadata else info.metadata
+
+        made = change(id_)
+        self._context.update(mutations.noted(made, note, id_) if self._context.spec_version > 1 else made)
 
     def _named(self, text: str) -> bytes:
         found = find_snapshot(text, self._context.repo_info)

@@ -11,7 +11,12 @@ import gc
 
 from pyspark.daemon import manager
 
-import frazil.spark  # for the workers
+import frazil.spark  # for the workers, as what follows
+import frazil.spark.on_spark
+import frazil.spark.streams.pipelines
+import frazil.spark.tables.scan
+import frazil.spark.tables.source
+import frazil.spark.tables.writing
 
 if __name__ == "__main__":
     assert frazil.spark  # imported, and that is all

@@ -16,11 +16,12 @@ fails for good, so does the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
-from frazil.errors import ErrorKind, IcechunkError
+from frazil.spark.failures import failure_of, task_error
 
 type Task = Callable[[bytes, bytes], bytes]
 
@@ -40,6 +41,24 @@ def begin_attempt(number: int) -> None:
     _attempt.set(number)
 
 
+_description: ContextVar[str] = ContextVar("frazil_description", default="")
+
+
+@contextmanager
+def described(text: str) -> Iterator[None]:
+    """What runs of an engine are for: engines that show their work, as Spark does, show this."""
+    token = _description.set(text)
+    try:
+        yield
+    finally:
+        _description.reset(token)
+
+
+def description(task: Callable[..., object]) -> str:
+    """What a run is for: the text of ``described``, else the name of its function."""
+    return _description.get() or f"frazil {getattr(task, '__name__', 'tasks')}"
+
+
 class Engine(Protocol):
     """Something that runs tasks."""
 
@@ -53,8 +72,8 @@ class Engine(Protocol):
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         """``task(shared, t)`` for each ``t``, in order.
 
-        If one fails for good, raises ``IcechunkError`` (``concurrency``) with its number and what it
-        raised.
+        If one fails for good, raises ``TaskFailedError`` with its number and the error that it raised.
+        If the engine itself fails, raises ``IcechunkError`` (``concurrency``).
         """
         ...
 
@@ -69,30 +88,17 @@ class Inline:
 
     resumable: bool = False
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return 1
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         for number, message in enumerate(tasks):
             try:
                 result = task(shared, message)
-            except Exception as error:
-                raise failed(number, len(tasks), *told(error)) from error
+            except KeyboardInterrupt:
+                raise  # of the user, who is at this process
+            except BaseException as error:
+                raise task_error(failure_of(error), number, len(tasks), cause=error)  # noqa: B904  # it has one
             yield result
-
-
-#: Of what a task says when it fails, in characters: it passes through the JVM, and goes into logs.
-_MOST: Final = 20_000
-
-
-def told(error: BaseException) -> tuple[str, str]:
-    """Type and text of what a task raised, whatever that is."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "(it cannot say what)"
-    if len(text) > _MOST:
-        text = f"{text[: _MOST // 2]} ... {text[-_MOST // 2 :]}"
-    return type(error).__name__, text
-
-
-def failed(number: int, count: int, name: str, text: str) -> IcechunkError:
-    """The error of every engine for a task that failed for good."""
-    return IcechunkError(f"task {number + 1} of {count} failed with {name}: {text}", ErrorKind.CONCURRENCY)

@@ -28,21 +28,22 @@ import random
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
+from typing import Any, ClassVar, Final
 
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
+from frazil.display import Shown, counted
 from frazil.errors import (
     ConflictError,
     ErrorKind,
+    IcechunkError,
     InvalidInputError,
     RebaseFailedError,
     SessionStateError,
     StaleReadError,
+    TaskFailedError,
 )
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.metadata_items import MetadataColumn
@@ -54,13 +55,15 @@ from frazil.repository.reads import ReadTracker
 from frazil.repository.session import ForkSession, Session
 from frazil.repository.staged import STAGING, clean_up, place_of
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, Gathered, unloaded
-from frazil.spark.engine import Engine, attempt
+from frazil.spark.engine import Engine, attempt, described
+from frazil.spark.engines import engine_of
 from frazil.spark.inputs import live_inputs, of_job, reads_of, require_current
-from frazil.spark.on_spark import OnSpark
-from frazil.spark.progress import Progress
+from frazil.spark.pickling import dumps
+from frazil.spark.progress import Progress, size
 from frazil.spark.results import Outcome, Result, decode_result, encode_result
-from frazil.spark.session import get_spark
 from frazil.spark.staging import Begun, Folder, Round, Staging, Unusable
+from frazil.spark.summary import Summary, brief, listed
+from frazil.spark.unpicklable import unsendable
 from frazil.spark.versions import Input, Target, Version, address, digest
 from frazil.storage.counted import COUNTS
 
@@ -125,8 +128,8 @@ class Job:
     track_reads: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class Metrics(Summary):
     """What a job took.
 
     ``bytes_read`` and ``bytes_written`` are of values, as its tasks tell them; ``stored_bytes_...`` are
@@ -151,9 +154,36 @@ class Metrics:
     task_seconds: float = 0.0
     longest_task_seconds: float = 0.0
 
+    shown_as: ClassVar[str] = "spark.Metrics"
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return (
+            ("tasks", self.work()),
+            ("values read", size(self.bytes_read)),
+            ("values written", self.writes()),
+            ("storage", f"{counted(self.requests, 'request')}, {self._stored()}"),
+            ("returned", size(self.returned)),
+            ("task seconds", f"{self.task_seconds:.1f}, the longest {self.longest_task_seconds:.1f}"),
+        )
+
+    def _stored(self) -> str:
+        return f"{size(self.stored_bytes_read)} read, {size(self.stored_bytes_written)} written"
+
+    def work(self) -> str:
+        """The tasks and the time, in words."""
+        more = [f"{self.retries:,} tried again" if self.retries else ""]
+        more += [f"{self.resumed:,} of an earlier run" if self.resumed else ""]
+        return listed([f"{counted(self.tasks, 'task')} in {self.seconds:.1f} s", *more])
+
+    def writes(self) -> str:
+        """What was written, in words."""
+        numbers = ((self.rows, "row"), (self.chunks, "chunk"))
+        parts = [counted(number, noun) for number, noun in numbers if number]
+        return listed([*parts, size(self.bytes_written) if self.bytes_written else ""])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JobResult(Summary):
     """What became of a job. ``done_before`` says that there was nothing left to do."""
 
     id: str
@@ -162,14 +192,26 @@ class JobResult:
     done_before: bool = False
     values: tuple[Any, ...] = ()
 
+    shown_as: ClassVar[str] = "spark.JobResult"
+
     @property
     def snapshot_id(self) -> str:
         return self.version.snapshot_id
 
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "id", brief(self.id)
+        yield "snapshot", self.version.place()
+        if self.done_before:
+            yield "done before", "there was nothing left to do"
+        else:
+            yield "work", self.metrics.work()
+            yield "wrote", self.metrics.writes()
+        if any(value is not None for value in self.values):
+            yield "values", f"{counted(len(self.values), 'value')}: {brief(self.values)}"
 
-def default_engine() -> Engine:
-    """The active Spark session, or a local one."""
-    return OnSpark(get_spark())
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        yield "version", self.version
+        yield "metrics", self.metrics
 
 
 def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None = None) -> JobResult:
@@ -178,9 +220,10 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
     With an engine that is ``resumable`` (all but ``Inline()``), what tasks did is staged in the target's
     storage until the commit: a second run of the same job does what is missing. See `frazil.spark.staging`.
 
-    Raises what ``prepare`` and ``finish`` raise, ``IcechunkError`` (``concurrency``) if a task fails for
-    good, ``RebaseFailedError`` if somebody else changed the same arrays meanwhile, ``StaleReadError`` if
-    somebody changed its inputs on the branch that it writes to (see ``run_again_if_stale``),
+    Raises what ``prepare`` and ``finish`` raise, ``TaskFailedError`` if a task fails for good (its kind is
+    that of the task's error, else ``task-failed`` or ``worker-lost``), ``RebaseFailedError`` if somebody else
+    changed the same arrays meanwhile, ``StaleReadError`` if somebody changed
+    its inputs on the branch that it writes to (see ``run_again_if_stale``),
     ``InvalidInputError`` if the job's id is given and is that of a job with other parameters, or what it says
     of itself is nothing for the metadata of a commit. Nothing is committed then.
     """
@@ -193,7 +236,7 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
         id_, done = _known(job, seen)
         if done is not None:
             return _done(job.target, id_, done)
-        engine = engine or default_engine()
+        engine = engine_of(engine)
         staging = None
         try:
             if getattr(engine, "resumable", False):
@@ -203,7 +246,7 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
                 session.workspace.reads = ReadTracker()
             if (done := find_job(job.target, id_, session.snapshot_id, until=seen)) is not None:
                 return _done(job.target, id_, done)  # another driver was at it
-            with _given_up(session) if staging is None else nullcontext():
+            with _given_up(session) if staging is None else nullcontext(), described(_label(job, id_)):
                 return _run(job, id_, session, staging, engine, progress, started)
         except Begun:
             continue
@@ -227,6 +270,8 @@ def run_job(job: Job, engine: Engine | None = None, *, progress: Progress | None
                 _log.info("job %s: another driver has committed it, and this one met %s", id_, error)
                 return _done(job.target, id_, done)
             _keep_work(staging)
+            if isinstance(error, TaskFailedError):
+                raise error.with_traceback(None) from error.__cause__  # frames of jobs say nothing of it
             raise
         if staging is None:
             clean_up(repo.storage, place_of(branch, id_))
@@ -253,6 +298,21 @@ def _require_told(job: Job) -> None:
             raise InvalidInputError(
                 f"{name}: expected text that UTF-8 can encode, found {text!r:.80}", ErrorKind.BAD_METADATA
             )
+
+
+def _label(job: Job, id_: str) -> str:
+    """A job in a few words, for the user interface of Spark."""
+    read = list(dict.fromkeys(path for each in job.inputs for path in each.paths))
+    paths = f"{_few(read)} -> " if read else ""
+    return f"frazil {job.name} {paths}{_few(job.writes)} ({id_})"
+
+
+def _few(paths: Sequence[str]) -> str:
+    more = [f"and {len(paths) - _PATHS_SHOWN} more"] if len(paths) > _PATHS_SHOWN else []
+    return " ".join([*paths[:_PATHS_SHOWN], *more])
+
+
+_PATHS_SHOWN: Final = 3
 
 
 @contextmanager
@@ -402,7 +462,9 @@ class _Rounds:
                     results[number] = gathered.add(result)
                     self._done(result)
         missing = [number for number, result in enumerate(results) if result is None]
-        shared = _sent((base, work, tasks.shared, place, bulk.key), "the work, or what it shares,")
+        parts = {"work": work, "shared": tasks.shared}
+        everything = (base, work, tasks.shared, place, bulk.key)
+        shared = _sent(everything, "the work, or what it shares,", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
             results[number] = result = gathered.add(decode_result(data))
@@ -427,11 +489,13 @@ class _Rounds:
 _NUMBER: Final = struct.Struct("<Q")
 
 
-def _sent(value: Any, name: str) -> bytes:
+def _sent(value: Any, name: str, parts: Any = None) -> bytes:
     try:
-        data: bytes = dumps(value)  # type: ignore[no-untyped-call]
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        raise InvalidInputError(f"{name} cannot be sent to a task: {error}", ErrorKind.NOT_ALLOWED) from error
+        data = dumps(value)
+    except IcechunkError:
+        raise  # it says why, as a session with changes does
+    except Exception as error:
+        raise unsendable(name, parts or value, dumps, error) from error
     return data
 
 

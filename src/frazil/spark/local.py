@@ -25,12 +25,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
-
-from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.engine import ATTEMPTS, Task, begin_attempt, failed, told
+from frazil.errors import ErrorKind, InvalidInputError, TaskFailedError
+from frazil.spark.engine import ATTEMPTS, Task, begin_attempt
+from frazil.spark.failures import Failure, failure_of, task_error, worker_lost
+from frazil.spark.pickling import dumps
+from frazil.spark.unpicklable import sendable
 
 #: Tasks that have begun or ended and not been taken, for each worker.
 _AHEAD: Final = 4
@@ -55,11 +56,16 @@ class Local:
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name}: expected at least 1, found {value}", ErrorKind.NOT_ALLOWED)
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return self.workers or os.cpu_count() or 1
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
         if not tasks:
             return
-        count = min(self.workers or os.cpu_count() or 1, len(tasks))
-        said = dumps((task, shared)) if self.processes else b""  # type: ignore[no-untyped-call]
+        count = min(self.slots, len(tasks))
+        said = sendable(task, (task, shared), dumps) if self.processes else b""
         workers = _Workers(lambda: _Process(said) if self.processes else _Thread(task, shared))
         pool = ThreadPoolExecutor(count, "frazil-local")
 
@@ -67,10 +73,13 @@ class Local:
             for tries in range(self.attempts):
                 try:
                     return workers.mine().call(tasks[number], tries)
-                except (Exception, SystemExit) as error:
-                    if tries + 1 == self.attempts or workers.closed:
-                        raise failed(number, len(tasks), *_told(error)) from error
-            raise AssertionError("no try")
+                except _Raised as error:
+                    failure, cause = error.failure, None
+                except BaseException as error:  # none is the user's: those go to the main thread
+                    failure, cause = failure_of(error), error
+                if tries + 1 == self.attempts or workers.closed or failure.is_final:
+                    break
+            raise task_error(failure, number, len(tasks), tries + 1, cause)
 
         pending: list[Future[bytes]] = []
         try:
@@ -80,6 +89,8 @@ class Local:
                     yield pending.pop(0).result()
             while pending:
                 yield pending.pop(0).result()
+        except TaskFailedError as error:
+            raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
         finally:
             # Also when the caller stops half way: nobody wants the rest.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -136,10 +147,11 @@ class _Thread:
 
 
 class _Raised(Exception):
-    """A task raised in a worker process."""
+    """A task raised in a worker process, or ended it."""
 
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__(name, text)
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 @dataclass(slots=True, eq=False)
@@ -150,6 +162,7 @@ class _Child:
     connection: Connection
     begun: object
     idle_since: float = 0.0
+    served: bool = False
 
     def end(self) -> None:
         self.connection.close()
@@ -178,19 +191,21 @@ class _Process:
             self._busy = True
         try:
             child.connection.send_bytes(pickle.dumps((said, message, tries)))
-            outcome, *values = pickle.loads(child.connection.recv_bytes())
-        except (EOFError, OSError) as error:
+            if not child.served:
+                child.connection.recv_bytes()  # it has started
+                child.served = True
+            answer: bytes | Failure = pickle.loads(child.connection.recv_bytes())
+        except (EOFError, OSError):
             with self._lock:
                 self._child = None
             child.connection.close()
-            raise ChildProcessError(f"its process ended with {_ending(child.process)}") from error
+            raise _Raised(worker_lost(_ending(child))) from None
         finally:
             with self._lock:
                 self._busy = False
-        if outcome == "raised":
-            raise _Raised(*values)
-        result: bytes = values[0]
-        return result
+        if isinstance(answer, Failure):
+            raise _Raised(answer)
+        return answer
 
     def close(self) -> None:
         with self._lock:
@@ -265,28 +280,28 @@ def _surroundings() -> tuple[str, dict[str, str]]:
     return os.getcwd(), {**os.environ, "PYTHONPATH": path}
 
 
-def _ending(child: subprocess.Popen[bytes]) -> str:
-    code = child.wait()
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _told(error: BaseException) -> tuple[str, str]:
-    if isinstance(error, _Raised):
-        name, text = error.args
-        return name, text
-    return told(error)
+def _ending(child: _Child) -> str:
+    code = child.process.wait()
+    ending = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return ending if child.served else f"{ending} while it started, before the task"
 
 
 # In the worker process
 
-_PROGRAM: Final = "import sys; from frazil.spark.local import serve; serve(int(sys.argv[1]))"
+# An interrupt is for the driver, which ends its workers; they get it too, from the terminal.
+_PROGRAM: Final = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from frazil.spark.local import serve
+serve(int(sys.argv[1]))
+"""
 
 
 def serve(descriptor: int) -> None:
     """What a worker process does: tasks from a socket, until that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the driver, which ends its workers
     with Connection(descriptor) as connection:
         try:
+            connection.send_bytes(b"")  # started
             said = b""
             while True:
                 new, message, tries = pickle.loads(connection.recv_bytes())
@@ -297,12 +312,12 @@ def serve(descriptor: int) -> None:
             return  # the driver is gone
 
 
-def _answer(said: bytes, message: bytes) -> tuple[Any, ...]:
+def _answer(said: bytes, message: bytes) -> bytes | Failure:
     try:
         task, shared = _unpacked(said)
-        return ("done", task(shared, message))
-    except Exception as error:
-        return ("raised", *told(error))
+        return task(shared, message)
+    except BaseException as error:  # also of sys.exit, which would end the worker
+        return failure_of(error)
 
 
 @functools.lru_cache(maxsize=1)

@@ -41,7 +41,7 @@ from frazil.repository.repository import Repository
 from frazil.repository.values import ChunkStorageStats, CommitMethod, GCSummary
 from frazil.spark.bulk import MANIFESTS_ON_EXECUTORS_ABOVE, rewritten
 from frazil.spark.engine import Engine
-from frazil.spark.job import default_engine
+from frazil.spark.engines import engine_of
 from frazil.storage.base import Storage
 
 #: A task deletes so many files.
@@ -62,7 +62,7 @@ def garbage_collect(
 
     The limits of deleting are those of one task.
     """
-    engine = engine or default_engine()
+    engine = engine_of(engine)
     context = repo._context
     patience = Patience(max_concurrent_deletes, max_consecutive_delete_failures)
     what = Collection(
@@ -76,7 +76,7 @@ def garbage_collect(
 
 def storage_stats(repo: Repository, *, engine: Engine | None = None) -> ChunkStorageStats:
     """``Repository.chunk_storage_stats`` with tasks. The driver holds 16 bytes for each distinct range."""
-    engine = engine or default_engine()
+    engine = engine_of(engine)
     context, info = repo._context, repo._context.whole()
     walk = _OnEngine(context, engine)
     nothing = info.snapshots.ids()[:0]
@@ -95,7 +95,7 @@ def rewrite_manifests(
     manifests_on_executors_above: int = MANIFESTS_ON_EXECUTORS_ABOVE,
 ) -> str:
     """``Repository.rewrite_manifests``; tasks write those of arrays with many references."""
-    engine = engine or default_engine()
+    engine = engine_of(engine)
     context = repo._context
 
     def write(parent: Snapshot) -> dict[bytes, Ready]:
@@ -118,7 +118,7 @@ def verify(
     >>> report.ok, report.snapshots
     (True, 1)
     """
-    engine, context = engine or default_engine(), repo._context
+    engine, context = engine_of(engine), repo._context
     return plan.verify(context, verify_level(level), pieces_run(context, engine))
 
 

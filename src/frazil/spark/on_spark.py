@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import json
 import os
-import re
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -32,12 +31,14 @@ from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark import SparkFiles, TaskContext
-from pyspark.errors import PySparkException
+from pyspark.cloudpickle import dumps
 from pyspark.sql import SparkSession
 
-from frazil.errors import ErrorKind, IcechunkError
-from frazil.spark.engine import Task, begin_attempt, failed, told
+from frazil.errors import ErrorKind, IcechunkError, SessionStateError
+from frazil.spark.engine import Task, begin_attempt, description
 from frazil.spark.places import ready
+from frazil.spark.spark_failures import SPARK_ERRORS, from_spark, marked
+from frazil.spark.unpicklable import sendable
 
 #: Of a run, in tasks.
 _SMALLEST_JOB: Final = 32
@@ -64,20 +65,33 @@ class OnSpark:
     def __post_init__(self) -> None:
         ready(self.spark)
 
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time, as far as the driver knows before executors are there; 1 where it
+        is a client of Spark Connect.
+        """
+        return 1 if _is_connect(self.spark) else int(self.spark.sparkContext.defaultParallelism)
+
     def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        _require_running(self.spark)
         per_job = max(-(-len(tasks) // self.jobs), min(_SMALLEST_JOB, -(-len(tasks) // 3)))
         together = -(-len(tasks) // (self.partitions or _partitions(self.spark)))
-        work = _worker(task, self._sent(shared))
+        sendable(task, task, dumps)
         tag = f"frazil-{uuid.uuid4()}"
-        add_tag, cancel = _tagging(self.spark)
+        work = _worker(task, self._sent(shared), tag)
+        label, cancel = _labels(self.spark, tag, description(task))
 
         def job(start: int) -> list[bytes]:
             numbered = enumerate(tasks[start : start + per_job], start)
             rows = [((number - start) // together, number, task) for number, task in numbered]
-            add_tag(tag)  # tags belong to the thread
-            slots = self.spark.createDataFrame(rows, "slot int, number int, task binary")
-            slots = slots.repartitionById(rows[-1][0] + 1, "slot")
-            results = slots.mapInArrow(work, "number int, result binary").collect()
+            label()  # of this thread, which ends with the run
+            try:
+                slots = self.spark.createDataFrame(rows, "slot int, number int, task binary")
+                slots = slots.repartitionById(rows[-1][0] + 1, "slot")
+                results = slots.mapInArrow(work, "number int, result binary").collect()
+            except SPARK_ERRORS as error:
+                firsts = range(start, start + len(rows), together)
+                raise from_spark(error, tag, firsts, len(tasks))  # noqa: B904  # it has a cause
             return [bytes(result) for _, result in sorted(results)]
 
         pool = ThreadPoolExecutor(2, "frazil-spark")
@@ -93,13 +107,13 @@ class OnSpark:
             starts = range(0, len(tasks), per_job) if tasks else ()
             for results in _window(submit, starts):
                 yield from results
-        except PySparkException as error:
-            raise _from_spark(error, len(tasks)) from error
+        except IcechunkError as error:
+            raise error.with_traceback(None) from error.__cause__  # without the frames of the pool
         finally:
             # Also when the caller stops half way: nobody wants the rest.
             pool.shutdown(wait=False, cancel_futures=True)
             while running:  # one may be about to begin, which there is no way to cancel yet
-                cancel(tag)
+                cancel()
                 wait([*running], timeout=0.2)
             pool.shutdown(wait=True)
 
@@ -124,12 +138,63 @@ def _is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
-def _tagging(spark: SparkSession) -> tuple[Callable[[str], None], Callable[[str], object]]:
-    """How to tag jobs, and how to cancel those with a tag: in a classic session ``interruptTag`` finds
-    none."""
+def _require_running(spark: SparkSession) -> None:
+    """Raises ``SessionStateError`` (``not-allowed``) for a classic session that was stopped."""
+    if not _is_connect(spark) and getattr(spark.sparkContext, "_jsc", None) is None:
+        raise SessionStateError(
+            "the Spark session of the engine was stopped: make a new session and a new engine",
+            ErrorKind.NOT_ALLOWED,
+        )
+
+
+def _labels(spark: SparkSession, tag: str, text: str) -> tuple[Callable[[], None], Callable[[], object]]:
+    """How a thread labels its Spark jobs, and how to cancel those with the tag.
+
+    In a classic session ``interruptTag`` finds none. Spark Connect lets nobody set a description, so there
+    the text is a second tag, which cannot hold commas.
+    """
     if _is_connect(spark):
-        return spark.addTag, spark.interruptTag
-    return spark.sparkContext.addJobTag, spark.sparkContext.cancelJobsWithTag
+        tags = tag, text.replace(",", ";")
+
+        def label() -> None:
+            for each in tags:
+                spark.addTag(each)
+
+        return label, partial(spark.interruptTag, tag)
+    context = spark.sparkContext
+    group = context.getLocalProperty(_GROUP) or tag  # a group of the caller may be cancelled by its name
+
+    def describe() -> None:
+        context.addJobTag(tag)
+        context.setJobGroup(group, text)
+
+    return describe, partial(context.cancelJobsWithTag, tag)
+
+
+_GROUP: Final = "spark.jobGroup.id"
+_DESCRIPTION: Final = "spark.job.description"
+
+
+@contextmanager
+def labelled(spark: SparkSession, text: str) -> Iterator[None]:
+    """Describe the Spark jobs that this thread starts; afterwards the description is the one of before."""
+    if _is_connect(spark):
+        tag = text.replace(",", ";")
+        is_new = tag not in spark.getTags()
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            if is_new:
+                spark.removeTag(tag)
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]  # None takes it away
 
 
 @lru_cache(maxsize=2)
@@ -149,7 +214,7 @@ def _window[T, R](submit: Callable[[T], Future[R]], items: Iterable[T], size: in
 
 
 def _worker(
-    task: Task, shared: Callable[[], bytes]
+    task: Task, shared: Callable[[], bytes], token: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that Spark calls for a partition."""
 
@@ -165,26 +230,9 @@ def _worker(
             for number, message in zip(numbers, messages, strict=True):
                 try:
                     result = task(shared(), message)
-                except Exception as error:
-                    raise RuntimeError(_mark(number, error)) from error
+                except BaseException as error:  # also of sys.exit, which would end the worker
+                    raise marked(token, number, error) from None
                 arrays = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
                 yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
 
     return work
-
-
-# Spark gives back a traceback as text. The one line that we look for in it:
-_MARK = re.compile(r'\{"frazil task": .*\}')
-
-
-def _mark(number: int, error: Exception) -> str:
-    name, text = told(error)
-    return json.dumps({"frazil task": number, "type": name, "text": text})
-
-
-def _from_spark(error: PySparkException, count: int) -> IcechunkError:
-    marked = _MARK.search(str(error))
-    if marked is None:
-        return IcechunkError(f"the Spark job failed: {error}", ErrorKind.CONCURRENCY)
-    said, _ = json.JSONDecoder().raw_decode(marked.group())
-    return failed(said["frazil task"], count, said["type"], said["text"])

@@ -66,6 +66,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "spark.sql.python.filterPushdown.enabled": Setting(
         "true", "else the data source cannot be asked to take conditions of the query", running=True
     ),
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": Setting(
+        "true", "else nobody knows in which line a worker crashed, and by which signal", running=True
+    ),
     # Only where the session is ours: another would show its users other clocks.
     "spark.sql.session.timeZone": Setting("UTC", "times of CF conventions are in UTC", _STARTED),
 }

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
-from typing import Any
+from typing import Any, ClassVar, Final
 
+from frazil.display import Shown, counted
 from frazil.repository.repository import Repository
 from frazil.repository.values import SnapshotInfo
 from frazil.spark.job import JOB
 from frazil.spark.publishing import AUDIT
+from frazil.spark.summary import Summary, brief
 from frazil.spark.versions import Source, Version, takes_versions
 
+#: Steps that are named in a summary.
+_SHOWN: Final = 8
 
-@dataclass(frozen=True, slots=True)
-class Step:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Step(Summary):
     """One commit: the job that made it, with its inputs; ``job`` is None for a commit of somebody else.
 
     ``inputs`` are mappings with ``repository``, ``branch``, ``snapshot``, ``paths`` and ``digest``;
@@ -33,6 +38,11 @@ class Step:
     outputs: tuple[str, ...] = ()
     metrics: dict[str, Any] | None = None
     audit: dict[str, Any] | None = None
+
+    shown_as: ClassVar[str] = "spark.Step"
+
+    def __repr__(self) -> str:
+        return Summary.__str__(self)
 
     def __str__(self) -> str:
         made = f"{self.job} ({self.job_id})" if self.job else "no job"
@@ -63,11 +73,25 @@ def lineage(repo: Repository, snapshot_id: str | None = None) -> Step:
     return _step(repo.lookup_snapshot(wanted))
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+@dataclass(frozen=True, slots=True, repr=False)
+class Graph(Summary):
     """Steps, newest first; a row for each thing that was read."""
 
     steps: tuple[Step, ...]
+
+    shown_as: ClassVar[str] = "spark.Graph"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "steps", counted(len(self.steps), "step")
+        yield from (
+            (step.snapshot_id, brief(f"{step.job or 'no job'}: {step.message}"))
+            for step in self.steps[:_SHOWN]
+        )
+        if len(self.steps) > _SHOWN:
+            yield "and", f"{len(self.steps) - _SHOWN:,} more"
+
+    def __repr__(self) -> str:
+        return Summary.__str__(self)
 
     @property
     def rows(self) -> tuple[tuple[str, str, str, str, str], ...]:
@@ -108,6 +132,7 @@ class Graph:
         return f"<table><tr>{_tags('th', head)}</tr>{rows}</table>"
 
 
+@takes_versions
 def lineage_graph(source: Source, *, branch: str = "main", jobs_only: bool = True) -> Graph:
     """The steps that lead to a version, newest first: those of jobs, or all."""
     version = Version.of(source, branch=branch) if isinstance(source, Repository) else source

@@ -19,14 +19,15 @@ checked version is only published.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from frazil.display import Record, Shown
 from frazil.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -48,6 +49,7 @@ from frazil.spark.engine import Engine
 from frazil.spark.inputs import live_inputs, of_job, reads_of
 from frazil.spark.job import JOB
 from frazil.spark.reductions.plan import Limits
+from frazil.spark.summary import Summary, brief
 from frazil.spark.validation.checking import validate
 from frazil.spark.validation.report import Report
 from frazil.spark.validation.rules import Rule, as_json, require_sound, rules_from
@@ -58,8 +60,8 @@ AUDIT: Final = "frazil_audit"
 _TRIES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+@dataclass(frozen=True, slots=True, repr=False)
+class Published(Summary):
     """What became of it. ``done_before``: there was nothing to publish; then there is no report.
 
     ``value`` is what ``work`` returned.
@@ -69,6 +71,23 @@ class Published:
     report: Report | None
     done_before: bool = False
     value: Any = None
+
+    shown_as: ClassVar[str] = "spark.Published"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "snapshot", self.version.place()
+        if self.done_before:
+            yield "done before", "there was nothing to publish"
+        if self.report is not None:
+            yield "rules", self.report.verdict()
+        if self.value is not None:
+            yield "value", brief(self.value)
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        if self.report is not None:
+            yield "report", self.report
+        if isinstance(self.value, Record):
+            yield "value", self.value
 
     @property
     def snapshot_id(self) -> str:

@@ -12,6 +12,7 @@ network and with a host name that does not resolve. Its workers run this Python 
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shlex
@@ -30,6 +31,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from frazil.errors import ErrorKind, SessionStateError
+from frazil.extras import needs
 from frazil.spark.places import SETTINGS, Place, ready, settings
 
 #: Tries of one task, the first included. In local mode the default is one.
@@ -60,6 +62,8 @@ def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSess
 
 
 def _connected(remote: str) -> SparkSession:
+    with needs("Spark Connect", extra="connect"):
+        importlib.import_module("pyspark.sql.connect")  # it looks for its packages
     if not remote.startswith("local"):
         return SparkSession.builder.getOrCreate()
     # pyspark starts a server on this machine. What is said to the builder it would say again to the session,
@@ -146,7 +150,8 @@ def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str
             return java.resolve().parents[1]
     raise SessionStateError(
         "Spark needs Java 17 or newer, and none was found: install one (Debian: openjdk-17-jre-headless), "
-        "or set JAVA_HOME to the directory that has bin/java",
+        "or set JAVA_HOME to the directory that has bin/java. Frazil's operations also run without Spark: "
+        "engine='local'",
         ErrorKind.NOT_ALLOWED,
     )
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from frazil.about import __version__
 from frazil.changes.change_set import ChangeSet
@@ -45,6 +45,7 @@ from frazil.repository.values import SessionMode
 from frazil.repository.workspace import Workspace
 from frazil.spark import wire
 from frazil.spark.results import Result, decode_result, joined, split
+from frazil.spark.summary import Summary
 from frazil.spark.versions import takes_versions
 from frazil.storage.base import IfAbsent, Storage, Stored
 
@@ -115,8 +116,8 @@ class Plan:
     format: int = _FORMAT
 
 
-@dataclass(frozen=True, slots=True)
-class StagedJob:
+@dataclass(frozen=True, slots=True, repr=False)
+class StagedJob(Summary):
     """A job that has begun and was not committed; ``tasks`` of it have staged what they did."""
 
     id: str
@@ -125,6 +126,8 @@ class StagedJob:
     snapshot_id: str
     started_at: datetime
     tasks: int
+
+    shown_as: ClassVar[str] = "spark.StagedJob"
 
 
 class Staging:

@@ -21,9 +21,9 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
+from cloudpickle import CloudPickler  # type: ignore[import-untyped]  # it ships no types
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 from numpy.typing import NDArray
-from pyspark.cloudpickle.cloudpickle import CloudPickler
 
 _BUILTINS: Final = {"bool", "complex", "dict", "float", "frozenset", "int", "list"} | {
     "set",
@@ -46,7 +46,7 @@ _ALLOWED: Final = {
 def dumped(value: Any) -> bytes:
     """A value as bytes. Raises what its parts raise that cannot be pickled."""
     with io.BytesIO() as out:
-        _Pickler(out).dump(value)  # type: ignore[no-untyped-call]
+        _Pickler(out).dump(value)
         return out.getvalue()
 
 
@@ -58,7 +58,7 @@ def loaded(data: bytes, module: str | None = None) -> Any:
     return pickle.loads(data) if module is None else _Unpickler(data, module).load()
 
 
-class _Pickler(CloudPickler):
+class _Pickler(CloudPickler):  # type: ignore[misc]  # for the same reason
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, np.dtype) and (said := _said(obj)) is not None:
             return dtype_of, (said,)
@@ -71,7 +71,7 @@ class _Pickler(CloudPickler):
             return array_of, (said, obj.shape, obj.tobytes())
         if isinstance(obj, np.generic) and (said := _said((one := np.asarray(obj)).dtype)) is not None:
             return scalar_of, (said, one.tobytes())
-        return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+        return super().reducer_override(obj)
 
 
 def _said(dtype: np.dtype[Any]) -> Any:

@@ -11,20 +11,22 @@ the same as long as nobody changes these arrays, whatever else is committed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from frazil.arguments import check_fields, checked, wrong_type
+from frazil.display import Shown
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
+from frazil.spark.summary import Summary, brief
 from frazil.storage.base import Storage, named
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+@dataclass(frozen=True, slots=True, repr=False)
+class Version(Summary):
     """One snapshot of a repository.
 
     >>> import frazil
@@ -37,6 +39,8 @@ class Version:
     repo: Repository
     snapshot_id: str
     branch: str | None = None
+
+    shown_as: ClassVar[str] = "spark.Version"
 
     @staticmethod
     def of(
@@ -55,6 +59,14 @@ class Version:
             branch = "main"
         session = source.readonly_session(branch, tag=tag, snapshot_id=snapshot_id)
         return Version(source, session.snapshot_id, branch)
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "snapshot", self.place()
+        yield "repository", brief(address(self.repo.storage))
+
+    def place(self) -> str:
+        """The snapshot and the branch, in one line."""
+        return self.snapshot_id if self.branch is None else brief(f"{self.snapshot_id} on {self.branch}")
 
     def session(self) -> Session:
         """A session that reads it."""
@@ -120,10 +132,10 @@ class Input:
 def digest(session: Session, paths: Sequence[str]) -> str:
     """A hash of nodes and all that is below them, as committed: other data or metadata, another hash."""
     nodes = session.workspace.snapshot.nodes
-    hashed = hashlib.sha256()
+    hashed, numbers = hashlib.sha256(), np.arange(len(nodes))
     for path in sorted({"/" + path.strip("/") for path in paths}):
         row, below = nodes.find(path), nodes.below(path)
-        rows = np.r_[[row] if row >= 0 else [], np.arange(len(nodes))[below]].astype(np.int64)
+        rows = np.r_[[row] if row >= 0 else [], numbers[below]].astype(np.int64)
         some = nodes.take(rows)
         hashed.update(path.encode() + some.ids.tobytes())
         for column in (some.paths, some.user_data, some.manifests, some.extents):

@@ -19,19 +19,23 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from pyspark.cloudpickle import dumps  # plain pickle cannot send what a notebook defines
 
+from frazil.display import Shown, counted, some_of
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark import wire
 from frazil.spark.blocks import regular_grid
+from frazil.spark.engines import engine_of
+from frazil.spark.pickling import dumps
+from frazil.spark.summary import Summary, with_size
 from frazil.spark.versions import takes_versions
+from frazil.zarr_store.arrays import array_at
 
 if TYPE_CHECKING:
     from frazil.repository.session import ForkSession, Session
@@ -67,23 +71,37 @@ class Block:
 type Read = Callable[[Block], NDArray[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan(Summary):
     """Blocks that may be written at the same time, each with its number of chunks and bytes."""
 
     blocks: tuple[Block, ...]
     chunks: tuple[int, ...]
     bytes: tuple[int, ...]
 
+    shown_as: ClassVar[str] = "spark.Plan"
 
-@dataclass(frozen=True, slots=True)
-class Written:
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        paths = dict.fromkeys(block.path for block in self.blocks)
+        yield "blocks", f"{counted(len(self.blocks), 'block')} of {some_of(paths)}"
+        yield "chunks", with_size(sum(self.chunks), "chunk", sum(self.bytes))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Written(Summary):
     """What a job wrote; ``bytes`` before compression, ``returned`` what the executors sent back."""
 
     tasks: int
     chunks: int
     bytes: int
     returned: int
+
+    shown_as: ClassVar[str] = "spark.Written"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "tasks", f"{self.tasks:,}"
+        yield "wrote", with_size(self.chunks, "chunk", self.bytes)
+        yield "returned", counted(self.returned, "byte")
 
 
 @takes_versions
@@ -94,11 +112,12 @@ def write_blocks(
 
     The arrays must be there, committed or not. ``read`` is a function of a module that executors can
     import. Raises ``InvalidInputError`` before anything is written if blocks overlap or do not lie on chunk
-    borders, and ``IcechunkError`` (``concurrency``) if a task fails.
+    borders, and ``TaskFailedError`` if a task fails.
     """
+    engine = engine_of(engine)
     planned = plan(session, blocks)
     base = session.fork()
-    shared = dumps((base, read))  # type: ignore[no-untyped-call]
+    shared = dumps((base, read))
     tasks = list(map(dumps, planned.blocks))
     forks: list[ForkSession] = []
     received = 0
@@ -144,7 +163,7 @@ def _unpacked(shared: bytes) -> tuple[ForkSession, Read]:
 
 
 def _array(session: Session, path: str) -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
+    return array_at(session, path, "r+")
 
 
 # Planning

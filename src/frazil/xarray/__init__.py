@@ -13,15 +13,18 @@ from collections.abc import Collection, Hashable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import xarray as xr
-
 from frazil.arguments import wrong_type
-from frazil.dask import store_dask
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.repository.session import Session
-from frazil.xarray.agreement import CHECKS, Check, Writing, require_agreement
-from frazil.xarray.private import ArrayWriter, ZarrStore, dump_to_store
-from frazil.xarray.stored import StoredGroup
+
+with needs("frazil.xarray", extra="xarray"):
+    import xarray as xr
+
+    from frazil.dask import store_dask
+    from frazil.xarray.agreement import CHECKS, Check, Writing, require_agreement
+    from frazil.xarray.private import ArrayWriter, ZarrStore, dump_to_store
+    from frazil.xarray.stored import StoredGroup
 
 __all__ = ["CHECKS", "ZarrWriteModes", "to_icechunk"]
 

@@ -26,8 +26,9 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
-from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError, SessionStateError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NodeNotFoundError, SessionStateError
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
+from frazil.repository.chunk_errors import chunk_error
 from frazil.repository.frames import claimed_bytes, require_plausible
 from frazil.repository.paths import absolute
 from frazil.repository.session import Session
@@ -145,8 +146,11 @@ class IcechunkStore(Store):
             found = await on_thread(_find, workspace, key, byte_range)
         if not isinstance(found, tuple):
             return None if found is None else _buffer(found, prototype)
-        data = await workspace.read_ref_async(*found)
-        _require_plausible(workspace, key, data)
+        try:
+            data = await workspace.read_ref_async(*found)
+            _require_plausible(workspace, key, data)
+        except IcechunkError as error:
+            raise _of_chunk(workspace, key, found[0], error) from error.__cause__
         return _buffer(data, prototype)
 
     @unchecked
@@ -158,8 +162,11 @@ class IcechunkStore(Store):
         found = _find(workspace, key, byte_range)
         if not isinstance(found, tuple):
             return None if found is None else _buffer(found, prototype)
-        data = workspace.read_ref(*found)
-        _require_plausible(workspace, key, data)
+        try:
+            data = workspace.read_ref(*found)
+            _require_plausible(workspace, key, data)
+        except IcechunkError as error:
+            raise _of_chunk(workspace, key, found[0], error) from error.__cause__
         return _buffer(data, prototype)
 
     @unchecked
@@ -493,6 +500,13 @@ def _require_plausible(workspace: Workspace, key: str, data: BytesLike) -> None:
     node = workspace.node(parse_key(key)[0])
     if node is not None:
         require_plausible(key, node.user_data, data, claimed)
+
+
+def _of_chunk(workspace: Workspace, key: str, ref: ChunkRef, error: IcechunkError) -> IcechunkError:
+    """An error of reading a value, with the chunk in its text."""
+    path, coords = parse_key(key)
+    assert isinstance(coords, tuple)  # documents are at hand
+    return chunk_error(workspace, path, coords, ref, error)
 
 
 def _ref(workspace: Workspace, path: str, coords: Coords) -> ChunkRef | None:

@@ -16,7 +16,7 @@ from tests.spark.reference import same_by_reference
 import frazil
 from frazil.errors import IcechunkError
 from frazil.spark.streams.sink import RowsWriter
-from frazil.spark.streams.stamps import STREAMS, Stamp, commit_once, last_batch
+from frazil.spark.streams.stamps import STREAMS, Stamp, batches_done, commit_once
 
 pytestmark = pytest.mark.interop
 
@@ -106,9 +106,9 @@ def test_rows_are_where_they_belong(repo: frazil.Repository, path: Path) -> None
     assert commit.message == "Write 3 rows to `/` (time, lat, lon, tas), mode upsert: batch 0 of query q"
     writer.commit([message(writer, observed((3, 10.0, 1), (5, 10.0, 1), tas=[7.5, 8.5]))], 1)
     found = shown(repo)
-    assert ((found.time.values - START) / HOUR).tolist() == [0, 5, 3]
+    assert ((found.time.values - START) / HOUR).tolist() == [0, 3, 5]
     expected = np.full((3, 3, 4), np.nan, "f4")
-    expected[0, 2, 3], expected[1, 0, 0], expected[1, 1, 1], expected[2, 0, 0] = 2.5, 8.5, 3.5, 7.5
+    expected[0, 2, 3], expected[2, 0, 0], expected[2, 1, 1], expected[1, 0, 0] = 2.5, 8.5, 3.5, 7.5
     np.testing.assert_array_equal(found.tas.values, expected)
     assert found.packed.shape == (3, 3)  # grew with the others
     history = list(repo.ancestry(branch="main"))
@@ -204,8 +204,7 @@ def total(repo: frazil.Repository, branch: str = "main") -> float:
 
 
 def done(repo: frazil.Repository, query: str = "q", branch: str = "main") -> int:
-    info = repo._context.repo_info()
-    return last_batch(info, info.branches[branch], query)
+    return batches_done(repo, repo.lookup_branch(branch), query).last
 
 
 def test_a_batch_is_done_once(repo: frazil.Repository) -> None:
@@ -256,13 +255,15 @@ def test_stamps_outlive_their_commits(repo: frazil.Repository, path: Path) -> No
     same_by_reference(path)
 
 
-def test_records_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.spark.streams.stamps._QUERIES", 2)
-    metadata: dict[str, Any] = {"owner": "somebody"}
-    for number, query in enumerate("abcab"):
-        metadata = Stamp(query, number).note(metadata, bytes(12))
-    assert {key: list(value) for key, value in metadata.items() if key == STREAMS} == {STREAMS: ["a", "b"]}
-    assert metadata["owner"] == "somebody"
+def test_records_do_not_pile_up(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("frazil.repository.stream_records._QUERIES", 2)
+    repo.set_metadata({"owner": "somebody"})
+    for number, query in enumerate("cabca"):
+        count(repo, number, query)
+    metadata = repo.get_metadata()
+    assert sorted(metadata) == [STREAMS, "owner"]
+    assert sorted(metadata[STREAMS]) == ["a", "c"]
+    assert [record["batch"] for record in metadata[STREAMS]["a"]] == [4]
 
 
 def test_others_commit_meanwhile(repo: frazil.Repository) -> None:

@@ -66,26 +66,8 @@ def test_conditions_as_an_option(spark: SparkSession, place: str) -> None:
     assert sorted(arrow(found)["tas"]) == sorted(expected["tas"])
 
 
-def test_conditions_of_the_query(pushing: SparkSession, place: str) -> None:
-    """Pushed where it is asked for; what Spark does with them is seen in the plan."""
-    made = pushing.read.format("frazil").option("path", place).option("tag", "v1").option("pushdown", "true")
-    every = frame(climate())
-    query = made.load().where(
-        "lat > 0 AND time = timestamp'2020-01-02 00:00:00' AND tas > 50 AND name <> 'd'"
-    )
-    plan = query._jdf.queryExecution().optimizedPlan().toString()
-    assert "tas" in plan.split("RelationV2")[0]
-    assert "lat#" not in plan.split("RelationV2")[0]
-    expected = every[(every["lat"] > 0) & (every["time"] == "2020-01-02") & (every["tas"] > 50)]
-    same(arrow(query), expected[expected["name"] != "d"])
-    # Relations of their own, in one query.
-    assert made.load().where("lat > 0").union(made.load().where("lat < 0")).count() == 168
-    pushing.conf.set(PUSHDOWN, "false")
-    assert made.load().where("lat > 0").count() == 3 * 6 * 7
-
-
 def test_one_dataframe_serves_many_queries(pushing: SparkSession, place: str) -> None:
-    """Spark uses what was planned for one query again for others: without being asked nothing is pushed."""
+    """Spark uses what was planned for one query again for others: no condition of a query may stay in it."""
     found = pushing.read.format("frazil").option("path", place).option("tag", "v1").load()
     assert found.where("lat > 0").count() == 126
     assert found.count() == 210

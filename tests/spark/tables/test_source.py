@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 from tests.spark.tables.test_reading import climate, written
 
@@ -30,7 +31,7 @@ from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundE
 from frazil.spark.tables.options import READ, options_of
 from frazil.spark.tables.places import session_at, storage_at
 from frazil.spark.tables.schemas import to_arrow_type
-from frazil.spark.tables.source import FrazilDataSource, PushingReader
+from frazil.spark.tables.source import FrazilDataSource
 from frazil.testing import servers
 from pyspark_frazil import DefaultSource
 
@@ -81,9 +82,30 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
     wider = StructType([StructField("TAS", DoubleType()), StructField("lat", DoubleType())])
     found = read(FrazilDataSource({"path": place}), wider)
     assert found.schema.equals(pa.schema({"TAS": pa.float64(), "lat": pa.float64()}))
-    with pytest.raises(InvalidInputError, match="a column of"):
-        read(FrazilDataSource({"path": place}), StructType([StructField("nothing", DoubleType())]))
+    reordered = StructType([StructField("lat", DoubleType()), StructField("tas", FloatType())])
+    assert read(FrazilDataSource({"path": place}), reordered).schema.names == ["lat", "tas"]
     assert FrazilDataSource({"path": place, "columns": "tas,time"}).schema().names == ["tas", "time"]
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (StructField("nothing", DoubleType()), "a column of .*found nothing: nothing is in Spark's catalog"),
+        (StructField("tass", FloatType()), "Did you mean `tas`"),
+        (StructField("tas", TimestampType()), "the type float of the column tas in Spark's catalog"),
+    ],
+    ids=["unknown", "near", "another kind"],
+)
+def test_columns_of_the_catalog_are_compared_when_a_reader_is_made(
+    place: str, field: StructField, message: str
+) -> None:
+    """Not while Spark pickles it: what is raised there is an error of pickle for the user."""
+    schema = FrazilDataSource({"path": place}).schema().add(field)
+    if field.name == "tas":
+        schema = StructType([field])
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        FrazilDataSource({"path": place}).reader(schema)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_schema_for_a_table_about_the_repository(place: str) -> None:
@@ -107,36 +129,13 @@ def test_types_of_spark_that_say_more_than_those_of_columns() -> None:
         to_arrow_type(DecimalType(10, 2), "price")
 
 
-def pushed(place: str, *filters: spark.Filter, told: Any = None) -> tuple[list[spark.Filter], PushingReader]:
-    source = FrazilDataSource({"path": place, "pushdown": "true", "variables": "tas", "block-rows": "1"})
-    schema = told or source.schema()
-    reader = source.reader(schema)
-    assert isinstance(reader, PushingReader)
-    # How Spark finds out that a reader takes conditions, which is refused while the setting is off.
-    assert reader.pushFilters.__func__ is spark.DataSourceReader.pushFilters
-    return list(reader.pushFilters([*filters])), reader
-
-
-def test_conditions_that_are_pushed(place: str) -> None:
-    exact = [
-        spark.GreaterThan(("lat",), 0.0),
-        spark.Not(spark.In(("lon",), (3.0, None))),
-        spark.IsNotNull(("lat",)),
-    ]
-    both = [spark.LessThan(("tas",), 100.0)]
-    sparks = [spark.EqualTo(("lat",), "x"), spark.EqualTo(("a", "b"), 1)]
-    left, reader = pushed(place, *exact, *both, *sparks)
-    assert left == both + sparks
-    assert len(reader.partitions()) >= 1
-    assert {each.column for each in reader._where} == {"lat", "lon", "tas"}
-    narrow = StructType([StructField("lat", FloatType())])
-    assert pushed(place, exact[0], told=narrow)[0] == [exact[0]]  # other values than those that are stored
-
-
-def test_nothing_is_pushed_unless_asked(place: str) -> None:
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_conditions_of_queries_are_not_taken(place: str, value: str) -> None:
     source = FrazilDataSource({"path": place})
     reader = source.reader(source.schema())
     assert type(reader).pushFilters is spark.DataSourceReader.pushFilters
+    with pytest.raises(InvalidInputError, match="unknown option `pushdown`: use `where`"):
+        FrazilDataSource({"path": place, "pushdown": value}).schema()
 
 
 def test_looking_for_data_sources_imports_nothing_of_frazil() -> None:

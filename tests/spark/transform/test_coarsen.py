@@ -21,10 +21,10 @@ from frazil.spark.transform.coarsening import HOW
 @settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3),
-    st.sampled_from(["f4", "f8", "i2", "u1", "bool"]),
+    st.sampled_from(["f4", "f8", "i2", "i8", "u1", "bool"]),
     st.sampled_from([how for how in HOW if how != "first"]),
     st.sampled_from(["trim", "pad"]),
-    st.integers(1, 3000),
+    st.integers(1, 3),
 )
 def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: int) -> None:
     shape, chunks, windows = (tuple(each[n] for each in axes) for n in range(3))
@@ -36,14 +36,52 @@ def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: 
         zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
     factors = dict(zip(names, windows, strict=True))
     to = Target(repo, group="out")
-    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most, engine=INLINE)
+    least = 8 * int(np.prod(chunks)) * (2 + int(np.prod(windows)))
+    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least, engine=INLINE)
     found = read(result, "out/x")
     padded = dtype == "bool" and boundary == "pad" and any(n % w for n, w in zip(shape, windows, strict=True))
     array = xr.DataArray(data.astype("f8") if padded else data, dims=names)
-    over = {name: window for name, window in factors.items() if window > 1}
-    expected = getattr(array.coarsen(over, boundary=boundary), how)() if over else array
+    expected = getattr(array.coarsen(factors, boundary=boundary), how)()
     np.testing.assert_allclose(found[...], expected.values, rtol=1e-6, atol=1e-6)
     assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("how", [how for how in HOW if how != "first"])
+@pytest.mark.parametrize("windows", [{"y": 1}, {"y": 1, "x": 1}, {"y": 1, "x": 2}, {"y": 2}])
+@pytest.mark.parametrize("kind", ["f4 with NaN", "f8 with a fill value", "i4", "packed", "bool"])
+def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) -> None:
+    values = np.arange(12.0).reshape(4, 3)[:, :2]
+    values[1, 1] = np.nan
+    encoding = {
+        "f4 with NaN": {"dtype": "f4"},
+        "f8 with a fill value": {"_FillValue": -9.0},
+        "packed": {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -99},
+    }.get(kind, {})
+    data = values if encoding else np.nan_to_num(values).astype("i4" if kind == "i4" else "bool")
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        xr.Dataset({"v": (("y", "x"), data, {}, encoding)}).to_zarr(store, consolidated=False, zarr_format=3)
+    before = opened(frazil.spark.Version.of(repo), "/")["v"]
+    to = Target(repo, group="out")
+    result = coarsen(repo, ["v"], windows, how, to=to, engine=INLINE)
+    expected = getattr(before.coarsen(windows), how)()
+    after = opened(result.version, "out")["v"]
+    np.testing.assert_allclose(after.values, expected.values, rtol=1e-6)
+    assert after.dtype == expected.dtype
+
+
+def test_a_rest_is_refused_unless_the_caller_says_what_becomes_of_it() -> None:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=np.arange(5.0), chunks=(2,), dimension_names=["x"])
+    with pytest.raises(InvalidInputError, match=r"boundary='trim'.*boundary='pad'"):
+        coarsen(repo, ["x"], {"x": 2}, to=Target(repo, group="out"), engine=INLINE)
+    lengths = {}
+    for boundary in ("trim", "pad"):
+        to = Target(repo, group=boundary)
+        result = coarsen(repo, ["x"], {"x": 2}, boundary=boundary, to=to, engine=INLINE)
+        lengths[boundary] = read(result, f"{boundary}/x").shape[0]
+    assert lengths == {"trim": 2, "pad": 3}
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
     session.commit("rectilinear")
     for run in (
         lambda: rechunk(repo, ["r"], (1,), engine=INLINE),
-        lambda: coarsen(repo, ["r"], {"x": 2}, to=Target(repo, group="c"), engine=INLINE),
+        lambda: coarsen(repo, ["r"], {"x": 2}, boundary="trim", to=Target(repo, group="c"), engine=INLINE),
         lambda: map_blocks(same, repo, ["r"], to=Target(repo, group="m"), engine=INLINE),
     ):
         with pytest.raises(InvalidInputError, match="chunks of one shape"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.spark.transform.shared import INLINE, made, read
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
-from frazil.spark import Block, Engine, Target, map_blocks
+from frazil.spark import Block, Engine, Inline, Local, Target, map_blocks
 
 MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "constant"}
 
@@ -24,7 +25,7 @@ MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "c
 @given(
     st.lists(st.tuples(st.integers(1, 11), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3),
     st.sampled_from(list(MODES)),
-    st.integers(64, 3000),
+    st.integers(1536, 4000),
 )
 def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int) -> None:
     shape, chunks, depth = (tuple(each[n] for each in axes) for n in range(3))
@@ -112,7 +113,7 @@ def test_axes_come_and_go(wind: frazil.Repository) -> None:
         names=["range"],
         drop=["time"],
         new={"bounds": 2},
-        max_mem=100,
+        max_mem=800,
         engine=INLINE,
     )
     found, u = read(result, "range"), read(result, "u")[:]
@@ -127,7 +128,7 @@ def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> Non
         return u * lat
 
     result = map_blocks(
-        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=300, engine=INLINE
+        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=800, engine=INLINE
     )
     u = read(result, "u")[:]
     np.testing.assert_array_equal(read(result, "w")[:], u * np.arange(6.0)[:, None])
@@ -152,3 +153,69 @@ def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: A
     with pytest.raises(InvalidInputError, match="on the grid of"):
         map_blocks(function, wind, ["lat", "u"], to=Target(wind), names=["o"], engine=INLINE)
     assert wind.lookup_branch("main") == tip
+
+
+@pytest.fixture
+def small() -> frazil.Repository:
+    """32 chunks of 800 bytes."""
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        data = np.arange(64 * 50.0).reshape(64, 50)
+        zarr.create_array(store, name="x", data=data, chunks=(2, 50), dimension_names=["y", "x"])
+    return repo
+
+
+@dataclass(frozen=True)
+class Engines(Inline):
+    """An engine that says how many tasks it runs at the same time."""
+
+    said: int = 1
+
+    @property
+    def slots(self) -> int:
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("tasks", "slots", "expected"),
+    [(None, 1, 32), (None, 40, 32), (1, 40, 1), (4, 1, 4), (8, 40, 8), (1000, 1, 32)],
+)
+def test_tasks_of_a_function_on_small_arrays(
+    small: frazil.Repository, tasks: int | None, slots: int, expected: int
+) -> None:
+    to = Target(small, group="o")
+    result = map_blocks(np.negative, small, ["x"], to=to, tasks=tasks, engine=Engines(said=slots))
+    assert result.metrics.tasks == expected
+    np.testing.assert_array_equal(read(result, "o/x")[:], -read(result, "x")[:])
+
+
+def test_as_many_tasks_as_an_engine_has_slots() -> None:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=np.arange(100.0), chunks=(1,), dimension_names=["x"])
+    few = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="a"), engine=Engines(said=2))
+    many = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="b"), engine=Engines(said=64))
+    assert 32 <= few.metrics.tasks < 64 <= many.metrics.tasks
+
+
+CALLS: list[int] = []
+
+
+def fails_once(values: np.ndarray, block: Block) -> np.ndarray:
+    CALLS.append(block.start[0])
+    if block.start[0] == 30 and CALLS.count(30) == 1:
+        raise OSError("this time only")
+    return -values
+
+
+def test_a_task_that_fails_repeats_its_own_part(small: frazil.Repository) -> None:
+    CALLS.clear()
+    to = Target(small, group="o")
+    result = map_blocks(fails_once, small, ["x"], to=to, engine=Local(2), job_id="fails-once")
+    assert sorted(CALLS) == sorted([*range(0, 64, 2), 30])
+    assert result.metrics.retries == 1
+
+
+def test_no_tasks_are_refused(small: frazil.Repository) -> None:
+    with pytest.raises(InvalidInputError, match="tasks: expected at least 1, found 0"):
+        map_blocks(np.negative, small, ["x"], to=Target(small, group="o"), tasks=0, engine=INLINE)

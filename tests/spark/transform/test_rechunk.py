@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark.reference import same_by_reference
 from tests.spark.transform.shared import INLINE, TYPES, made, read, values
+from zarr.codecs import BytesCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, RebaseFailedError
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
+from frazil.spark.transform.arrays import info
 
 
 @settings(max_examples=15)
@@ -49,6 +52,33 @@ def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool],
     assert found.shards == (shards[1] if sharded[1] else None)
     members = zarr.open_group(result.version.session().store, mode="r").members(max_depth=None)
     assert [path for path, _ in members] == ["a", "a/x"]
+
+
+REWRITES: dict[str, Callable[[frazil.Repository], JobResult]] = {
+    "rechunk": lambda repo: rechunk(repo, ["x"], (4, 2), engine=INLINE),
+    "rechunk in two stages": lambda repo: rechunk(repo, ["x"], (8, 1), max_mem=100, engine=INLINE),
+    "rechunk with shards": lambda repo: rechunk(repo, ["x"], (2, 2), shards=(4, 4), engine=INLINE),
+    "compressors": lambda repo: recompress(repo, ["x"], [ZstdCodec(level=9)], engine=INLINE),
+    "no compressor, with shards": lambda repo: recompress(repo, ["x"], [], shards=(8, 8), engine=INLINE),
+    "a bytes codec without an order": lambda repo: recompress(
+        repo, ["x"], [{"name": "bytes"}], engine=INLINE
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REWRITES)
+@pytest.mark.parametrize("endian", ["big", "little"])
+def test_the_byte_order_stays(name: str, endian: Any) -> None:
+    repo, data = made(), values((8, 8), "i4")
+    with repo.transaction("main", message="made") as store:
+        array = zarr.create_array(
+            store, name="x", shape=(8, 8), chunks=(1, 8), dtype="i4", serializer=BytesCodec(endian=endian)
+        )
+        array[...] = data
+    result = REWRITES[name](repo)
+    codecs = info(result.version.session(), "x").codecs
+    assert [each["configuration"]["endian"] for each in codecs if each["name"] == "bytes"] == [endian]
+    np.testing.assert_array_equal(read(result, "x")[...], data)
 
 
 @pytest.fixture

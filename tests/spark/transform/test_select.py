@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,15 @@ def test_equal_to_numpy(data: Any, axes: list, dtype: str, sharded: bool) -> Non
         number = st.integers(-length, length - 1)
         isel[name] = data.draw(st.one_of(number, st.slices(length), st.lists(number, max_size=4)))
     expected = expected.isel(isel)
+    cell = 64 if content.dtype.kind in "TO" else content.dtype.itemsize
+    written = np.multiply(chunks, times) if sharded else chunks
+    least = cell * int(np.prod(chunks) + 3 * np.prod(written))
     result = select(
         repo,
         ["x"],
         isel=isel,
         to=Target(repo, group="o"),
-        max_mem=data.draw(st.integers(1, 999)),
+        max_mem=least * data.draw(st.integers(1, 3)),
         engine=INLINE,
     )
     found = read(result, "o/x")
@@ -240,5 +244,6 @@ def test_a_file_that_is_gone_commits_nothing(foreign: tuple[frazil.Repository, P
     tip = repo.lookup_branch("main")
     with pytest.raises(IcechunkError) as caught:
         materialize(repo, engine=INLINE)
-    assert caught.value.kind == ErrorKind.CONCURRENCY
+    assert caught.value.kind == ErrorKind.VIRTUAL_CHUNK_FETCH
+    assert re.search(r"the chunk \[\d\] of the array `/v`, \d+ bytes from .*a\.bin", caught.value.message)
     assert repo.lookup_branch("main") == tip

@@ -11,6 +11,7 @@ axis          where labels go
 arrays        the arrays that a dataset gets
 planning      items of work: whole chunks, and the files that they need
 working       what tasks do
+size          whether it is a small job
 record        which files are in a group already
 operation     `ingest`
 """

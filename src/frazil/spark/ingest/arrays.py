@@ -27,6 +27,7 @@ from zarr.core.buffer import cpu
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.ingest.layout import Chunked
 from frazil.spark.ingest.sources import VariableSchema
+from frazil.zarr_store.arrays import array_at
 
 TARGET: Final = 16 << 20
 LARGEST: Final = 64 << 20
@@ -276,7 +277,7 @@ def _set_codecs(store: Any, key: str, codecs: tuple[str, ...]) -> None:
 def open_target(store: Any, path: str) -> zarr.Array[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
-        return zarr.open_array(store, path=path.strip("/"), mode="r+", zarr_format=3)
+        return array_at(store, path, "r+")
 
 
 def read_labels(array: zarr.Array[Any]) -> NDArray[Any]:

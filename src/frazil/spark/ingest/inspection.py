@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError
+from frazil.errors import ErrorKind, FormatError, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.spark.engine import Engine
 from frazil.spark.ingest.cutting import cuttable
 from frazil.spark.ingest.formats.files import find_file
@@ -205,7 +205,8 @@ def look(
 ) -> Looked:
     """Open all files, in tasks of the engine. ``variables`` are the data that count, all if not given.
 
-    Files of which ``known`` has the fingerprint (by URL) are not opened if they still have it.
+    Files of which ``known`` has the fingerprint (by URL) are not opened if they still have it. Raises
+    ``MissingExtraError`` if the library for the format of a file is not installed.
     """
     count = len(files.urls)
     fingerprints = list(map((known or {}).get, files.urls))
@@ -219,6 +220,7 @@ def look(
     owns: dict[Own, int] = {}
     for result in engine.run(look_task, list(map(pickle.dumps, tasks)), shared):
         told, own_layouts, own_owns = pickle.loads(result)
+        _require_readers(told)
         codes = [layouts.setdefault(each.digest, (len(layouts), each))[0] for each in own_layouts]
         own_codes = [owns.setdefault(each, len(owns)) for each in own_owns]
         for file in told:
@@ -239,6 +241,13 @@ def look(
             ErrorKind.INVALID_KEY,
         )
     return _columns(files.urls, collected, [each for _, each in layouts.values()], list(owns))
+
+
+def _require_readers(files: Sequence[_File]) -> None:
+    """Raises ``MissingExtraError`` if a task had no library to read its files with."""
+    for file in files:
+        if file.problem is not None and file.problem[0] == ErrorKind.MISSING_EXTRA:
+            raise MissingExtraError(file.problem[1])
 
 
 def _columns(
@@ -313,6 +322,8 @@ def _one(url: str, known: str | None, common: _Shared) -> tuple[_File, Layout | 
             values = _compared(reader, schema, common.dim)
             virtual = _virtual(reader, schema, common.dim) if common.virtual else None
             labels = _labels(reader, schema, common.dim)
+    except MissingExtraError as error:  # not a problem of the file: `look` raises it
+        return replace(_File(), problem=(error.kind, error.message)), None, ()
     except IcechunkError as error:
         kind = "damaged" if isinstance(error, FormatError) else "unreadable"
         return replace(_state(url, common.options), problem=(kind, " ".join(error.message.split()))), None, ()

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
+from frazil.extras import needs
 from frazil.spark.ingest.formats.files import File, damaged, find_file, local_path, object_storage
 from frazil.spark.ingest.sources import Reader
 
@@ -28,13 +29,20 @@ class Format:
     magic: tuple[bytes, ...] = ()
 
     def load(self) -> Callable[..., Reader]:
-        """The reader's class. Raises ``InvalidInputError`` (``unimplemented``) without its library."""
+        """The reader's class.
+
+        Raises ``MissingExtraError`` if its library is not installed, and ``InvalidInputError``
+        (``unimplemented``) if it is and cannot be imported.
+        """
         try:
-            module = importlib.import_module(f"frazil.spark.ingest.formats.{self.module}")
-        except ImportError as error:
+            with needs(f"the reader of {self.module} files"):
+                module = importlib.import_module(f"frazil.spark.ingest.formats.{self.module}")
+        except MissingExtraError:
+            raise
+        except Exception as error:  # a library that is installed and broken may raise anything
             raise InvalidInputError(
-                f"expected {' and '.join(self.needs)} to read this format, found {error}: "
-                "install frazil[ingest]",
+                f"expected {' and '.join(self.needs)} to read this format, and its import failed with "
+                f"{type(error).__name__}: {error}",
                 ErrorKind.UNIMPLEMENTED,
             ) from error
         reader: Callable[..., Reader] = getattr(module, self.reader)
@@ -77,8 +85,8 @@ def open_source(
 
     ``format`` is one of `FORMATS` or `ALIASES`; None finds it out. ``options`` are for the reader
     of that format. Raises ``FormatError`` (``invalid-file-format``) that names the file if no reader knows
-    it or it is damaged, ``StorageError`` if it cannot be read, ``InvalidInputError`` (``unimplemented``) if
-    the library for it is not installed.
+    it or it is damaged, ``StorageError`` if it cannot be read, ``MissingExtraError`` if the library for it is
+    not installed, and ``InvalidInputError`` (``unimplemented``) if that library cannot be imported.
     """
     name = require_format(format)
     file = None if name == "zarr" else _file(url, name, storage_options)
@@ -87,13 +95,16 @@ def open_source(
     else:
         make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
     if options:
-        try:
-            inspect.signature(make).bind(**options)
-        except TypeError as error:
+        taken = inspect.signature(make).parameters.values()
+        names = [
+            each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
+        ]
+        if unknown := sorted(options.keys() - set(names)):
             raise InvalidInputError(
-                f"{url}: expected options of the reader of its format, found {sorted(options)}: {error}",
+                f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "
+                f"found {unknown[0]!r}",
                 ErrorKind.INVALID_KEY,
-            ) from None
+            )
     return make(**options)
 
 

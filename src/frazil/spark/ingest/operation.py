@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
+from frazil.display import Shown
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.spark.engine import Engine
+from frazil.spark.engines import engine_of
 from frazil.spark.ingest import record as recorded
 from frazil.spark.ingest.arrays import require_sizes
 from frazil.spark.ingest.assembling import all_there, plan_ingest
@@ -23,7 +25,7 @@ from frazil.spark.ingest.pattern import Files, expand
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
 from frazil.spark.ingest.working import work
-from frazil.spark.job import Job, JobResult, Tasks, default_engine, run_job
+from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.versions import Target, takes_versions
 from frazil.storage.access import environment_access
@@ -34,16 +36,28 @@ _TRIES: Final = 4
 INGEST: Final = "frazil_ingest"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
     """What became of an ingest: the result of its job, and what was found in the files."""
 
     report: Report | None = None
 
+    shown_as: ClassVar[str] = "spark.IngestResult"
+
     @property
     def quarantined(self) -> tuple[str, ...]:
         """The files that were left out."""
         return () if self.report is None else self.report.bad
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield from JobResult._rows(self)
+        if self.report is not None:
+            yield from self.report.outline()
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        yield from JobResult._details(self)
+        if self.report is not None:
+            yield from self.report.details()
 
 
 def inspect_files(
@@ -73,7 +87,7 @@ def inspect_files(
         files,
         dim,
         options,
-        engine or default_engine(),
+        engine_of(engine),
         virtual=virtual,
         variables=variables,
         progress=progress,
@@ -159,7 +173,7 @@ def ingest(
     options = Options(format, source_group, storage_options, dict(reader_options or {}))
     require_format(format)
     dim = concat_dim or dimension(files, options)
-    engine = engine or default_engine()
+    engine = engine_of(engine)
     wanted = None if variables is None else frozenset(variables)
     known = _fingerprints(target, wanted)
     looked = look(files, dim, options, engine, virtual=virtual, variables=variables, known=known)

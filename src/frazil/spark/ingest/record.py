@@ -22,6 +22,7 @@ import zarr
 from numpy.typing import NDArray
 
 from frazil.repository.session import Session
+from frazil.zarr_store.arrays import array_at
 
 HIDDEN: Final = ".frazil"
 #: Files in a chunk: what is rewritten with each file that is appended.
@@ -65,10 +66,7 @@ def load(session: Session, group: str) -> Record:
     """What is known of a group; nothing if nobody ingested into it."""
     if session.workspace.node(f"/{_path(group)}") is None:
         return EMPTY
-    columns = [
-        np.asarray(zarr.open_array(session.store, path=f"{_path(group)}/{name}", mode="r")[:])
-        for name in Record.__slots__
-    ]
+    columns = [np.asarray(array_at(session, f"{_path(group)}/{name}")[:]) for name in Record.__slots__]
     return Record(*columns)
 
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
-from frazil.display import counted
+from frazil.display import Shown, counted
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.ingest.combining import Combined
 from frazil.spark.ingest.inspection import Looked, Problem
-from frazil.spark.ingest.layout import ANY
+from frazil.spark.ingest.outline import details, files_found, outline, steps_found, variable_found
 from frazil.spark.ingest.units import shown
-from frazil.spark.progress import size
+from frazil.spark.summary import Summary
 
 _TOLD: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Summary):
     """Files and their problems. ``str`` of it is for people, ``table`` for programs.
 
     ``unchanged`` is how many of the files are in the repository already.
@@ -32,6 +32,8 @@ class Report:
     combined: Combined
     problems: tuple[Problem, ...]
     unchanged: int = 0
+
+    shown_as: ClassVar[str] = "spark.ingest.Report"
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -95,35 +97,36 @@ class Report:
 
         return ends(np.minimum(starts, len(labels) - 1)), ends(stops - 1)
 
+    def outline(self) -> list[tuple[str, str]]:
+        """Names and values of a few lines: what `IngestResult` prints."""
+        return outline(self.looked, self.combined, self.problems, self.unchanged)
+
+    def details(self) -> Iterable[tuple[str, Shown]]:
+        """Names of what the HTML folds, and records of it."""
+        return details(self.combined, self.problems)
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return self.outline()
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        return self.details()
+
+    def __repr__(self) -> str:
+        return Summary.__str__(self)
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> list[str]:
-        looked, combined = self.looked, self.combined
-        formats = Counter(looked.layouts[code].format for code in looked.layout[looked.layout >= 0].tolist())
-        lines = [
-            f"{counted(len(looked.urls), 'file')}, {size(int(looked.size.sum()))}"
-            + (f" ({', '.join(sorted(formats))})" if formats else "")
-        ]
+        combined = self.combined
+        lines = [files_found(self.looked)]
         if self.unchanged:
             lines.append(f"{self.unchanged:,} of them are in the repository, unchanged")
-        axis = combined.axis
-        if axis is not None and len(axis):
-            ends = [shown(axis[i], combined.units, combined.calendar) for i in (0, -1)]
-            lines.append(f"{combined.dim}: {counted(len(axis), 'step')}, {ends[0]} to {ends[1]}")
-        elif combined.dim is not None:
-            lines.append(f"{combined.dim}: {counted(combined.length, 'step')}, without labels")
+        if combined.dim is not None:
+            lines.append(f"{combined.dim}: {steps_found(combined)}")
         for family in combined.families:
             for name, each in family.layout.variables.items():
-                kept = ", ".join(
-                    filter(None, [f"chunks {each.chunks}" if each.chunks else "", each.codec or ""])
-                )
-                dims = ", ".join(
-                    dim if length == ANY else f"{dim}: {length}"
-                    for dim, length in zip(each.dims, each.shape, strict=True)
-                )
-                mark = " " if each.coordinate else "*"
-                lines.append(f"  {mark} {name} ({dims}) {each.dtype}{'  ' + kept if kept else ''}")
+                lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_found(each)}")
         kinds = Counter((each.kind, each.fatal) for each in self.problems)
         for (kind, fatal), count in kinds.items():
             lines.append(f"{'problem' if fatal else 'note'}: {kind} ({count})")

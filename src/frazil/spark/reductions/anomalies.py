@@ -17,13 +17,14 @@ from frazil.spark.blocks import blocks, split
 from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Tasks, run_job
 from frazil.spark.progress import Progress
-from frazil.spark.reductions.coordinates import copy_coordinates
+from frazil.spark.reductions.coordinates import CoordinateWriter
 from frazil.spark.reductions.fields import (
     ENCODING,
+    ArrayLookup,
     Field,
-    arrays_of,
     coordinate,
     coordinates_of,
+    is_there,
     open_array,
     open_field,
 )
@@ -99,8 +100,9 @@ def anomaly(
     read += [each.spread.path for each in everything if each.spread is not None]
     read += sorted({f"{each.usual.path.rpartition('/')[0]}/{each.period}" for each in everything})
     names = {each.field.path for each in everything}
+    arrays = ArrayLookup(data)
     for each in everything:
-        among = coordinates_of(each.field, arrays_of(data, each.field.parent), each.field.dims)
+        among = coordinates_of(each.field, arrays, each.field.dims)
         names |= {each.field.path.rpartition("/")[0] + "/" + name for name in (*among, time)}
     sizes = limits or Limits()
     job = Job(
@@ -154,7 +156,8 @@ def _usual(
 
 
 def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
-    writes = {each.path for each in shared.all}
+    writes = [each.path for each in shared.all]
+    coordinates = CoordinateWriter.of(ArrayLookup(shared.data), session, writes)
     items: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
     for number, each in enumerate(shared.all):
         field = each.field
@@ -170,9 +173,9 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
             fill_value=np.nan,
             attributes=told if field.decode else dict(field.attributes),
             dimension_names=field.dims,
-            overwrite=True,
+            overwrite=is_there(session, each.path),
         )
-        copy_coordinates(shared.data, session, field, field.dims, each.path, writes=writes)
+        coordinates.copy(field, field.dims, each.path)
         starts, stops = blocks(field.shape, field.grid, field.raw.itemsize, task)
         corners = zip(map(tuple, starts.tolist()), map(tuple, stops.tolist()), strict=True)
         items += [(number, low, high) for low, high in corners]

@@ -7,8 +7,8 @@ are applied on request only, as xarray ignores them. Values outside are NaN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
 from frazil.spark import cf
 from frazil.spark.blocks import regular_grid
+from frazil.zarr_store.arrays import array_at, naming
 
 _VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
 #: What a result of decoded values must not say of itself.
@@ -80,13 +81,21 @@ class Field:
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
     """An array of a version; ``NodeNotFoundError``, ``InvalidInputError`` for a group."""
     try:
-        return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
+        return array_at(session, path, mode)
     except FileNotFoundError as error:
         raise NodeNotFoundError(f"expected an array at `/{path.strip('/')}`, found none") from error
     except zarr.errors.NodeTypeValidationError as error:
         raise InvalidInputError(
             f"expected an array at `/{path.strip('/')}`, found a group", ErrorKind.NOT_AN_ARRAY
         ) from error
+
+
+def is_there(session: Session, path: str) -> bool:
+    """Whether there is a node, which an array that is made at this path has to overwrite.
+
+    zarr lists all nodes of the session to overwrite one: a job with many results asks first.
+    """
+    return session.workspace.node("/" + path.strip("/")) is not None
 
 
 def open_field(
@@ -120,25 +129,55 @@ def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
 
 def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
     """The arrays of a group, by name."""
-    return dict(zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays())
+    found = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
+    return {name: naming(array) for name, array in found}
 
 
-def coordinates_of(
-    field: Field, among: Mapping[str, zarr.Array[Any]], dims: Sequence[str]
-) -> dict[str, zarr.Array[Any]]:
-    """Coordinates of an array that only have the dimensions ``dims``, their bounds, and the grid mapping."""
-    named = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
-    named |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
-    bounds = {str(among[name].attrs.get("bounds", "")) for name in named & among.keys()}
+@dataclass(frozen=True, slots=True)
+class ArrayLookup:
+    """The arrays of a version, by path: each is opened when it is first asked for, and once.
+
+    A job that looks up the coordinates of many arrays shares one lookup. Listing a group instead opens all of
+    its arrays.
+    """
+
+    session: Session
+    opened: dict[str, zarr.Array[Any] | None] = field(default_factory=dict)
+
+    def get(self, group: str, name: str) -> zarr.Array[Any] | None:
+        """The array of a name in a group, or None where there is none."""
+        path = "/" + f"{group.strip('/')}/{name}".strip("/")
+        if path not in self.opened:
+            node = None if not name or "/" in name else self.session.workspace.node(path)
+            is_array = node is not None and node.array is not None
+            self.opened[path] = open_array(self.session, path) if is_array else None
+        return self.opened[path]
+
+
+def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> dict[str, zarr.Array[Any]]:
+    """Coordinates of an array that only have the dimensions ``dims``, their bounds, and the grid mapping.
+
+    Only the names that the array's dimensions and attributes give are looked up.
+    """
+    names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
+    names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
+    coordinates = _arrays(arrays, field.parent, names)
+    inside = {name: each for name, each in coordinates.items() if set(dimensions(each)) <= set(dims)}
+    bounds = _arrays(
+        arrays, field.parent, {str(each.attrs.get("bounds", "")) for each in coordinates.values()}
+    )
     # Bounds have one dimension more, for the corners.
-    inside = {name for name in named & among.keys() if set(dimensions(among[name])) <= set(dims)}
     inside |= {
-        name
-        for name in bounds & among.keys()
-        if among[name].ndim and set(dimensions(among[name])[:-1]) <= set(dims)
+        name: each for name, each in bounds.items() if each.ndim and set(dimensions(each)[:-1]) <= set(dims)
     }
-    inside.discard(field.name)
-    return {name: among[name] for name in sorted(inside)}
+    inside.pop(field.name, None)
+    return {name: inside[name] for name in sorted(inside)}
+
+
+def _arrays(arrays: ArrayLookup, group: str, names: Collection[str]) -> dict[str, zarr.Array[Any]]:
+    """The arrays of these names that are there."""
+    opened = {name: arrays.get(group, name) for name in names}
+    return {name: array for name, array in opened.items() if array is not None}
 
 
 def require_same_labels(session: Session, field: Field, given: xr.DataArray, what: str) -> None:

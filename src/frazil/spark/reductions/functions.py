@@ -204,7 +204,8 @@ def resample(
 ) -> JobResult:
     """Reduce to another frequency: "1D", "MS", "YS", ... as pandas and xarray call them, in the calendar of
     the time coordinate. ``closed`` and ``label``: which side of a bin belongs to it, and names it.
-    Bins without data are NaN (0 where ``how`` is sum or count).
+    A period without any time is NaN, whatever ``how`` is, and counts and sums of integers are then floats; a
+    period whose values are all NaN has the count and the sum 0 (``min_count=1`` makes the sum NaN).
     """
 
     def groups(session: Session, field: Field) -> Grouping:

@@ -41,6 +41,11 @@ class Grouping:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def empty(self) -> NDArray[np.bool_]:
+        """For each group whether it has no cell, as a period without data or a bin without values has."""
+        cells: NDArray[np.int64] = np.bincount(self.codes[self.codes >= 0], minlength=len(self))
+        return np.asarray(cells == 0)
+
 
 def labels_of(session: Session, group: str, by: By) -> xr.DataArray:
     """Labels as an array with dimensions and a name."""

@@ -82,6 +82,7 @@ class Reduction:
     grouping: Grouping | None = None
     weights: Values | None = None  # as many axes as the array, of length 1 where they do not vary
     skipna: bool = True
+    empty: NDArray[np.bool_] | None = None  # for each group whether it has no cell; None if all have some
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from datasketches import kll_doubles_sketch  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
+from frazil.spark.memory import slabs
 from frazil.spark.reductions.partials import Cells, Fields, Index, Partial, Values
 
 #: Bytes that one number of a sketch of size ``k`` may take: 3 k numbers and some levels.
@@ -127,22 +128,27 @@ class Exact:
 def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True) -> Values:
     """Along the first axis, with linear interpolation: (quantiles, *kept). NaN where there is nothing.
 
+    ``values`` are sorted in place.
+
     >>> exact_quantiles(np.array([4.0, 1.0, np.nan, 2.0]), (0.5, 1.0)).tolist()
     [2.0, 4.0]
     """
     kept = values.shape[1:]
     if not len(values):
         return np.full((len(q), *kept), np.nan)
-    ordered = values.astype(np.float64)
+    ordered = values if values.dtype.kind in "iuf" else values.astype(np.float64)
     ordered.sort(axis=0)  # in place: it may be large; NaN last
-    count = (~np.isnan(ordered)).sum(axis=0)
+    count = np.full(kept, len(ordered))
+    if ordered.dtype.kind == "f":
+        for part in slabs(ordered.shape, ordered.itemsize):
+            count[part[1:]] -= np.isnan(ordered[part]).sum(axis=0)
     out = np.empty((len(q), *kept))
     for row, each in enumerate(q):
         at = np.maximum(count - 1, 0) * each
         below = np.floor(at).astype(np.int64)
         above = np.minimum(below + 1, np.maximum(count - 1, 0))
-        low = np.take_along_axis(ordered, below[None], axis=0)[0]
-        high = np.take_along_axis(ordered, above[None], axis=0)[0]
+        low = np.take_along_axis(ordered, below[None], axis=0)[0].astype(np.float64)
+        high = np.take_along_axis(ordered, above[None], axis=0)[0].astype(np.float64)
         with np.errstate(invalid="ignore"):
             out[row] = np.where(low == high, low, low + (high - low) * (at - below))
     whole = count > 0 if skipna else count == len(ordered)

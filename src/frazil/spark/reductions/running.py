@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypedDict
 
@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 import zarr
 
+from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes, split
@@ -19,14 +20,15 @@ from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
 from frazil.spark.progress import Progress
 from frazil.spark.reductions import partials
-from frazil.spark.reductions.coordinates import copy_coordinates, put_coordinate
+from frazil.spark.reductions.coordinates import CoordinateWriter
 from frazil.spark.reductions.fields import (
     ENCODING,
+    ArrayLookup,
     Field,
-    arrays_of,
     coordinate,
     coordinates_of,
     dimensions,
+    is_there,
     open_array,
     open_field,
     require_same_labels,
@@ -119,6 +121,8 @@ def several(paths: str | Sequence[str]) -> tuple[str, ...]:
 def target_of(version: Version, to: Target | None, name: str) -> Target:
     """Where results go: unless told, to a group of that name, on the branch that was read."""
     if to is not None:
+        if not isinstance(to, Target):
+            raise wrong_type("to", to, "Target", "None")
         return to
     if version.branch is None:
         raise InvalidInputError(
@@ -144,15 +148,16 @@ def run(source: Source, asked: Asked) -> JobResult:
             raise InvalidInputError(f"{name}: expected at least one, found none", ErrorKind.NOT_ALLOWED)
     target = target_of(version, settings.get("to"), asked.name)
     session = version.session()
+    arrays = ArrayLookup(session)
     reductions = tuple(
-        reduction for path in asked.paths for reduction in _reductions(session, target, asked, path)
+        reduction for path in asked.paths for reduction in _reductions(arrays, target, asked, path)
     )
     writes = tuple(measure.path for reduction in reductions for measure in reduction.measures)
     fields = tuple(reduction.field for reduction in reductions)
     check_targets(version, target, writes, fields)
     limits = settings.get("limits", Limits())
     plans = tuple(planned(number, reduction, limits) for number, reduction in enumerate(reductions))
-    coordinates = _coordinate_paths(session, fields, asked.labels)
+    coordinates = _coordinate_paths(arrays, fields, asked.labels)
     shared = Shared(
         session,
         reductions,
@@ -164,7 +169,7 @@ def run(source: Source, asked: Asked) -> JobResult:
     job = Job(
         asked.name,
         target,
-        functools.partial(_prepare, session, asked, reductions, plans, shared),
+        functools.partial(_prepare, arrays, asked, reductions, plans, shared),
         reduce_item,
         functools.partial(_finish, reductions, plans, shared),
         _parameters(asked),
@@ -198,9 +203,9 @@ def _weights_said(weights: xr.DataArray | Mapping[str, Any]) -> dict[str, str]:
     return {dim: digest_of(np.asarray(values)) for dim, values in weights.items()}
 
 
-def _reductions(session: Session, target: Target, asked: Asked, path: str) -> list[Reduction]:
+def _reductions(arrays: ArrayLookup, target: Target, asked: Asked, path: str) -> list[Reduction]:
     """One reduction for everything but quantiles, and one for those."""
-    settings = asked.settings
+    session, settings = arrays.session, asked.settings
     field = open_field(
         session, path, decode=settings.get("decode", True), valid_range=settings.get("valid_range", False)
     )
@@ -223,9 +228,12 @@ def _reductions(session: Session, target: Target, asked: Asked, path: str) -> li
             ErrorKind.NOT_ALLOWED,
         )
     over = tuple(axis for axis, dim in enumerate(field.dims) if dim in going)
-    weights = _weights_of(session, field, settings.get("weights"))
+    weights = _weights_of(arrays, field, settings.get("weights"))
     skipna = settings.get("skipna", True)
-    plain = Reduction(field, over, (), grouping, weights, skipna)
+    empty = None if grouping is None else grouping.empty()
+    if empty is not None and not empty.any():
+        empty = None
+    plain = Reduction(field, over, (), grouping, weights, skipna, empty)
     measures = {how: _measure(plain, target, asked, how) for how in asked.how}
     quantiles = {how for how in asked.how if measures[how].q is not None or how in ("quantile", "median")}
     parts = [[measures[how] for how in asked.how if (how in quantiles) is which] for which in (False, True)]
@@ -260,27 +268,20 @@ def _measure(reduction: Reduction, target: Target, asked: Asked, how: str) -> Me
     options = Options(settings.get("ddof", 0), settings.get("min_count"))
     kernel = partials.kernel(how, dtype, weighted=weighted, options=options)
     result = partials.result_dtype(how, dtype, weighted=weighted)
-    if (
-        result.kind in "iub"
-        and how not in ("count", "any", "all")
-        and _may_be_missing(reduction, how, options)
-    ):
+    if result.kind in "iub" and _may_be_missing(reduction, how, options):
         result = np.dtype(np.float64)
     return Measure(path, how, kernel, result)
 
 
 def _may_be_missing(reduction: Reduction, how: str, options: Options) -> bool:
     """Whether a result of integers may have no value: then it is of floats, to say NaN."""
+    if reduction.empty is not None:
+        return True
+    if how in ("count", "any", "all"):
+        return False
     if options.min_count:
         return True
-    if how == "sum":
-        return False
-    if reduction.grouping is None or not reduction.grouping.codes.size:
-        return math.prod(reduction.field.shape[axis] for axis in reduction.over) == 0
-    if not all(reduction.field.shape[axis] for axis in reduction.over):
-        return True
-    codes = reduction.grouping.codes
-    return len(np.unique(codes[codes >= 0])) < len(reduction.grouping)
+    return how != "sum" and not all(reduction.field.shape[axis] for axis in reduction.over)
 
 
 def _quantile(reduction: Reduction, q: tuple[float, ...], settings: Settings) -> Exact | Sketch:
@@ -310,16 +311,17 @@ def _check_grouping(field: Field, grouping: Grouping) -> None:
         )
 
 
-def _weights_of(session: Session, field: Field, weights: Weights | None) -> Values | None:
+def _weights_of(lookup: ArrayLookup, field: Field, weights: Weights | None) -> Values | None:
     """Weights with as many axes as the array, of length 1 where they do not vary."""
     if weights is None:
         return None
+    session = lookup.session
     if isinstance(weights, str):
         if weights != "coslat":
             raise InvalidInputError(
                 f"weights: expected 'coslat' or arrays, found {weights!r}", ErrorKind.NOT_ALLOWED
             )
-        name = latitude_of(session, field)
+        name = latitude_of(lookup, field)
         found = coordinate(session, field.parent, name)
         arrays = {dimensions(open_array(session, f"{field.parent}/{name}")): np.cos(np.deg2rad(found.values))}
     elif isinstance(weights, xr.DataArray):
@@ -353,9 +355,9 @@ def _weights_of(session: Session, field: Field, weights: Weights | None) -> Valu
     return out
 
 
-def latitude_of(session: Session, field: Field) -> str:
+def latitude_of(arrays: ArrayLookup, field: Field) -> str:
     """The name of the latitude among the coordinates of an array."""
-    among = coordinates_of(field, arrays_of(session, field.parent), field.dims)
+    among = coordinates_of(field, arrays, field.dims)
     for name, array in among.items():
         told = array.attrs
         if told.get("standard_name") == "latitude" or name in ("lat", "latitude"):
@@ -382,52 +384,44 @@ def check_targets(version: Version, target: Target, writes: Sequence[str], field
         )
 
 
-def _coordinate_paths(session: Session, fields: Sequence[Field], labels: Sequence[str]) -> tuple[str, ...]:
-    out = {f"/{field.parent}/{name}".replace("//", "/") for field in fields for name in labels}
-    for parent in {field.parent for field in fields}:
-        among = arrays_of(session, parent)
-        for field in fields:
-            if field.parent == parent:
-                out |= {
-                    f"/{parent}/{name}".replace("//", "/")
-                    for name in coordinates_of(field, among, field.dims)
-                }
-    return tuple(sorted(out))
+def _coordinate_paths(arrays: ArrayLookup, fields: Sequence[Field], labels: Sequence[str]) -> tuple[str, ...]:
+    names = (
+        (field.parent, name)
+        for field in fields
+        for name in (*labels, *coordinates_of(field, arrays, field.dims))
+    )
+    return tuple(sorted({f"/{parent}/{name}".replace("//", "/") for parent, name in names}))
 
 
 # On the driver, with the session of the target
 
 
 def _prepare(
-    source: Session,
+    source: ArrayLookup,
     asked: Asked,
     reductions: tuple[Reduction, ...],
     plans: tuple[Planned, ...],
     shared: Shared,
     session: Session,
 ) -> Tasks:
-    writes = {measure.path for reduction in reductions for measure in reduction.measures}
+    writes = (measure.path for reduction in reductions for measure in reduction.measures)
+    coordinates = CoordinateWriter.of(source, session, tuple(writes))
     for number, (reduction, plan) in enumerate(zip(reductions, plans, strict=True)):
         for measure in reduction.measures:
-            _create(session, asked, reduction, plan, measure, writes)
+            _create(coordinates, asked, reduction, plan, measure)
         if plan.meeting is Meeting.STORED:
             _create_scratch(session, shared.scratch, number, reduction, plan)
-    _copy_coordinates(source, session, reductions, writes)
+    _copy_coordinates(coordinates, reductions)
     return Tasks([item for plan in plans for item in plan.items], shared)
 
 
 def _create(
-    session: Session,
-    asked: Asked,
-    reduction: Reduction,
-    plan: Planned,
-    measure: Measure,
-    writes: Collection[str],
+    coordinates: CoordinateWriter, asked: Asked, reduction: Reduction, plan: Planned, measure: Measure
 ) -> None:
     lead = () if measure.q is None else (len(measure.q),)
     floats = measure.dtype.kind == "f"
     zarr.create_array(
-        session.store,
+        coordinates.session.store,
         name=measure.path.strip("/"),
         shape=(*lead, *reduction.shape),
         chunks=tuple(max(1, n) for n in (*lead, *plan.chunks)),
@@ -435,19 +429,19 @@ def _create(
         fill_value=np.nan if floats else None,
         attributes=_attributes(asked, reduction, measure),
         dimension_names=(*(("quantile",) if lead else ()), *reduction.dims),
-        overwrite=True,
+        overwrite=is_there(coordinates.session, measure.path),
     )
     parent = measure.path.strip("/").rpartition("/")[0]
     if measure.q is not None:
-        put_coordinate(session, f"{parent}/quantile", np.array(measure.q), {}, writes=writes)
+        coordinates.put(f"{parent}/quantile", np.array(measure.q), {})
     if reduction.grouping is not None:
         grouping = reduction.grouping
         attributes = dict(grouping.attributes)
         if grouping.bounds is not None:
             attributes["bounds"] = bounds = f"{grouping.name}_bnds"
             pair = (grouping.name, "bnds")
-            put_coordinate(session, f"{parent}/{bounds}", grouping.bounds, {}, writes=writes, dims=pair)
-        put_coordinate(session, f"{parent}/{grouping.name}", grouping.labels, attributes, writes=writes)
+            coordinates.put(f"{parent}/{bounds}", grouping.bounds, {}, dims=pair)
+        coordinates.put(f"{parent}/{grouping.name}", grouping.labels, attributes)
 
 
 def _attributes(asked: Asked, reduction: Reduction, measure: Measure) -> dict[str, Any]:
@@ -494,20 +488,19 @@ def _create_scratch(session: Session, scratch: str, number: int, reduction: Redu
     for row, measure in enumerate(reduction.measures):
         assert not isinstance(measure.kernel, Exact)
         for place, (dtype, identity) in enumerate(measure.kernel.identities):
+            path = scratch_path(scratch, number, row, place)
             zarr.create_array(
                 session.store,
-                name=scratch_path(scratch, number, row, place),
+                name=path,
                 shape=(plan.slots, reduction.groups, *reduction.kept_shape),
                 chunks=(1, plan.group_chunk, *kept),
                 dtype=dtype,
                 fill_value=identity,
-                overwrite=True,
+                overwrite=is_there(session, path),
             )
 
 
-def _copy_coordinates(
-    source: Session, session: Session, reductions: Sequence[Reduction], writes: Collection[str]
-) -> None:
+def _copy_coordinates(coordinates: CoordinateWriter, reductions: Sequence[Reduction]) -> None:
     """Coordinates of the dimensions that stay, as they are stored, once for each group and reduction."""
     parents = {
         (measure.path.rpartition("/")[0], number): measure.path
@@ -518,7 +511,7 @@ def _copy_coordinates(
         reduction = reductions[number]
         dims = [reduction.field.dims[axis] for axis in reduction.kept]
         group = "" if reduction.grouping is None else reduction.grouping.name
-        copy_coordinates(source, session, reduction.field, dims, path, writes=writes, without=group)
+        coordinates.copy(reduction.field, dims, path, without=group)
 
 
 def _second(
@@ -564,7 +557,10 @@ def _finish(
 def _write_values(
     session: Session, reductions: tuple[Reduction, ...], plans: tuple[Planned, ...], values: list[Any]
 ) -> None:
+    returned: dict[int, list[Any]] = {}
+    for value in values:
+        if value is not None:
+            returned.setdefault(value[0].number, []).append(value)
     for number, plan in enumerate(plans):
         if plan.meeting is Meeting.VALUES:
-            mine = [value for value in values if value is not None and value[0].number == number]
-            written_by_driver(session, reductions[number], plan, mine)
+            written_by_driver(session, reductions[number], plan, returned.get(number, []))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import block_shape, split
+from frazil.spark.memory import SLAB
 from frazil.spark.reductions.fields import open_array
 from frazil.spark.reductions.partials import (
     Cells,
     End,
     Index,
-    Kernel,
     Partial,
     Values,
     absorb,
@@ -24,9 +26,12 @@ from frazil.spark.reductions.partials import (
     combine_all,
     nothing,
 )
-from frazil.spark.reductions.plan import Item, Meeting, Planned, Reduction
+from frazil.spark.reductions.plan import Item, Measure, Meeting, Planned, Reduction
 from frazil.spark.reductions.quantiles import Exact, Sketch
 from frazil.spark.results import Outcome
+
+#: Where a box of the dimensions that stay starts or stops.
+type Corner = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,67 +66,136 @@ def reduce_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
 
 def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
     """For each measure its state: a ``Partial``, or the values of an exact quantile."""
+    if any(isinstance(measure.kernel, Exact) for measure in reduction.measures):
+        return _exact_states(shared, reduction, item)
     array = open_array(shared.session, reduction.field.path)
-    kept = tuple(stop - start for start, stop in zip(item.kept_start, item.kept_stop, strict=True))
+    kernels = [measure.kernel for measure in reduction.measures if not isinstance(measure.kernel, Exact)]
     groups = np.arange(*item.groups, dtype=np.int64)
-    kernels = [measure.kernel for measure in reduction.measures]
-    exact = any(isinstance(kernel, Exact) for kernel in kernels)
-    positions = any(isinstance(kernel, End) for kernel in kernels)
-    whole = item.over_start == (0,) * len(item.over_start) and reduction.grouping is not None
-    states: list[Partial | None] = [None] * len(kernels)
-    kept_values: list[Values] = []
-    kept_codes: list[Index] = []
-    size = 0
+    states = [nothing(kernel, groups, _lengths(item.kept_start, item.kept_stop)) for kernel in kernels]
+    boxes = _kept_boxes(reduction, item, shared.block)
+    seen, size = np.zeros(len(groups), np.bool_), 0
     for start, stop in _blocks(reduction, item, shared.block):
         codes = _codes(reduction, item, start, stop)
         if codes is not None and not (codes >= 0).any():
             continue
-        region = _region(reduction, item, start, stop)
-        raw = np.asarray(array[region])
+        raw = np.asarray(array[_region(reduction, item.kept_start, item.kept_stop, start, stop)])
         size += raw.nbytes
-        values = _flat(reduction, reduction.field.decoded(raw))
-        if exact:
-            kept_values.append(values)
-            kept_codes += [] if codes is None else [codes]
-            continue
-        block = cells(
-            values,
-            codes,
-            weights=_weights(reduction, region, values.shape),
-            skipna=reduction.skipna,
-            positions=_positions(reduction, start, stop) if positions else None,
-        )
-        for number, kernel in enumerate(kernels):
-            states[number] = _added(kernel, states[number], block, groups if whole else None)
-    if exact:
-        values = np.concatenate(kept_values) if kept_values else np.zeros((0, *kept))
-        kept_values.clear()
-        codes = np.concatenate(kept_codes) if kept_codes else None
-        if codes is None and reduction.grouping is not None:
-            codes = np.zeros(0, np.int64)
-        return [(values, codes)] * len(kernels), size
-    made = [
-        nothing(kernel, groups if whole or reduction.grouping is None else groups[:0], kept)
-        if state is None
-        else state
-        for kernel, state in zip(kernels, states, strict=True)
-        if not isinstance(kernel, Exact)
-    ]
-    return list(made), size
+        for low, high in boxes:
+            mine = [_part_of(state, item, low, high) for state in states]
+            for first, end in _slabs(reduction, low, high, start, stop):
+                region = _region(reduction, low, high, first, end)
+                some = _cells(reduction, item, _slab_of(reduction, item, raw, start, region), region)
+                seen[some.groups - item.groups[0]] = True
+                for kernel, state in zip(kernels, mine, strict=True):
+                    absorb(kernel, state, kernel.update(some))
+    if reduction.grouping is None or item.over_start == (0,) * len(item.over_start):
+        return list(states), size
+    return [Partial(groups[seen], tuple(each[seen] for each in state.fields)) for state in states], size
 
 
-def _added(kernel: Kernel | Exact, state: Partial | None, block: Cells, groups: Index | None) -> Partial:
-    """The state after one more block; of all ``groups`` if they are given."""
-    assert not isinstance(kernel, Exact)
-    part = kernel.update(block)
-    if state is None:
-        if groups is None:
-            return part
-        state = nothing(kernel, groups, part.fields[0].shape[1:])
-    if groups is None:
-        return combine(kernel, state, part)
-    absorb(kernel, state, part)
-    return state
+def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
+    """All values of the item, decoded, and their groups: the same for each measure."""
+    field, array = reduction.field, open_array(shared.session, reduction.field.path)
+    low, high = item.kept_start, item.kept_stop
+    blocks: list[tuple[Index, Index]] = []
+    grouped: list[Index] = []
+    for start, stop in _blocks(reduction, item, shared.block):
+        codes = _codes(reduction, item, start, stop)
+        if codes is None or (codes >= 0).any():
+            blocks.append((start, stop))
+            grouped += [] if codes is None else [codes]
+    rows = sum(int(np.prod(stop - start, dtype=np.int64)) for start, stop in blocks)
+    values: Values | None = None
+    size = row = 0
+    for start, stop in blocks:
+        raw = np.asarray(array[_region(reduction, low, high, start, stop)])
+        size += raw.nbytes
+        if values is None:  # after the first read, which for a while takes as much again
+            values = np.empty((rows, *_lengths(low, high)), field.dtype)
+        for first, end in _slabs(reduction, low, high, start, stop):
+            some = _slab_of(reduction, item, raw, start, _region(reduction, low, high, first, end))
+            values[row : row + len(some)] = some
+            row += len(some)
+        del raw
+    if values is None:
+        values = np.zeros((0, *_lengths(low, high)), field.dtype)
+    codes = None if reduction.grouping is None else np.concatenate([np.zeros(0, np.int64), *grouped])
+    return [(values, codes)] * len(reduction.measures), size
+
+
+def _slab_of(
+    reduction: Reduction, item: Item, raw: Values, start: Index, region: tuple[slice, ...]
+) -> Values:
+    """The values of a region of a block, decoded: (cells, *kept). ``raw`` is the block, ``start`` where it is
+    among what is reduced.
+    """
+    corner = dict(zip(reduction.over, start.tolist(), strict=True))
+    corner |= zip(reduction.kept, item.kept_start, strict=True)
+    inside = tuple(
+        slice(part.start - corner[axis], part.stop - corner[axis]) for axis, part in enumerate(region)
+    )
+    return _flat(reduction, reduction.field.decoded(raw[inside]))
+
+
+def _cells(reduction: Reduction, item: Item, values: Values, region: tuple[slice, ...]) -> Cells:
+    """The cells of a region, with their groups and weights."""
+    start, stop = (
+        np.array([getattr(region[axis], end) for axis in reduction.over], np.int64)
+        for end in ("start", "stop")
+    )
+    positions = any(isinstance(measure.kernel, End) for measure in reduction.measures)
+    return cells(
+        values,
+        _codes(reduction, item, start, stop),
+        weights=_weights(reduction, region, values.shape),
+        skipna=reduction.skipna,
+        positions=_positions(reduction, start, stop) if positions else None,
+    )
+
+
+def _lengths(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
+    return tuple(np.subtract(high, low).tolist())
+
+
+def _part_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
+    """A view of a state: a box of the dimensions that stay."""
+    box = tuple(
+        slice(first - at, end - at) for first, end, at in zip(low, high, item.kept_start, strict=True)
+    )
+    return Partial(state.groups, tuple(each[(slice(None), *box)] for each in state.fields))
+
+
+def _kept_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
+    """Boxes of the dimensions that stay, for which the slabs of a block are taken one after the other.
+
+    One box, unless its state is larger than a slab: then each slab would go through all of the state.
+    """
+    lengths = _lengths(item.kept_start, item.kept_stop)
+    width = sum(measure.width for measure in reduction.measures)
+    if width * math.prod(lengths) <= SLAB or not lengths:
+        return [(item.kept_start, item.kept_stop)]
+    block = math.prod(_block(reduction, item, size))
+    pieces = -(-reduction.field.raw.itemsize * math.prod(lengths) * block // SLAB)
+    axis = int(np.argmax(lengths))
+    cut = list(lengths)
+    cut[axis] = max(1, -(-lengths[axis] // pieces))
+    lows, highs = split(lengths, cut)
+    corners = ((column + np.array(item.kept_start, np.int64)).tolist() for column in (lows, highs))
+    return [(tuple(low), tuple(high)) for low, high in zip(*corners, strict=True)]
+
+
+def _slabs(
+    reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index
+) -> Iterator[tuple[Index, Index]]:
+    """Parts of what is reduced of a block, in the order of the array: of so many bytes that neither their
+    values nor the state are gone through for nothing.
+    """
+    kept = math.prod(_lengths(low, high))
+    width = sum(measure.width for measure in reduction.measures)
+    shape = _lengths(start.tolist(), stop.tolist())
+    itemsize = max(1, reduction.field.raw.itemsize * kept)
+    lows, highs = split(shape, block_shape(shape, (1,) * len(shape), itemsize, max(SLAB, kept * width)))
+    yield from zip(lows + start, highs + start, strict=True)
 
 
 def _blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index, Index]]:
@@ -129,24 +203,17 @@ def _blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index
 
     Along the axis of the labels only chunks with cells of the item's groups.
     """
-    field = reduction.field
-    over = reduction.over
-    start, stop = np.array(item.over_start, np.int64), np.array(item.over_stop, np.int64)
-    grid = tuple(max(1, field.grid[axis]) for axis in over)
-    each = field.raw.itemsize * int(
-        np.prod(np.array(item.kept_stop, np.int64) - np.array(item.kept_start, np.int64))
-    )
-    shape = block_shape(tuple((stop - start).tolist()), grid, max(1, each), size)
-    lows, highs = split(tuple((stop - start).tolist()), shape)
+    start = np.array(item.over_start, np.int64)
+    lows, highs = split(_lengths(item.over_start, item.over_stop), _block(reduction, item, size))
     lows, highs = lows + start, highs + start
     if len(reduction.label_axes) != 1 or item.groups == (0, reduction.groups):
         yield from zip(lows, highs, strict=True)
         return
     assert reduction.grouping is not None
-    column = over.index(reduction.label_axes[0])
+    column = reduction.over.index(reduction.label_axes[0])
     codes = reduction.grouping.codes
     wanted = (codes >= item.groups[0]) & (codes < item.groups[1])
-    step = grid[column]
+    step = max(1, reduction.field.grid[reduction.label_axes[0]])
     for low, high in zip(lows, highs, strict=True):
         first, end = int(low[column]), int(high[column])
         there = np.unique(np.flatnonzero(wanted[first:end]) // step)
@@ -157,9 +224,17 @@ def _blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index
                 yield some, past
 
 
-def _region(reduction: Reduction, item: Item, start: Index, stop: Index) -> tuple[slice, ...]:
+def _block(reduction: Reduction, item: Item, size: int) -> tuple[int, ...]:
+    """The shape of what is read at once, of what is reduced: whole chunks."""
+    grid = tuple(max(1, reduction.field.grid[axis]) for axis in reduction.over)
+    each = reduction.field.raw.itemsize * math.prod(_lengths(item.kept_start, item.kept_stop))
+    return block_shape(_lengths(item.over_start, item.over_stop), grid, max(1, each), size)
+
+
+def _region(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> tuple[slice, ...]:
+    """A part of the array: of the dimensions that stay, and of those that go."""
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
-    out |= zip(reduction.kept, map(slice, item.kept_start, item.kept_stop), strict=True)
+    out |= zip(reduction.kept, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
 
 
@@ -211,6 +286,8 @@ def finished(reduction: Reduction, number: int, state: Any) -> Values:
         values = measure.kernel.finish(*cells_and_codes, reduction.groups)
     else:
         values = measure.kernel.finish(state.fields)
+        if reduction.empty is not None and reduction.empty[state.groups].any():
+            values = _without_empty(values, reduction.empty[state.groups], measure)
     quantiles = isinstance(measure.kernel, Exact | Sketch)
     if quantiles and measure.q is None:
         values, quantiles = values[0], False
@@ -221,6 +298,15 @@ def finished(reduction: Reduction, number: int, state: Any) -> Values:
         values = np.nan_to_num(values)  # cannot be: see `result_dtype`
     with np.errstate(over="ignore"):  # infinite, as xarray has it
         return values.astype(measure.dtype, copy=False)
+
+
+def _without_empty(values: Values, empty: NDArray[np.bool_], measure: Measure) -> Values:
+    """NaN for groups without a cell, whatever the sum or the count of nothing is: as xarray has it."""
+    if isinstance(measure.kernel, Sketch):
+        return values  # NaN already
+    values = values.astype(measure.dtype, copy=True)
+    values[empty] = np.nan
+    return values
 
 
 def write(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:

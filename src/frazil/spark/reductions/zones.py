@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from rasterio.features import rasterize  # type: ignore[import-untyped,unused-ignore]
-from rasterio.transform import from_origin  # type: ignore[import-untyped,unused-ignore]
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
+
+with needs("rasterized"):
+    from rasterio.features import rasterize  # type: ignore[import-untyped,unused-ignore]
+    from rasterio.transform import from_origin  # type: ignore[import-untyped,unused-ignore]
 
 
 def rasterized(

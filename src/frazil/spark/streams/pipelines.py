@@ -16,7 +16,8 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, RefNotFoundError
-from frazil.spark.streams.stamps import Stamp, is_done, pauses, stamped
+from frazil.repository.stream_batches import Done
+from frazil.spark.streams.stamps import Stamp, batches_done, pauses, stamped
 from frazil.spark.versions import Target
 
 type Pipeline = Callable[[DataFrame, Target], object]
@@ -38,10 +39,11 @@ def foreach_batch(
         stamp = Stamp(app_id or _query_of(rows), batch)
         for pause in pauses():
             tip = target.repo.lookup_branch(target.branch)
-            if is_done(target.repo, tip, stamp):
+            done = batches_done(target.repo, tip, stamp.query)
+            if batch in done:
                 return None
             try:
-                return _publish(rows, target, tip, pipeline, stamp, message)
+                return _publish(rows, target, tip, pipeline, stamp, done, message)
             except ConflictError as error:
                 failed = error
             pause()
@@ -51,7 +53,13 @@ def foreach_batch(
 
 
 def _publish(
-    rows: DataFrame, target: Target, tip: str, pipeline: Pipeline, stamp: Stamp, message: str | None
+    rows: DataFrame,
+    target: Target,
+    tip: str,
+    pipeline: Pipeline,
+    stamp: Stamp,
+    done: Done,
+    message: str | None,
 ) -> None:
     repo = target.repo
     work = f"{target.branch}.{hashlib.sha256(stamp.query.encode()).hexdigest()[:12]}.{stamp.batch}"
@@ -61,7 +69,8 @@ def _publish(
     try:
         pipeline(rows, replace(target, branch=work))
         session = repo.writable_session(work)
-        made = stamped(session, stamp, message or f"Batch {stamp.batch} of {stamp.query}")
+        message = message or f"Batch {stamp.batch} of query {stamp.query}: pipeline into {target.branch}"
+        made = stamped(session, target.branch, stamp, message, done)
         repo.reset_branch(target.branch, made, from_snapshot_id=tip)
     finally:
         with suppress(RefNotFoundError):

@@ -17,7 +17,7 @@ from frazil.spark.tables.layout import Layout, layout_of
 from frazil.spark.tables.writing import Asked, InMemory, dims_for
 
 #: How rows are written. The first is usual.
-MODES: Final = ("upsert", "append")
+MODES: Final = ("upsert", "append", "backfill", "insert")
 #: What to do with two rows of one cell. The first is usual.
 DUPLICATES: Final = ("error", "last")
 

@@ -3,13 +3,13 @@
 A batch is named by its query (an id of Spark's, or the ``txnAppId`` that the user gives) and its number.
 The commit that does it says so in its metadata, so that data and stamp are one atomic step: whatever
 happens to the driver afterwards, and whatever Spark's own log says, the batch is found done when it is
-tried again.
+tried again. The same update of the repository writes a record of it into the repository's metadata, which
+outlives the commit (`frazil.repository.stream_records`).
 
-Commits expire, and with them their metadata. So the same update of the repository that makes the commit
-writes the last two stamps of the query into the repository's metadata, under ``frazil.streams``. Such a
-record counts if its snapshot is, or was before it expired, in the history of the branch: a branch that is
-reset to before a batch has not done it, and one that was created from another has done what that had done.
-(Spec version 1 has no such metadata: there the stamp lives as long as the commit.)
+A version has a batch if the commit of the batch is in its history, whether it has expired, was amended,
+merged or picked since (`frazil.repository.stream_batches`). So a branch that is reset to before a batch has
+not done it, and one that was created from another has done what that had done. Spec version 1 has no such
+metadata: there the stamp lives as long as the commit.
 
 Others commit to the branch meanwhile, perhaps even a second driver of the same query. So a commit that
 comes too late is taken to the new tip, where the stamp is looked for again; if its rows conflict with what
@@ -25,26 +25,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError
-from frazil.format.columns import I64
-from frazil.format.ids import id_from_text, id_to_text
+from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository import mutations
 from frazil.repository.conflicts import ConflictDetector
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
+from frazil.repository.stream_batches import Done, History
+from frazil.repository.stream_records import BATCH, QUERY, STREAMS, Record, with_records
 
-#: In the metadata of a commit.
-QUERY: Final = "spark.query"
-BATCH: Final = "spark.batch"
-#: In the metadata of a repository.
-STREAMS: Final = "frazil.streams"
+__all__ = [
+    "BATCH",
+    "QUERY",
+    "STREAMS",
+    "Stamp",
+    "batches_done",
+    "commit_once",
+    "is_done",
+    "pauses",
+    "stamped",
+]
 
 _TRIES: Final = 20
-# Queries that are no more leave their records: the oldest go.
-_QUERIES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +61,19 @@ class Stamp:
         """For its commit."""
         return {QUERY: self.query, BATCH: self.batch}
 
-    def note(self, metadata: dict[str, Any], id_: bytes) -> dict[str, Any]:
-        """The metadata of the repository, with this stamp on the snapshot ``id_``."""
-        streams = dict(metadata.get(STREAMS, {}))
-        earlier = streams.pop(self.query, [])
-        record = {"batch": self.batch, "snapshot": id_to_text(id_)}
-        known = [*streams.items(), (self.query, [record, *earlier[:1]])]
-        return {**metadata, STREAMS: dict(known[-_QUERIES:])}
 
+def batches_done(repo: Repository, snapshot_id: str, query: str) -> Done:
+    """The batches of a query that a version has.
 
-def last_batch(info: RepoInfo, tip: bytes, query: str) -> int:
-    """The newest batch of a query that is done in a history; -1 if there is none."""
-    snapshots = info.snapshots
-    chain = snapshots.chain(mutations.require_snapshot(info, tip))
-    records = info.metadata.get(STREAMS, {}).get(query, []) if info.spec_version > 1 else []
-    for record in records:
-        if _was_in(info, chain, id_from_text(record["snapshot"])):
-            return int(record["batch"])
-    for entry in snapshots.entries(snapshots.mentioning(chain, QUERY)):
-        if entry.metadata[QUERY] == query:
-            return int(entry.metadata[BATCH])
-    return -1
-
-
-def _was_in(info: RepoInfo, chain: I64, id_: bytes) -> bool:
-    row = info.snapshots.find(id_)
-    if row >= 0:
-        return bool(np.isin(row, chain))
-    return any(id_ in entry.pruned_ancestor_tx_logs for entry in info.snapshots.entries(chain))
+    Raises ``SessionStateError`` (``not-allowed``) where that cannot be known.
+    """
+    context = repo._context
+    return History(context.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
 
 
 def is_done(repo: Repository, snapshot_id: str, stamp: Stamp) -> bool:
     """Whether a version has this batch, or a later one of its query."""
-    info = repo._context.repo_info()
-    return last_batch(info, id_from_text(snapshot_id), stamp.query) >= stamp.batch
+    return stamp.batch in batches_done(repo, snapshot_id, stamp.query)
 
 
 def commit_once(
@@ -105,36 +86,47 @@ def commit_once(
     """What ``write`` does to a session, as one commit, unless the batch is done; the snapshot's id.
 
     ``write`` is called again, with another session, if what it wrote conflicts with other commits. Raises
-    ``RebaseFailedError`` if it always does.
+    ``RebaseFailedError`` if it always does, ``SessionStateError`` (``not-allowed``) if it cannot be known
+    whether the batch is done.
     """
     for pause in pauses():
         session = repo.writable_session(branch)
-        if is_done(repo, session.snapshot_id, stamp):
+        done = batches_done(repo, session.snapshot_id, stamp.query)
+        if stamp.batch in done:
             return None
         write(session)
         try:
-            return _committed(repo, session, stamp, message)
+            return _committed(repo, session, branch, stamp, message, done)
         except RebaseFailedError as error:
             failed = error
         pause()
     raise failed
 
 
-def _committed(repo: Repository, session: Session, stamp: Stamp, message: str) -> str | None:
-    while True:
+def _committed(
+    repo: Repository, session: Session, branch: str, stamp: Stamp, message: str, done: Done
+) -> str | None:
+    while stamp.batch not in done:
         try:
-            return stamped(session, stamp, message)
+            return stamped(session, branch, stamp, message, done)
         except ConflictError as error:
             if error.kind != ErrorKind.COMMIT_CONFLICT:
                 raise
         session.rebase(ConflictDetector())
-        if is_done(repo, session.snapshot_id, stamp):
-            return None
+        done = batches_done(repo, session.snapshot_id, stamp.query)
+    return None
 
 
-def stamped(session: Session, stamp: Stamp, message: str) -> str:
-    """Commit on the very version that the session has seen: ``ConflictError`` if there is a newer one."""
-    session._state.note = stamp.note
+def stamped(session: Session, branch: str, stamp: Stamp, message: str, done: Done) -> str:
+    """Commit on the very version that the session has seen: ``ConflictError`` if there is a newer one.
+
+    ``branch`` is the branch that the batch is for, ``done`` what that version has of its query.
+    """
+
+    def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
+        return with_records(info, {stamp.query: [Record(stamp.batch, id_, branch), *done.amended]})
+
+    session._state.note = note
     return session.commit(
         message, stamp.metadata, rebase_with=ConflictDetector(), rebase_tries=0, allow_empty=True
     )

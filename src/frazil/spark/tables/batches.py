@@ -24,6 +24,7 @@ from frazil.spark.tables.decoding import Values, to_arrow
 from frazil.spark.tables.grid import Column, index_values
 from frazil.spark.tables.planning import Part, Scan
 from frazil.spark.tables.predicates import Mask
+from frazil.zarr_store.arrays import array_at
 
 #: Blocks that are read while another one is on its way to Spark, from remote storages.
 _AHEAD: Final = 3
@@ -51,9 +52,7 @@ class _Reader:
         self._where = [(by_name[each.column], each) for each in scan.where]
         paths = {each.path for each in (*scan.grid.columns, *scan.read) if each.path in part.tables}
         self._arrays: dict[str | None, zarr.Array[Any]] = {
-            path: zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
-            for path in paths
-            if path is not None
+            path: array_at(session, path) for path in paths if path is not None
         }
 
     def block(self, number: NDArray[np.int64]) -> tuple[list[Values], int]:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import zarr
 from numpy.typing import NDArray
 
 from frazil.display import suggest
@@ -26,6 +25,7 @@ from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
 from frazil.spark.blocks import regular_grid
 from frazil.spark.tables.decoding import Decoder, Values, decoder, is_readable
+from frazil.zarr_store.arrays import array_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _arrays(session: Session, group: str, variables: Sequence[str]) -> list[_Arr
 
 
 def _array(session: Session, name: str, path: str) -> _Array:
-    array = zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
+    array = array_at(session, path)
     names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
     dims = tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
     return _Array(

@@ -1,27 +1,26 @@
 """Before rows are written: arrays that are not there are created, dimensions grow, and modes are kept.
 
-append             all rows are new along one dimension, whose coordinates go behind those that are there
-upsert             rows replace cells or are new, along any dimension
-overwrite-region   the box of all coordinates that the rows have: what no row fills is cleared
+What the modes mean is in `axes`. The chunks of new arrays do not depend on how few rows the first batch has:
+with a chunk of a coordinate for each batch, each batch would cost a request for each one before it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 import zarr
 
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.repository.session import Session
+from frazil.spark.blocks import regular_grid
+from frazil.spark.tables.axes import GROWING, MODES, Growth, ascending, grown, require_behind, shown
 from frazil.spark.tables.decoding import decoder
 from frazil.spark.tables.encoding import NAN_AS_TEXT, UNITS, as_type, encode
 from frazil.spark.tables.layout import Distinct, Layout, dims_of, layout_of, open_array
-
-MODES: Final = ("append", "overwrite-region", "upsert")
 
 _DTYPES: Final[dict[pa.DataType, Any]] = {
     pa.bool_(): "bool",
@@ -43,6 +42,12 @@ _DTYPES: Final[dict[pa.DataType, Any]] = {
 _NO_TIME: Final = -(1 << 63)
 #: Elements in a chunk of a new array, unless told otherwise.
 _CHUNK: Final = 1 << 20
+#: Elements in a chunk of a new coordinate, and cells along the first dimension, at least.
+_LABELS: Final = 4096
+#: A coordinate in more chunks than these, smaller than ``_LABELS``, gets larger ones when it grows.
+_PIECES: Final = 16
+#: Bytes of an array that are moved at once.
+_MOVED: Final = 64 << 20
 
 
 def prepare(
@@ -80,10 +85,10 @@ def prepare(
             f"there, found {', '.join(dims)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    grown = _new(layout, distinct, mode, append_dim)
-    if not grown:
+    fresh = _new(layout, distinct, mode, append_dim)
+    if not fresh:
         return layout
-    for name, values in grown.items():
+    for name, values in fresh.items():
         _grow(session, layout, name, values)
     return layout_of(session, group, schema.names)
 
@@ -102,35 +107,34 @@ def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) 
         values = distinct[axis.name]
         found = axis.find(values)
         fresh = values.filter(pa.array(found < 0))
-        if mode == "append" and axis.name == along and len(fresh) < len(values):
-            there = values.filter(pa.array(found >= 0))[0].as_py()
+        is_appended = mode == "append" and axis.name == along
+        if is_appended and len(fresh) < len(values):
+            there = shown(values.filter(pa.array(found >= 0))[0])
             raise InvalidInputError(
-                f"expected rows that are new along {along}, found {along} = {there!r}, which is there: "
-                "write with mode upsert to replace it",
+                f"mode append: expected rows that are new along {along}, found {along} = {there}, which is "
+                "there: mode upsert replaces it",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
-        may_grow = mode == "upsert" or (mode == "append" and axis.name == along)
-        if len(fresh) and not may_grow:
+        if len(fresh) and not is_appended and mode not in GROWING:
             raise InvalidInputError(
-                f"expected coordinates that are in the repository, found {axis.name} = "
-                f"{fresh[0].as_py()!r}: write with mode upsert, or append along this dimension, to add them",
+                f"mode {mode}: expected coordinates that are in the repository, found {axis.name} = "
+                f"{shown(fresh[0])}: mode upsert adds it"
+                + ("" if mode == "append" else f", mode append if it is behind the others along {axis.name}"),
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
+        if is_appended and axis.size:
+            require_behind(axis, fresh)
         if len(fresh):
-            out[axis.name] = _ascending(fresh)
+            out[axis.name] = fresh
     return out
 
 
-def _ascending(values: pa.Array) -> pa.Array:
-    half = pa.types.is_float16(values.type)  # Arrow cannot order them
-    return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
-
-
-def _grow(session: Session, layout: Layout, name: str, values: pa.Array) -> None:
-    """Make a dimension longer, in all arrays of the group that have it."""
+def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
+    """Make a dimension longer, in all arrays of the group that have it; what has to move, moves."""
     axis = next(each for each in layout.axes if each.name == name)
+    growth = None
     if axis.values is None:
-        numbers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
         if numbers.min() < 0:
             raise InvalidInputError(
                 f"expected numbers of cells from 0 on, found {name} = {numbers.min()}",
@@ -138,16 +142,76 @@ def _grow(session: Session, layout: Layout, name: str, values: pa.Array) -> None
             )
         size = int(numbers.max()) + 1
     else:
-        size = axis.size + len(values)
+        growth = grown(axis, fresh)
+        size = len(growth.values)
     for each in session.workspace.children(layout.group):
         array = open_array(session, layout.group, each)
-        if array is not None and name in dims_of(array):
-            shape = [size if dim == name else n for dim, n in zip(dims_of(array), array.shape, strict=True)]
-            array.resize(tuple(shape))
-    coordinate = open_array(session, layout.group, name)
-    if axis.values is not None and coordinate is not None:
-        how = decoder(coordinate.path, coordinate.dtype, coordinate.attrs.asdict())
-        coordinate[axis.size :] = encode(values, how, np.dtype(coordinate.dtype), name)
+        if array is None or name not in dims_of(array):
+            continue
+        dims = dims_of(array)
+        array.resize(tuple(size if dim == name else n for dim, n in zip(dims, array.shape, strict=True)))
+        if growth is not None and each == name and dims == (name,):
+            _write_labels(session, array, growth)
+        elif growth is not None:
+            for at in (at for at, dim in enumerate(dims) if dim == name):
+                _move(array, at, growth)
+
+
+def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> None:
+    """The coordinates of an axis that has grown, from the first new one on."""
+    how = decoder(array.path, array.dtype, array.attrs.asdict())
+    name = array.path.rpartition("/")[2]
+    start = growth.first_moved
+    new = encode(growth.values.slice(start), how, np.dtype(array.dtype), name)
+    (step,) = regular_grid(array)
+    if step < _LABELS and len(growth.values) > _PIECES * step:
+        new = np.concatenate([np.asarray(array[:start]), new])
+        start = 0
+        array = _recut(session, array)
+    array[start:] = new
+
+
+def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """The array without its elements, in larger chunks; as it is where its chunks are made of others."""
+    path = "/" + array.path.strip("/")
+    node = session.workspace.require_array(path)
+    document = json.loads(node.user_data)
+    if any(codec.get("name") == "sharding_indexed" for codec in document["codecs"]):
+        return array
+    length = array.shape[0]
+    array.resize((0,))
+    document |= {"shape": [length]}
+    document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [_LABELS]}}
+    session.workspace.set_node(path, json.dumps(document).encode())
+    return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
+
+
+def _move(array: zarr.Array[Any], axis: int, growth: Growth) -> None:
+    """Take the elements of an array, which has its new shape, to where their coordinates are now.
+
+    From the end to the start, in pieces of whole chunks: nothing moves to a lower position, so no piece is
+    overwritten before it was read. What has no element gets the fill value.
+    """
+    first = growth.first_moved
+    old = growth.old
+    if first == len(old):
+        return
+    grid = regular_grid(array)
+    one = max(1, array.nbytes // max(array.shape[axis], 1))
+    step = grid[axis] * max(1, _MOVED // (one * grid[axis]))
+    for start in reversed(range(first - first % step, array.shape[axis], step)):
+        stop = min(start + step, array.shape[axis])
+        low, high = np.searchsorted(old, [start, stop])
+        shape = tuple(stop - start if at == axis else size for at, size in enumerate(array.shape))
+        block = np.full(shape, array.fill_value, array.dtype)
+        if high > low:
+            source = _along(array.ndim, axis, slice(int(low), int(high)))
+            block[_along(array.ndim, axis, old[low:high] - start)] = array[source]
+        array[_along(array.ndim, axis, slice(start, stop))] = block
+
+
+def _along(ndim: int, axis: int, selection: Any) -> tuple[Any, ...]:
+    return tuple(selection if at == axis else slice(None) for at in range(ndim))
 
 
 def create(
@@ -179,11 +243,12 @@ def create(
             sizes.append(there.shape[0])
             kept.append(dim)
             continue
-        values = _ascending(distinct[dim])
+        values = ascending(distinct[dim])
         if pa.types.is_float16(values.type):  # no index of pandas has them
             values = values.cast(pa.float32())
         sizes.append(len(values))
-        _create(place, dim, values.type, (len(values),), [dim], (max(len(values), 1),))
+        step = max(chunks.get(dim, 0), _LABELS)
+        _create(place, dim, values.type, (len(values),), [dim], (step,))
         array = open_array(session, group, dim)
         assert array is not None
         how = decoder(array.path, array.dtype, array.attrs.asdict())
@@ -196,11 +261,13 @@ def create(
 
 
 def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int]) -> tuple[int, ...]:
-    """Whole rows of the last dimensions, as many as a chunk has room for."""
+    """Whole rows of the last dimensions, as many as a chunk has room for; along the first dimension also
+    room for those that may come.
+    """
     left, out = _CHUNK, []
     for size, dim in zip(reversed(shape), reversed(dims), strict=True):
-        step = chunks.get(dim, max(1, min(size, left)))
-        out.append(max(1, min(step, max(size, 1)) if dim not in chunks else step))
+        wanted = max(size, _LABELS) if dim == dims[0] else max(size, 1)
+        out.append(chunks.get(dim, min(wanted, left)))
         left = max(1, left // out[-1])
     return tuple(reversed(out))
 

@@ -23,6 +23,7 @@ from frazil.repository.session import Session
 from frazil.spark.blocks import regular_grid
 from frazil.spark.tables.decoding import Decoder, decoder, to_arrow
 from frazil.spark.tables.encoding import as_type
+from frazil.zarr_store.arrays import array_at
 
 type Positions = list[NDArray[np.int64]]
 #: All values of the columns that are dimensions, each once.
@@ -149,7 +150,7 @@ def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | Non
     if node is None or node.array is None:
         return None
     mode = "r" if session.read_only else "r+"
-    return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
+    return array_at(session, path, mode)
 
 
 def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:

@@ -24,7 +24,6 @@ _READING: Final = frozenset(
         "arrays",
         "columns",
         "where",
-        "pushdown",
         "cf",
         "calendar",
         "include-missing",
@@ -84,6 +83,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "maxbytespertrigger": "use `stream-max-rows`",
     "readchangefeed": "use the option `table` with the value `changes`",
     "readchangedata": "use the option `table` with the value `changes`",
+    "pushdown": "use `where`, which belongs to one relation: conditions of one query that Spark hands over "
+    "would also be applied to other queries of the same relation",
     "mergeschema": "columns that are not there yet are written with frazil.spark.write_table",
     "overwriteschema": "delete the arrays first, and write them again",
     "replacewhere": 'mode("overwrite") replaces the box around the rows',

@@ -27,6 +27,7 @@ from frazil.spark.tables.decoding import Values
 from frazil.spark.tables.grid import Column, Grid, index_values
 from frazil.spark.tables.predicates import Mask, Predicate
 from frazil.spark.tables.slices import Shared, part
+from frazil.zarr_store.arrays import array_at
 
 #: Values of a coordinate that the driver reads to plan with: at most so many.
 KNOWN: Final = 1 << 22
@@ -100,7 +101,7 @@ def read_whole(session: Session, column: Column) -> Values:
 
 
 def _open(session: Session, path: str) -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode="r", zarr_format=3)
+    return array_at(session, path)
 
 
 def plan(

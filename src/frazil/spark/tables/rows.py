@@ -21,6 +21,7 @@ from frazil.repository.session import Session
 from frazil.spark.results import Outcome
 from frazil.spark.tables.encoding import encode
 from frazil.spark.tables.layout import Layout, Positions
+from frazil.zarr_store.arrays import array_at
 
 #: Columns that a message names.
 _NAMED: Final = 8
@@ -64,10 +65,7 @@ def write_rows(
     if units is not None and layout.units:
         wanted = np.union1d(found, np.ravel_multi_index(tuple(units.T), layout.units))
     nobody = np.zeros(0, np.int64)
-    arrays = [
-        zarr.open_array(session.store, path=each.path.strip("/"), mode="r+", zarr_format=3)
-        for each in layout.variables
-    ]
+    arrays = [array_at(session, each.path, "r+") for each in layout.variables]
     values = [encode(rows[each.name], each.decoder, each.dtype, each.name) for each in layout.variables]
     written = 0
     for unit in wanted.tolist():

@@ -81,3 +81,20 @@ def to_arrow_type(spark: DataType, name: str) -> pa.DataType:
 def to_arrow_schema(schema: StructType) -> pa.Schema:
     """The schema of batches for Spark."""
     return pa.schema([pa.field(each.name, to_arrow_type(each.dataType, each.name)) for each in schema.fields])
+
+
+def can_become(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column can be read as another type: there is a conversion, for some values at least.
+
+    A number as another number, also a narrower one: a value that does not fit is an error of its task.
+
+    >>> can_become(pa.float64(), pa.float32()), can_become(pa.string(), pa.binary())
+    (True, True)
+    >>> can_become(pa.bool_(), pa.timestamp("us"))
+    False
+    """
+    try:
+        pa.nulls(0, stored).cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True

@@ -4,7 +4,7 @@ Spark calls these classes in processes of its own on the driver's machine, one a
 pickle of what the one before had:
 
     schema()        which version is read, and its columns
-    reader()        conditions that Spark hands over: which blocks are left
+    reader()        the columns that are wanted, compared with those that there are
     partitions()    the tasks, with the references of their chunks
     read()          on the executors
 
@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, ClassVar
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
+from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.repository.repository import Repository
 from frazil.repository.session import Session
@@ -41,8 +42,7 @@ from frazil.spark.tables.grid import Grid, Selection, grid_of
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, options_of
 from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
-from frazil.spark.tables.predicates import Predicate
-from frazil.spark.tables.schemas import to_arrow_schema, to_spark
+from frazil.spark.tables.schemas import can_become, to_arrow_schema, to_spark
 from frazil.spark.tables.writer import TableWriter
 
 
@@ -103,8 +103,7 @@ class FrazilDataSource(spark.DataSource):
         if "table" in options:
             return MetadataReader(repo, options, to_arrow_schema(schema))
         session = self._session or places.session_at(repo, options)
-        made = PushingReader if places.flag(options, "pushdown", False) else GridReader
-        return made(session, options, to_arrow_schema(schema))
+        return GridReader(session, options, to_arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         options = options_of(self.options, WRITE, schema)
@@ -135,13 +134,19 @@ class FrazilDataSource(spark.DataSource):
 
 @causes_only
 class GridReader(spark.DataSourceReader):
-    """Reads rows that meet the conditions of the option ``where``."""
+    """Reads rows that meet the conditions of the option ``where``.
+
+    It takes no conditions from the query. Spark (4.1 to 4.3) keeps what was planned with the conditions of
+    one query in the relation, and uses it again for other queries on the same DataFrame or view, and for
+    other branches of a union: these would get the rows of the first. Nothing here can notice that.
+    """
 
     def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
         self._session = session
         self._options = dict(options)
         self._schema = schema
         self._grid: Grid = grid_of(session, selection_of(options))
+        _require_columns(self._grid, schema)
         self._where = predicates(self._grid, options.get("where", ()))
         self._plan: tuple[Scan, list[Part]] | None = None
 
@@ -170,7 +175,7 @@ class GridReader(spark.DataSourceReader):
         return self._plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # For the tasks, after conditions were pushed: nodes and tables of the session stay behind.
+        # For the tasks: nodes and tables of the session stay behind.
         try:
             scan = self._planned()[0]
         except IcechunkError:
@@ -179,93 +184,36 @@ class GridReader(spark.DataSourceReader):
         return (_of_tasks, (scan,))
 
 
+def _require_columns(grid: Grid, schema: pa.Schema) -> None:
+    """``InvalidInputError`` for columns that Spark knows of and the repository does not have, or has with
+    values of another kind.
+    """
+    known = {each.name.lower(): each.name for each in grid.columns}
+    unknown = [name for name in schema.names if name.lower() not in known]
+    if unknown:
+        names = ", ".join(unknown)
+        raise InvalidInputError(
+            f"expected a column of {', '.join(known.values())}, found {names}"
+            f"{suggest(unknown[0], list(known.values()))}: {names} is in Spark's catalog (or in the schema "
+            "that was given), and not in the repository. Drop the table and create it again, or give another "
+            "schema",
+            ErrorKind.NODE_NOT_FOUND,
+        )
+    for field in schema:
+        stored = grid.column(field.name).type
+        if not can_become(stored, field.type):
+            raise InvalidInputError(
+                f"expected the type {stored} of the column {field.name} in Spark's catalog, or in the schema "
+                f"that was given, found {field.type}: drop the table and create it again, or give another "
+                "schema",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
 def _of_tasks(scan: Scan) -> GridReader:
     reader = GridReader.__new__(GridReader)
     reader._plan = (scan, [])
     return reader
-
-
-class PushingReader(GridReader):
-    """Takes conditions of the query too: those that are exact here are not given back to Spark.
-
-    Only where it is asked for. Spark (4.1 to 4.3) keeps what was planned with the conditions of one query in
-    the relation, and uses it again for other queries on the same DataFrame or view, and for another branch
-    of a union: with other conditions, or none, these get the rows of the first. Nothing here can notice that.
-    """
-
-    @property
-    def pushFilters(self) -> Any:  # noqa: N802  # see _Push
-        return _Push(self)
-
-    def push(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
-        """Take what can be evaluated; yield what Spark has to do itself.
-
-        Conditions on variables are evaluated in the tasks, so that fewer rows reach Spark, and given back
-        too.
-        """
-        for each in filters:
-            found = predicate(each)
-            column = None if found is None else self._exact(found)
-            if found is not None and column is not None:
-                self._where.append(found)
-            if column is None or not column.is_key:
-                yield each
-
-    def _exact(self, found: Predicate) -> Any:
-        """The column of a condition, if it can be evaluated on what is stored."""
-        if found.column not in self._schema.names:
-            return None
-        column = self._grid.column(found.column)
-        told = self._schema.field(found.column).type
-        wider = pa.types.is_float64(told) and pa.types.is_float32(column.type)
-        whole = pa.types.is_integer(told) and pa.types.is_integer(column.type)
-        same = told == column.type or wider or whole
-        return column if same and found.comparable(column.type) else None
-
-
-class _Push:
-    """``pushFilters`` of a reader.
-
-    Spark refuses a reader that implements it while ``spark.sql.python.filterPushdown.enabled`` is off, by
-    looking at its ``__func__``. What is called here looks like the one that does nothing: then all conditions
-    are Spark's, and where the setting is on they come here.
-    """
-
-    __func__ = staticmethod(spark.DataSourceReader.pushFilters)
-
-    def __init__(self, reader: PushingReader) -> None:
-        self._reader = reader
-
-    def __call__(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:
-        return self._reader.push(filters)
-
-
-_BINARY: Final[dict[type[spark.Filter], str]] = {
-    spark.EqualTo: "=",
-    spark.EqualNullSafe: "<=>",
-    spark.LessThan: "<",
-    spark.LessThanOrEqual: "<=",
-    spark.GreaterThan: ">",
-    spark.GreaterThanOrEqual: ">=",
-    spark.StringStartsWith: "starts",
-    spark.StringEndsWith: "ends",
-    spark.StringContains: "contains",
-}
-
-
-def predicate(given: spark.Filter) -> Predicate | None:
-    """A condition of Spark's; None for one that is not known here."""
-    negated = isinstance(given, spark.Not)
-    inner: Any = given.child if isinstance(given, spark.Not) else given
-    path: tuple[str, ...] = getattr(inner, "attribute", ())
-    if len(path) != 1:
-        return None
-    if isinstance(inner, spark.IsNull | spark.IsNotNull):
-        return Predicate(path[0], "null", None, negated != isinstance(inner, spark.IsNotNull))
-    if isinstance(inner, spark.In):
-        return Predicate(path[0], "in", tuple(inner.value), negated)
-    op = _BINARY.get(type(inner))
-    return None if op is None else Predicate(path[0], op, inner.value, negated)
 
 
 @causes_only

@@ -26,8 +26,8 @@ from frazil.repository.session import ForkSession, Session
 from frazil.spark import wire
 from frazil.spark.job import run_job
 from frazil.spark.tables import places
+from frazil.spark.tables.axes import GROWING, MODES
 from frazil.spark.tables.causes import causes_only
-from frazil.spark.tables.growing import MODES
 from frazil.spark.tables.layout import Layout, layout_of
 from frazil.spark.tables.places import Options
 from frazil.spark.tables.rows import message_of, unit_numbers, write_rows
@@ -79,7 +79,7 @@ class TableWriter(DataSourceArrowWriter):
             if not self._asked.dims:
                 raise
         else:
-            if mode == "upsert":
+            if mode in GROWING:
                 self._fork, self._layout = session.fork(), layout
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

@@ -10,7 +10,6 @@ It is a job like any other (``frazil.spark.job``), on an engine that brings each
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import uuid
@@ -25,15 +24,16 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.repository.session import ForkSession, Session
-from frazil.spark.engine import Engine, Task
+from frazil.spark.engine import Engine, Task, description
 from frazil.spark.job import Job, JobResult, Tasks, run_job
+from frazil.spark.on_spark import labelled
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
+from frazil.spark.spark_failures import SPARK_ERRORS, from_spark, marked
 from frazil.spark.tables.growing import prepare
 from frazil.spark.tables.layout import Distinct, Grouping, Layout, once, one_zero
 from frazil.spark.tables.rows import write_rows
@@ -101,8 +101,9 @@ def write_table(
     With a ``job_id`` that is in the history of the branch nothing is done.
 
     Raises ``InvalidInputError``: ``invalid-array-metadata`` (columns and arrays do not fit),
-    ``invalid-chunk-index`` (coordinates that a mode does not allow); ``IcechunkError`` (``concurrency``) from
-    tasks, for two rows of one cell and values that an array cannot hold; then nothing is committed.
+    ``invalid-chunk-index`` (coordinates that a mode does not allow); ``TaskFailedError`` from tasks, for two
+    rows of one cell and values that an array cannot hold; then nothing is committed. ``IcechunkError``
+    (``concurrency``) if Spark cannot compute the rows.
 
     >>> import frazil, pyarrow
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -304,7 +305,12 @@ class _Frame:
                 yield pa.RecordBatch.from_arrays(lists, schema.names)
 
         as_lists = pa.schema([pa.field(field.name, pa.list_(field.type)) for field in schema])
-        every = found.mapInArrow(unique, to_spark(as_lists)).toArrow()
+        spark = self.frame.sparkSession
+        try:
+            with labelled(spark, description(unique)):
+                every = found.mapInArrow(unique, to_spark(as_lists)).toArrow()
+        except SPARK_ERRORS as error:
+            raise from_spark(error, "", (), 1)  # noqa: B904  # it has a cause
         return {
             name: _unique([each.flatten() for each in every[name].chunks] or [pa.array([], field.type)]).cast(
                 field.type
@@ -315,13 +321,16 @@ class _Frame:
     def run(
         self, group: Grouping, task: Task, messages: Mapping[int, bytes], shared: bytes
     ) -> Iterator[bytes]:
-        schema = self.schema
+        schema, token = self.schema, str(uuid.uuid4())
         keyed = to_spark(pa.schema([*schema, pa.field(_GROUP, pa.int32())]))
 
         def key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 rows = pa.Table.from_batches([batch])
-                number = pa.array(group.group(rows), pa.int32())
+                try:
+                    number = pa.array(group.group(rows), pa.int32())
+                except IcechunkError as error:
+                    raise marked(token, None, error) from None
                 yield pa.RecordBatch.from_arrays([*batch.columns, number], [*schema.names, _GROUP])
 
         def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -337,37 +346,20 @@ class _Frame:
             with _at_hand(rows.drop_columns([_GROUP])):
                 try:
                     result = task(shared, messages[number])
-                except Exception as error:
-                    said = {"frazil rows": number, "type": type(error).__name__, "text": str(error)}
-                    raise RuntimeError(json.dumps(said)) from error
+                except BaseException as error:
+                    raise marked(token, number, error) from None
             arrays = [pa.array([number], pa.int32()), pa.array([result], pa.binary())]
             yield pa.RecordBatch.from_arrays(arrays, ["number", "result"])
 
         keyed_schema = to_arrow_schema(keyed)
         shuffled = self.frame.mapInArrow(key, keyed).repartitionById(group.groups, _GROUP)
         try:
-            found = shuffled.mapInArrow(work, "number int, result binary").collect()
-        except PySparkException as error:
-            raise _from_spark(error, group.groups) from error
+            with labelled(self.frame.sparkSession, description(task)):
+                found = shuffled.mapInArrow(work, "number int, result binary").collect()
+        except SPARK_ERRORS as error:
+            raise from_spark(error, token, range(group.groups), group.groups)  # noqa: B904  # it has a cause
         results = {row[0]: bytes(row[1]) for row in found}
         yield from map(results.__getitem__, messages)
-
-
-_TOLD: Final = re.compile(r'\{"frazil rows": .*\}')
-
-
-def _from_spark(error: PySparkException, count: int) -> IcechunkError:
-    """What a task said, out of Spark's text."""
-    found = _TOLD.search(str(error))
-    if found is None:
-        last = [line for line in str(error).splitlines() if line.strip()]
-        said = next((line for line in last if line.startswith("frazil.errors.")), str(error))
-        return IcechunkError(f"the rows could not be written: {said}", ErrorKind.CONCURRENCY)
-    told = json.loads(found.group())
-    return IcechunkError(
-        f"task {told['frazil rows'] + 1} of {count} failed with {told['type']}: {told['text']}",
-        ErrorKind.CONCURRENCY,
-    )
 
 
 def _unique(columns: Sequence[Any]) -> pa.Array:

@@ -22,6 +22,7 @@ from zarr.abc.codec import ArrayArrayCodec, Codec
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.versions import Target, Version, digest, same_storage
+from frazil.zarr_store.arrays import array_at
 
 type Shape = tuple[int, ...]
 type Json = dict[str, Any]
@@ -204,7 +205,7 @@ class ArrayInfo:
 
 
 def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
-    return zarr.open_array(session.store, path=path.strip("/"), mode=mode, zarr_format=3)
+    return array_at(session, path, mode)
 
 
 def _document(encoded: Any) -> Json:
@@ -233,14 +234,14 @@ def selected(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
         paths = [paths]
     workspace = session.workspace
     nodes = workspace.nodes_table()
-    all_paths = nodes.paths_list()
+    all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
     found: dict[str, None] = {}
     for path in paths:
         absolute = "/" + path.strip("/")
         if workspace.require(absolute).array is not None:
             found[absolute] = None
         below = nodes.below(absolute)
-        arrays = np.arange(len(nodes))[below][nodes.is_array[below]]
+        arrays = rows[below][nodes.is_array[below]]
         found.update(dict.fromkeys(map(all_paths.__getitem__, arrays.tolist())))
     return [info(session, path) for path in sorted(found)]
 
@@ -431,7 +432,10 @@ def require_dimensions(names: Sequence[Any], arrays: Sequence[ArrayInfo]) -> Non
 
 
 def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list[Json]) -> list[Json] | None:
-    """A chain of codecs as metadata: as given; with the old serializer if there is none in it."""
+    """A chain of codecs as metadata: as given; with the old serializer if there is none in it.
+
+    A ``bytes`` codec that names no byte order gets the old one.
+    """
     if given is None:
         return None
     if not all(isinstance(each, Codec | Mapping) for each in given):
@@ -439,11 +443,19 @@ def codec_documents(given: Sequence[Codec | Mapping[str, Any]] | None, old: list
             f"expected codecs of zarr or their metadata, found {given!r}", ErrorKind.INVALID_ARRAY_METADATA
         )
     chain = [dict(each) if isinstance(each, Mapping) else dict(each.to_dict()) for each in given]
+    chain = [_with_byte_order(each, old) for each in chain]
     if any(each["name"] in _SERIALIZERS or each["name"] == _SHARDING for each in chain):
         return chain
     serializers = [each for each in old if each["name"] in _SERIALIZERS]
     before = [each for each, codec in zip(chain, given, strict=True) if _of_arrays(each, codec)]
     return [*before, *serializers, *(each for each in chain if each not in before)]
+
+
+def _with_byte_order(document: Json, old: list[Json]) -> Json:
+    serializer = next((each for each in old if each["name"] == "bytes"), None)
+    if document["name"] != "bytes" or serializer is None:
+        return document
+    return {**serializer, **document}
 
 
 def _of_arrays(document: Json, codec: Codec | Mapping[str, Any]) -> bool:

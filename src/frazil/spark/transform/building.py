@@ -27,6 +27,7 @@ from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, block_shape, groups, sizes, split
 from frazil.spark.engine import Engine
 from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
+from frazil.spark.memory import Budget
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import (
@@ -61,7 +62,8 @@ class Build:
     """Arrays that are computed from ``old``: ``compute(session, start, stop)`` gives their blocks.
 
     ``block`` is the shape of those, a multiple of the chunks and shards of all ``new``. In round 0
-    ``session`` is the source, later the target with what the rounds before have made.
+    ``session`` is the source, later the target with what the rounds before have made. There are at least
+    ``tasks`` tasks if there are so many blocks; without it small blocks share a task.
     """
 
     old: ArrayInfo
@@ -69,6 +71,7 @@ class Build:
     block: Shape
     compute: Compute
     round: int = 0
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,9 @@ def _items(builds: Sequence[Build], number: int) -> list[Item]:
         shape = build.new[0].shape
         size = sum(new.itemsize for new in build.new)
         starts, stops = split(shape, build.block)
-        per_task = min(max(size * math.prod(shape) // _TASKS, _LEAST_TASK), _MOST_TASK)
+        total = size * math.prod(shape)
+        least = max(total // _TASKS, _LEAST_TASK) if build.tasks is None else max(total // build.tasks, 1)
+        per_task = min(least, _MOST_TASK)
         offsets = groups(sizes(starts, stops) * size, per_task).tolist()
         items += [Item(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
     return items
@@ -256,11 +261,20 @@ def require_shape(path: str, block: Values, shape: Shape) -> None:
 
 
 def block_of(
-    new: Sequence[ArrayInfo], max_bytes: int, *, factor: float = 1, whole: Sequence[int] = ()
+    new: Sequence[ArrayInfo],
+    budget: Budget,
+    read: Sequence[ArrayInfo],
+    *,
+    factor: float = 1,
+    whole: Sequence[int] = (),
+    tasks: int = 1,
 ) -> Shape:
-    """Blocks for arrays of one shape; ``factor`` bytes are needed for each that is written.
+    """Blocks for arrays of one shape; ``factor`` bytes are needed for each that is written, and to read them
+    one chunk of the arrays ``read``.
 
-    Along the axes ``whole`` a block is as long as the array.
+    Along the axes ``whole`` a block is as long as the array. There are at least ``tasks`` blocks if there are
+    so many chunks. Raises ``InvalidInputError`` (``not-allowed``)
+    if the smallest block needs more than a ``max_mem`` that was given.
     """
     first = new[0]
     grids = zip(*(each.grid for each in new), strict=True)
@@ -268,4 +282,20 @@ def block_of(
     for axis in whole:
         grid[axis] = max(first.shape[axis], 1)
     size = sum(each.itemsize for each in new)
-    return block_shape(first.shape, grid, max(math.ceil(size * factor), 1), max_bytes)
+    each = max(math.ceil(size * factor), 1)
+    decoded = max((chunk_bytes(array) for array in read), default=0)
+    room = max(budget.size - decoded, 1) if budget.is_given else budget.size
+    room = min(room, each * max(math.prod(first.shape) // tasks, 1))
+    block = block_shape(first.shape, grid, each, room)
+    if math.prod(first.shape):
+        chunks = " and ".join(f"{array.chunks} of `{array.path}`" for array in read)
+        budget.require(
+            math.prod(block) * each + decoded,
+            f"to read chunks of {chunks} and to make a block of {block} of `{first.path}`",
+        )
+    return block
+
+
+def chunk_bytes(array: ArrayInfo) -> int:
+    """Bytes of one chunk in memory."""
+    return array.itemsize * math.prod(map(min, array.chunks, array.shape))

@@ -4,8 +4,10 @@ A window is ``factors[dim]`` elements long along each dimension that is named. W
 block of the result is made of one block of the source, and the results are those of
 ``xarray.DataArray.coarsen``: missing values are left out, what is all missing is missing.
 
-What does not fill a window at the end of a dimension is cut off (``boundary="trim"``), makes a window of
-fewer elements (``"pad"``), or is an error (``"exact"``).
+What does not fill a window at the end of a dimension is an error (``boundary="exact"``, as in xarray), is
+left out (``"trim"``), or makes a window of fewer elements (``"pad"``).
+
+A window of one element is a window: its count is 1 or 0, its deviation 0, the sum of a missing value 0.
 
 Coordinates get the mean of each window, bounds the lower of the first and the upper of the last element.
 Of strings, records and other data that are no numbers, the first of each window is taken.
@@ -13,6 +15,7 @@ Of strings, records and other data that are no numbers, the first of each window
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -22,9 +25,9 @@ import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem, slabs
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -75,9 +78,9 @@ def coarsen(
     how: How = "mean",
     *,
     to: Target,
-    boundary: Edge = "trim",
+    boundary: Edge = "exact",
     chunks: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -91,8 +94,12 @@ def coarsen(
     `frazil.spark.transform.cf`. Arrays without any of the dimensions are taken over as they are. ``chunks``
     are those of the results; without it they are as long as before.
 
+    ``max_mem`` bounds the values that one task holds; without it that is 256 MB, or what one chunk needs.
+    ``boundary`` says what becomes of elements at the end of a dimension that do not fill a window:
+    ``"exact"`` refuses them, ``"trim"`` leaves them out, ``"pad"`` makes a smaller last window of them.
+
     Raises ``InvalidInputError`` for a dimension that no array has, a factor below 1, and with
-    ``boundary="exact"`` for lengths that are no multiples.
+    ``boundary="exact"`` for a length that is no multiple of its factor.
 
     >>> import frazil, zarr, numpy as np
     >>> from frazil.spark import Inline, Target, coarsen
@@ -101,7 +108,8 @@ def coarsen(
     ...     array = zarr.create_array(
     ...         store, name="t", data=np.array([1, 3, 5, np.nan, 9]), chunks=(2,), dimension_names=["x"]
     ...     )
-    >>> made = coarsen(repo, ["t"], {"x": 2}, to=Target(repo, group="half"), engine=Inline())
+    >>> half = Target(repo, group="half")
+    >>> made = coarsen(repo, ["t"], {"x": 2}, boundary="trim", to=half, engine=Inline())
     >>> zarr.open_array(made.version.session().store, path="half/t", mode="r")[:].tolist()
     [2.0, 5.0]
     """
@@ -109,14 +117,14 @@ def coarsen(
     session = version.session()
     arrays = companions(session, selected(session, paths))
     require_windows(factors, how, boundary, arrays)
-    budget = parse_bytes(max_mem)
+    budget = Budget.of(max_mem)
     named, bounds = coordinates(session, arrays), set(map(bounds_of, arrays))
     builds: list[Build] = []
     small: list[Small] = []
     kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
     for array in arrays:
         windows, path = windows_of(array, factors), to.path(array.path)
-        if not any(window > 1 for window in windows):
+        if stays(array, factors, how, named):
             kept.append(as_it_is(array, path))
         elif is_coordinate(array, named) and array.ndim <= 2 and not is_field(windows):
             small.append(coarse_coordinate(session, array, path, windows, boundary, array.path in bounds))
@@ -151,6 +159,17 @@ def of_field(array: ArrayInfo, how: How, named: set[str]) -> How:
     return "mean" if array.path in named else how
 
 
+def stays(array: ArrayInfo, factors: Mapping[str, int], how: How, named: set[str]) -> bool:
+    """Whether an array is on the coarser grid already: it has none of the dimensions, or all of its windows
+    are of one element and the result would be what is stored.
+    """
+    if all(array.axis(name) is None for name in factors):
+        return True
+    if any(window > 1 for window in windows_of(array, factors)):
+        return False
+    return is_coordinate(array, named) or of_field(array, how, named) == "first"
+
+
 def is_field(windows: Shape) -> bool:
     """Whether it shrinks along more than one axis; a coordinate that does is computed by tasks."""
     return sum(window > 1 for window in windows) > 1
@@ -175,7 +194,7 @@ def require_windows(factors: Mapping[str, int], how: str, boundary: str, arrays:
         if boundary == "exact" and any(n % w for n, w in zip(array.shape, windows, strict=True)):
             raise InvalidInputError(
                 f"expected lengths of `{array.path}` that are multiples of {windows}, found {array.shape}: "
-                "take boundary='trim' or 'pad'",
+                "pass boundary='trim' to leave out the rest, or boundary='pad' for a smaller last window",
                 ErrorKind.NOT_ALLOWED,
             )
 
@@ -230,11 +249,17 @@ def coarse(
 
 
 def build(
-    array: ArrayInfo, new: ArrayInfo, windows: Shape, how: How, boundary: Edge, budget: int, round_: int = 0
+    array: ArrayInfo,
+    new: ArrayInfo,
+    windows: Shape,
+    how: How,
+    boundary: Edge,
+    budget: Budget,
+    round_: int = 0,
 ) -> Build:
     elements = float(np.prod(windows, dtype=float))
-    factor = 1 + 3 * elements * max(array.itemsize, 8) / new.itemsize  # read, unpacked, and at work
-    block = block_of([new], budget, factor=factor)
+    factor = 1 + elements * array.itemsize / new.itemsize  # what is made, and what is read for it
+    block = block_of([new], budget, [array], factor=factor)
     return Build(array, (new,), block, _Coarsened(array, windows, how, boundary, str(new.dtype)), round_)
 
 
@@ -255,8 +280,13 @@ class _Coarsened:
         values = np.asarray(old[region])
         if self.how == "first":
             return [values[tuple(slice(None, None, w) for w in self.windows)]]
-        out = reduced(unpacked(self.array, values), self.windows, self.how, self.boundary)
-        return [out.astype(self.dtype, copy=False)]
+        out = np.empty(tuple(np.subtract(stop, start).tolist()), self.dtype)
+        size = old.dtype.itemsize * math.prod(self.windows)
+        for part in slabs(out.shape, size):
+            inside = tuple(slice(s.start * w, s.stop * w) for s, w in zip(part, self.windows, strict=True))
+            some = values[inside]
+            out[part] = reduced(unpacked(self.array, some), self.windows, self.how, self.boundary)
+        return [out]
 
 
 def reduced(values: Values, windows: Shape, how: How, boundary: Edge) -> Values:

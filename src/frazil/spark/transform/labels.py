@@ -45,13 +45,15 @@ def refuse_relabelling(
     """Raises ``InvalidInputError`` for labels that others have and that would not be the same."""
     paths = {each.path for each in made}
     workspace = writing.workspace
+    beside: dict[str, list[ArrayInfo]] = {}  # each group is listed once
     for each in labels:
         new = each.new
         node = workspace.node(new.path)
         if node is None or node.array is None:
             continue
-        others = [other for other in _beside(writing, new) if other.path not in paths]
-        labelled = next((other.path for other in others if new.name in other.dims), None)
+        if new.group not in beside:
+            beside[new.group] = [other for other in _arrays(writing, new.group) if other.path not in paths]
+        labelled = next((other.path for other in beside[new.group] if new.name in other.dims), None)
         if labelled is None or _same(writing, info(writing, new.path), new, each.read(source)):
             continue
         raise InvalidInputError(
@@ -61,13 +63,13 @@ def refuse_relabelling(
         )
 
 
-def _beside(session: Session, array: ArrayInfo) -> list[ArrayInfo]:
-    """The arrays of its group."""
+def _arrays(session: Session, group: str) -> list[ArrayInfo]:
+    """The arrays of a group."""
     nodes = session.workspace.nodes_table()
-    below, paths = nodes.below(array.group), nodes.paths_list()
+    below, paths = nodes.below(group), nodes.paths_list()
     arrays = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
     some = map(paths.__getitem__, arrays)
-    return [info(session, path) for path in some if (path.rpartition("/")[0] or "/") == array.group]
+    return [info(session, path) for path in some if (path.rpartition("/")[0] or "/") == group]
 
 
 def _same(session: Session, there: ArrayInfo, new: ArrayInfo, values: NDArray[Any]) -> bool:

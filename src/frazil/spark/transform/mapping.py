@@ -24,13 +24,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.cloudpickle import dumps
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem
+from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -49,6 +49,8 @@ from frazil.spark.write import Block
 type Boundary = Literal["reflect", "nearest", "periodic"] | float
 type Halo = int | Mapping[str | int, int | tuple[int, int]]
 
+#: Tasks of a function whose cost nobody has said.
+_TASKS: Final = 32
 _BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
@@ -69,7 +71,8 @@ def map_blocks(
     new: Mapping[str, int] | None = None,
     fill_value: Any = None,
     attributes: Mapping[str, Any] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
+    tasks: int | None = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -89,7 +92,12 @@ def map_blocks(
     not in the result; ``new`` axes of the given lengths come before the others. ``dtype`` is that of the
     results, or one for each, otherwise that of the first input; ``fill_value`` and ``attributes``
     likewise. ``chunks`` are those of the results, otherwise as they are. ``max_mem`` bounds what is read and
-    made for one block.
+    made for one block, not what the function makes in between; without it that is 256 MB, or what one chunk
+    needs. Raises ``InvalidInputError`` with the number of bytes if one chunk needs more than ``max_mem``.
+
+    There are at least ``tasks`` tasks, if the results have so many chunks: what a function costs is not known
+    from the size of its blocks. Without it there are at least 32, and at least as many as the engine runs at
+    the same time. A task that fails is tried again alone.
 
     Functions of a module that executors can import travel by name; others by value.
 
@@ -144,7 +152,10 @@ def map_blocks(
         np.prod([first.shape[axis] for axis in dropped], dtype=float), 1.0
     )
     factor = 1 + size / sum(each.itemsize for each in results)
-    block = block_of(results, parse_bytes(max_mem), factor=factor, whole=range(len(made)))
+    if tasks is not None and tasks < 1:
+        raise InvalidInputError(f"tasks: expected at least 1, found {tasks}", ErrorKind.NOT_ALLOWED)
+    most = tasks or max(_TASKS, getattr(engine, "slots", 1))
+    block = block_of(results, Budget.of(max_mem), arrays, factor=factor, whole=range(len(made)), tasks=most)
     compute = _Mapped(
         function,
         tuple(each.path for each in arrays),
@@ -171,7 +182,7 @@ def map_blocks(
         session,
         to,
         arrays,
-        Building([Build(first, tuple(results), block, compute)], coordinates),
+        Building([Build(first, tuple(results), block, compute, tasks=most)], coordinates),
         {
             "function": fingerprint(function),
             "names": names,
@@ -427,7 +438,7 @@ def _is_function(value: Any) -> bool:
 def _pickled(value: Any) -> bytes:
     if isinstance(value, set | frozenset):  # in another order in each process
         return repr(sorted(map(repr, value))).encode()
-    return bytes(dumps(value))  # type: ignore[no-untyped-call]
+    return dumps(value)
 
 
 def _hash_code(code: CodeType, update: Callable[[bytes], Any]) -> None:

@@ -43,7 +43,7 @@ def materialize(
     A chunk has the same bytes as before, so nothing is decoded and nothing lost. The files that the
     references name are not needed any more by the new version; older versions still refer to them.
 
-    Raises ``IcechunkError`` (``concurrency``) with the reason if a file is gone or has changed since its
+    Raises ``TaskFailedError``, with the kind of the reason, if a file is gone or has changed since its
     references were made (``virtual-chunk-modified``), or if its place is not among those that the
     repository was allowed to read.
     """

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import ArrayInfo, Json, companions, lengths, selected
 from frazil.spark.transform.building import Build, Building, Small, as_it_is, run_building
@@ -70,7 +70,7 @@ def pyramid(
     how: How = "mean",
     convention: Convention = "multiscales",
     chunks: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -130,7 +130,7 @@ def pyramid(
     def place(array: ArrayInfo, level: int) -> str:
         return to.path(str(level) if convention == "ome" else f"{level}/{array.path.strip('/')}")
 
-    budget = parse_bytes(max_mem)
+    budget = Budget.of(max_mem)
     builds: list[Build] = []
     kept: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
     small: list[Small] = []

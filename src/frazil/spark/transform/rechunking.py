@@ -138,8 +138,9 @@ def recompress(
     """Store arrays with other codecs, in one commit; chunks keep their shape.
 
     ``codecs`` are zarr codecs, or their metadata: a whole chain, or without one that makes bytes of arrays
-    only the compressors, ``[zarr.codecs.ZstdCodec(level=9)]``; None keeps them. With ``shards`` the chunks
-    are put into shards, without they are taken out. Otherwise as `rechunk`.
+    only the compressors, ``[zarr.codecs.ZstdCodec(level=9)]``; None keeps them. The byte order stays unless
+    the chain has a ``bytes`` codec that names another one (``BytesCodec()`` means little-endian). With
+    ``shards`` the chunks are put into shards, without they are taken out. Otherwise as `rechunk`.
     """
     version = Version.of(source)
     session = version.session()

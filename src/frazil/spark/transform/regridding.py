@@ -22,10 +22,11 @@ import numpy as np
 import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.extras import needs
 from frazil.repository.session import Session
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -79,7 +80,7 @@ def regrid(
     skipna: bool | None = None,
     nan_threshold: float = 1.0,
     chunks: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -251,7 +252,8 @@ class _Grid:
 
 @lru_cache(maxsize=1)
 def _regridder() -> Any:
-    from xarray_regrid import Regridder  # it takes a second, and most processes never regrid
+    with needs("regrid"):
+        from xarray_regrid import Regridder  # it takes a second, and most processes never regrid
 
     return Regridder
 
@@ -315,21 +317,13 @@ def _result(
     return out.changed(path, chunks=lengths(chunks, out, lengths_, "chunks"))
 
 
-def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: int | str) -> Shape:
+def _block(array: ArrayInfo, new: ArrayInfo, axes: _Axes, max_mem: MaxMem) -> Shape:
     """Whole planes of the result, for some of the other dimensions."""
     planes = [array.shape[axis] for _, axis in axes], [new.shape[axis] for _, axis in axes]
     before, after = (float(np.prod(each)) for each in planes)
-    budget = parse_bytes(max_mem)
+    budget = Budget.of(max_mem)
     factor = 2 + 3 * before * 8 / max(after * new.itemsize, 1)
-    block = block_of([new], budget, factor=factor, whole=[axis for _, axis in axes])
-    needed = int(np.prod(block, dtype=float) * new.itemsize * factor)
-    if needed > budget:
-        raise InvalidInputError(
-            f"expected a max_mem of at least {needed} bytes for whole planes of `{array.path}`, found "
-            f"{budget}: or shorter chunks along the other dimensions",
-            ErrorKind.NOT_ALLOWED,
-        )
-    return block
+    return block_of([new], budget, [array], factor=factor, whole=[axis for _, axis in axes])
 
 
 def _coordinate(array: ArrayInfo, path: str, values: Values, said: Json) -> Small:

@@ -15,16 +15,16 @@ date, and a copy that was interrupted goes on.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Buffer, Callable, Iterator, Sequence
+from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
-from pyspark.cloudpickle import dumps
 
+from frazil.display import Shown, counted
 from frazil.errors import ConflictError, ErrorKind, FormatError, StorageError
 from frazil.format.keys import CHUNKS, MANIFESTS, OVERWRITTEN, REPO, SNAPSHOTS, TRANSACTIONS
 from frazil.format.repo_info import RepoInfo
@@ -35,9 +35,11 @@ from frazil.repository.repository import Repository
 from frazil.repository.update import read_repo_info
 from frazil.spark.blocks import groups
 from frazil.spark.engine import Engine
-from frazil.spark.job import default_engine
+from frazil.spark.engines import engine_of
 from frazil.spark.maintenance import pieces_run
+from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress
+from frazil.spark.summary import Summary, with_size
 from frazil.spark.versions import takes_versions
 from frazil.storage.base import IfAbsent, IfVersion, ObjectInfo, Refused, Storage
 
@@ -53,13 +55,19 @@ _LEASE: Final = 24 * 3600 * 1_000_000
 _RENEWED: Final = 3600 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+@dataclass(frozen=True, slots=True, repr=False)
+class Copied(Summary):
     """What a copy took. ``there`` counts objects that did not have to be copied."""
 
     objects: int
     bytes: int
     there: int
+
+    shown_as: ClassVar[str] = "spark.Copied"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "copied", with_size(self.objects, "object", self.bytes)
+        yield "there before", counted(self.there, "object")
 
 
 @takes_versions
@@ -101,7 +109,7 @@ def copy_repository(
             ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
         )
     with _leased(source.storage) as renew:
-        return _copied(source, target, engine or default_engine(), progress, renew, compare=compare)
+        return _copied(source, target, engine_of(engine), progress, renew, compare=compare)
 
 
 def _copied(
@@ -199,10 +207,10 @@ def _by_tasks(
     sizes = np.fromiter((each.size for each in objects), np.int64, len(objects))
     keys = [each.key for each in objects]
     items = [
-        dumps((keys[start:stop], sizes[start:stop]))  # type: ignore[no-untyped-call]
+        dumps((keys[start:stop], sizes[start:stop]))
         for start, stop in pairwise(groups(sizes + _PER_OBJECT, _PER_TASK).tolist())
     ]
-    shared = dumps((source, target, compare))  # type: ignore[no-untyped-call]
+    shared = dumps((source, target, compare))
     for result in engine.run(copy_objects, items, shared):
         yield pickle.loads(result)
 

@@ -16,9 +16,9 @@ import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.blocks import parse_bytes
 from frazil.spark.engine import Engine
 from frazil.spark.job import JobResult
+from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
     ArrayInfo,
@@ -50,7 +50,7 @@ def select(
     method: str | None = None,
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     shards: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -63,6 +63,7 @@ def select(
     or a slice, which includes its end for labels. Times are given as xarray takes them
     (``slice("2001-01", "2001-03")``). ``method`` is for labels that are not there: ``"nearest"``, ... Arrays
     without a dimension are not selected by it. Without ``chunks`` and ``shards`` both stay.
+    ``max_mem`` bounds the values that one task holds; without it that is 256 MB, or what one chunk needs.
 
     Raises ``InvalidInputError`` for dimensions and labels that are not there.
 
@@ -126,7 +127,7 @@ def crop(
     longitude: tuple[float, float] | None = None,
     chunks: Sequence[int] | Mapping[str, int] | None = None,
     shards: Sequence[int] | Mapping[str, int] | None = None,
-    max_mem: int | str = "256MB",
+    max_mem: MaxMem = None,
     engine: Engine | None = None,
     job_id: str | None = None,
     message: str | None = None,
@@ -220,9 +221,10 @@ def _part(
     chunks: Sequence[int] | Mapping[str, int] | None,
     shards: Sequence[int] | Mapping[str, int] | None,
     to: Target,
-    max_mem: int | str,
+    max_mem: MaxMem,
     **running: Any,
 ) -> JobResult:
+    budget = Budget.of(max_mem)
     builds: list[Build] = []
     moves: list[tuple[ArrayInfo, ArrayInfo, Move]] = []
     known, there = {each.old.path for each in small}, {array.path for array in arrays}
@@ -235,7 +237,7 @@ def _part(
         if move is not None:
             moves.append((array, new, move))
         else:
-            block = block_of([new], parse_bytes(max_mem), factor=3)
+            block = block_of([new], budget, [array], factor=3)
             builds.append(Build(array, (new,), block, _Gathered(array.path, positions)))
     grids = [new.document["chunk_grid"] for _, new, _ in moves]
     grids += [build.new[0].document["chunk_grid"] for build in builds]

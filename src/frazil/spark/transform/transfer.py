@@ -16,7 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.chunk_edits import table_of
+from frazil.errors import IcechunkError
 from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.repository.chunk_errors import chunk_error
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import groups
 from frazil.spark.results import Outcome
@@ -93,8 +95,23 @@ def fetch(fork: ForkSession, source: Session, move: Move) -> Outcome:
     with ThreadPoolExecutor(_THREADS, "frazil-fetch") as threads:
         for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
             wanted = [(table.ref(row), 0, None) for row in range(start, stop)]
-            data = source.workspace.reader.read_many(wanted)  # type: ignore[arg-type]  # none is absent
+            try:
+                data = source.workspace.reader.read_many(wanted)  # type: ignore[arg-type]  # none is absent
+            except IcechunkError:
+                _name_failure(source, move, wanted, coords[start:stop])
+                raise
             kept = list(threads.map(workspace.keep, data))
             refs: dict[Any, Any] = dict(zip(coords[start:stop], kept, strict=True))
             workspace.set_refs(move.path, table_of(refs, table.ndim))
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
+
+
+def _name_failure(source: Session, move: Move, wanted: Sequence[Any], coords: Sequence[Shape]) -> None:
+    """Raise the error of the first of these chunks that cannot be read, with its name."""
+    low = np.array(move.low, np.int64)
+    for (ref, *_), at in zip(wanted, coords, strict=True):
+        try:
+            source.workspace.reader.read(ref)
+        except IcechunkError as error:
+            place = tuple((low + at).tolist())
+            raise chunk_error(source.workspace, move.source, place, ref, error) from error.__cause__

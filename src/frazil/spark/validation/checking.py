@@ -16,9 +16,9 @@ from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NotFoundE
 from frazil.repository.session import Session
 from frazil.spark.blocks import regular_grid
 from frazil.spark.engine import Engine
-from frazil.spark.job import default_engine
+from frazil.spark.engines import engine_of
 from frazil.spark.reductions.fields import (
-    arrays_of,
+    ArrayLookup,
     coordinate,
     coordinates_of,
     dimensions,
@@ -82,7 +82,7 @@ def validate(
     before = _against(version, against)
     passes, place = _passes(session, wanted, before)
     sizes = limits or Limits()
-    seen = look_at(passes, engine or default_engine(), task=sizes.task, block=sizes.block) if passes else []
+    seen = look_at(passes, engine_of(engine), task=sizes.task, block=sizes.block) if passes else []
     known = {key: (number_limit[1], seen[number_limit[0]]) for key, number_limit in place.items()}
     rows = tuple(_row(session, rule, number, known) for number, rule in enumerate(wanted))
     return Report(version.snapshot_id, rows)
@@ -134,8 +134,9 @@ def _passes(
             place[number, is_other] = (key, len(mine))
             mine.append(_limit(rule))
     keys = list(limits)
+    numbers = {key: number for number, key in enumerate(keys)}
     passes = [Pass(sessions[key], open_field(sessions[key], key[1]), tuple(limits[key])) for key in keys]
-    return passes, {which: (keys.index(key), limit) for which, (key, limit) in place.items()}
+    return passes, {which: (numbers[key], limit) for which, (key, limit) in place.items()}
 
 
 def _is_numbers(session: Session, path: str) -> bool:
@@ -200,8 +201,7 @@ class _Case:
         if not offence.count:
             return ""
         field = open_field(self.session, self.rule.path)
-        among = arrays_of(self.session, field.parent)
-        there = coordinates_of(field, among, field.dims)
+        there = coordinates_of(field, ArrayLookup(self.session), field.dims)
         labels = [
             f"{dim}={coordinate(self.session, field.parent, dim).values[at]!s}"
             for dim, at in zip(field.dims, offence.index, strict=True)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any
+from typing import Any, ClassVar, Final
 
+from frazil.display import Shown
 from frazil.errors import ValidationFailedError
+from frazil.spark.summary import Summary, brief
+
+#: Rules that failed and are named in a summary.
+_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +27,8 @@ class Row:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Summary):
     """The rows of all rules, in their order, and the snapshot that was looked at.
 
     >>> report = Report("ABC", (Row("Units", "/t2m", False, "K", "degC"),))
@@ -37,6 +42,8 @@ class Report:
     snapshot_id: str
     rows: tuple[Row, ...]
 
+    shown_as: ClassVar[str] = "spark.Report"
+
     @property
     def ok(self) -> bool:
         return all(row.ok for row in self.rows)
@@ -48,7 +55,7 @@ class Report:
     def raise_if_failed(self) -> None:
         """``ValidationFailedError`` (``validation-failed``) that lists what failed, with the report."""
         if not self.ok:
-            raise ValidationFailedError(f"{self._title()}\n" + "\n".join(map(_line, self.failed)), self)
+            raise ValidationFailedError(f"{self._heading()}\n" + "\n".join(map(_line, self.failed)), self)
 
     def as_json(self) -> dict[str, Any]:
         """For the metadata of a commit."""
@@ -59,11 +66,26 @@ class Report:
         """The report that ``as_json`` made."""
         return Report(told["snapshot"], tuple(Row(**row) for row in told["rows"]))
 
-    def _title(self) -> str:
-        return f"{len(self.failed)} of {len(self.rows)} rules failed in {self.snapshot_id}"
+    def verdict(self) -> str:
+        """How many rules failed, in words."""
+        return f"{len(self.failed)} of {len(self.rows)} rules failed"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "snapshot", self.snapshot_id
+        yield "rules", self.verdict()
+        failed = self.failed
+        yield from ((f"{row.rule} {row.path}", brief(_findings(row))) for row in failed[:_SHOWN])
+        if len(failed) > _SHOWN:
+            yield "and", f"{len(failed) - _SHOWN:,} more"
+
+    def _heading(self) -> str:
+        return f"{self.verdict()} in {self.snapshot_id}"
+
+    def __repr__(self) -> str:
+        return Summary.__str__(self)
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), *map(_line, self.rows)])
+        return "\n".join([self._heading(), *map(_line, self.rows)])
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
@@ -73,13 +95,17 @@ class Report:
             for row in self.rows
         )
         rows = "".join(map(_html_row, cells))
-        return f"<p>{escape(self._title())}</p><table><tr>{_tags('th', head)}</tr>{rows}</table>"
+        return f"<p>{escape(self._heading())}</p><table><tr>{_tags('th', head)}</tr>{rows}</table>"
 
 
 def _line(row: Row) -> str:
-    where = f" at {row.where}" if row.where else ""
     verdict = "ok    " if row.ok else "FAILED"
-    return f"{verdict}  {row.rule} {row.path}: expected {row.expected}, found {row.found}{where}"
+    return f"{verdict}  {row.rule} {row.path}: {_findings(row)}"
+
+
+def _findings(row: Row) -> str:
+    where = f" at {row.where}" if row.where else ""
+    return f"expected {row.expected}, found {row.found}{where}"
 
 
 def _tags(tag: str, texts: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from frazil.repository.session import Session
 from frazil.spark.blocks import blocks
 from frazil.spark.engine import Engine
+from frazil.spark.memory import slabs
 from frazil.spark.reductions.fields import Field, open_array
 from frazil.spark.reductions.partials import Partial, Variance, cells, combine, nothing
 
@@ -151,8 +152,11 @@ def look_at_block(shared: bytes, task: bytes) -> bytes:
     for low, high in zip(*blocks(shape, one.field.grid, one.field.raw.itemsize, size), strict=True):
         at = low + np.array(start, np.int64)
         region = tuple(map(slice, at.tolist(), (high + np.array(start, np.int64)).tolist()))
-        part = look(one.field.decoded(np.asarray(array[region])), at.tolist(), one.limits)
-        seen = part if seen is None else together(seen, part)
+        raw = np.asarray(array[region])
+        for some in slabs(raw.shape, raw.itemsize):
+            first = [low + inside.start for low, inside in zip(at.tolist(), some, strict=True)]
+            part = look(one.field.decoded(raw[some]), first, one.limits)
+            seen = part if seen is None else together(seen, part)
     return pickle.dumps(seen)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import xarray as xr
 from tests.spark.ingest.formats.comparing import same_as_xarray, same_by_references
+from tests.spark.ingest.samples import NETCDF, files, parameters
 
 from frazil.spark.ingest.opening import open_source
 from frazil.spark.ingest.sources import ChunkReferences
@@ -21,24 +21,16 @@ pytestmark = [
 ]
 #: Larger files, and variables with more chunks, take too long to be worth it.
 LARGEST, MOST_CHUNKS = 1_500_000, 100
+PACKAGES = ("libncarg-data", "gmt-gshhg-low", "r-cran-stars", "earthkit-data")
 
 
-def files(*magic: bytes) -> list[Any]:
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"
-    root = Path(os.environ.get("FRAZIL_CACHE") or default) / "test-data"
-    found = [
-        path
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.stat().st_size <= LARGEST and path.read_bytes().startswith(magic)
-    ]
-    if not found:
-        reason = "no files of real archives: run scripts/install-test-data"
-        return [pytest.param(None, marks=pytest.mark.skip(reason=reason), id="none")]
+def chosen(*magic: bytes) -> list[Any]:
+    found = files(*PACKAGES, magic=magic, largest=LARGEST)
     # of files that differ in their dates alone a few are enough
-    return [pytest.param(path, id=path.name) for path in found if not path.name[:8].isdigit()]
+    return parameters(path for path in found if not path.name[:8].isdigit())
 
 
-@pytest.mark.parametrize("path", files(b"CDF", b"\x89HDF"))
+@pytest.mark.parametrize("path", chosen(*NETCDF))
 def test_files(path: Path) -> None:
     with (
         xr.open_dataset(path, decode_cf=False, engine="netcdf4") as original,
@@ -53,7 +45,7 @@ def test_files(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [each for each in files(b"\x89HDF") if str(each.id).endswith((".he5", "none"))]
+    "path", [each for each in chosen(b"\x89HDF") if str(each.id).endswith((".he5", "none"))]
 )
 def test_groups(path: Path) -> None:
     with open_source(str(path)) as reader:

@@ -115,11 +115,136 @@ def test_grid_mappings(epsg: int, expected: dict, tmp_path: Path) -> None:
     assert mapping.items() >= expected.items()
 
 
-def test_images_that_are_not_upright_have_no_coordinates(tmp_path: Path) -> None:
-    turned = rasterio.Affine(1, 2, 3, -2, 1, 4)
-    written(tmp_path / "a.tif", transform=turned)
+@pytest.mark.parametrize(
+    ("epsg", "names"),
+    [(32633, "projection_{}_coordinate"), (4326, {"xc": "longitude", "yc": "latitude"}), (None, None)],
+)
+def test_pixels_of_rotated_images(epsg: int | None, names: Any, tmp_path: Path) -> None:
+    turned = rasterio.Affine(1.5, -5, 30, -2, -1.5, 40)
+    written(tmp_path / "a.tif", transform=turned, crs=epsg)
+    rows, columns = np.indices((50, 70))
+    x, y = rasterio.transform.xy(turned, rows.ravel(), columns.ravel())
     with open_source(str(tmp_path / "a.tif")) as reader:
-        assert set(reader.schema().variables) == {"band_data", "band", "spatial_ref"}
+        schema = reader.schema()
+        assert set(schema.variables) == {"band_data", "band", "xc", "yc", "spatial_ref"}
+        assert schema.variables["band_data"].attrs["coordinates"] == "xc yc"
+        for name, expected in (("xc", x), ("yc", y)):
+            variable = schema.variables[name]
+            assert (variable.dims, variable.coordinate) == (("y", "x"), True)
+            np.testing.assert_allclose(read_all(reader, name).ravel(), expected, rtol=1e-12)
+            same_regions(reader, name)
+            wanted = names.format(name[0]) if isinstance(names, str) else (names or {}).get(name)
+            assert variable.attrs.get("standard_name") == wanted
+            assert "axis" not in variable.attrs
+
+
+def data_attrs(path: Path, **options: Any) -> dict[str, Any]:
+    with open_source(str(path), **options) as reader:
+        return reader.schema().variables["band_data"].attrs
+
+
+def test_tags_of_bands(tmp_path: Path) -> None:
+    written(tmp_path / "one.tif")
+    written(tmp_path / "two.tif", 2)
+    with rasterio.open(tmp_path / "one.tif", "r+") as image:
+        image.update_tags(title="of the image", LAYER_TYPE="athematic")
+        image.update_tags(1, LAYER_TYPE="thematic", STATISTICS_MAXIMUM="88", standard_name="altitude")
+    with rasterio.open(tmp_path / "two.tif", "r+") as image:
+        image.update_tags(title="of the image", source="satellite")
+        image.update_tags(1, source="aircraft", levtype="sfc", param="2t", units="K")
+        image.update_tags(2, levtype="sfc", units="Pa")
+    common = {"AREA_OR_POINT": "Area", "title": "of the image", "grid_mapping": "spatial_ref"}
+    assert data_attrs(tmp_path / "one.tif") == {
+        **common,
+        "LAYER_TYPE": "thematic",
+        "STATISTICS_MAXIMUM": "88",
+        "standard_name": "altitude",
+    }
+    assert data_attrs(tmp_path / "two.tif") == {
+        **common,
+        "source": ["aircraft", "satellite"],
+        "levtype": "sfc",
+        "param": ["2t", ""],
+        "units": ["K", "Pa"],
+    }
+
+
+def test_tags_do_not_decide_how_values_are_decoded(tmp_path: Path) -> None:
+    written(tmp_path / "a.tif", nodata=-7)
+    with rasterio.open(tmp_path / "a.tif", "r+") as image:
+        image.update_tags(scale_factor="0.1", grid_mapping="crs", dtype="bool", units="m")
+        image.update_tags(1, _FillValue="nothing", missing_value="-1", add_offset="x", _Unsigned="true")
+    expected = {"AREA_OR_POINT": "Area", "units": "m", "grid_mapping": "spatial_ref", "_FillValue": -7}
+    assert data_attrs(tmp_path / "a.tif") == expected
+
+
+@pytest.mark.parametrize(
+    ("scales", "offsets", "expected"),
+    [
+        ((0.1, 0.1), (0, 0), {"scale_factor": 0.1, "add_offset": 0.0}),
+        ((1, 1), (0, 5), {"scales": [1, 1], "offsets": [0, 5]}),
+        ((0.1, 0.2), (5, 5), {"scales": [0.1, 0.2], "offsets": [5, 5]}),
+    ],
+)
+def test_scales_that_differ_are_not_applied(
+    scales: tuple[float, ...], offsets: tuple[float, ...], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    written(tmp_path / "a.tif", 2)
+    with rasterio.open(tmp_path / "a.tif", "r+") as image:
+        image.scales, image.offsets = scales, offsets
+    found = data_attrs(tmp_path / "a.tif")
+    assert {name: each for name, each in found.items() if "sca" in name or "offset" in name} == expected
+
+
+@pytest.mark.parametrize("place", ["image", "band", "description", "unit", "artist"])
+@pytest.mark.parametrize("big", ["NO", "YES"])
+def test_texts_that_are_not_utf8_are_latin1(place: str, big: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    # as many bytes in Latin-1 as here
+    texts = {each: "caf???" if each == place else "coffee" for each in ("image", "band", "description")}
+    written(path, 2, BIGTIFF=big)
+    with rasterio.open(path, "r+") as image:
+        image.update_tags(title=texts["image"], TIFFTAG_ARTIST="caf???" if place == "artist" else "an artist")
+        image.update_tags(2, source=f"<{texts['band']}> & others")
+        image.descriptions = (texts["description"], "other")
+        image.units = ("caf???" if place == "unit" else "metre", "metre")
+    whole = path.read_bytes()
+    assert whole.count(b"caf???") == 1
+    path.write_bytes(whole.replace(b"caf???", "caf\xe9!!".encode("latin-1")))
+    found = data_attrs(path)
+    bad = {place: "café!!"}
+    assert found == {
+        "AREA_OR_POINT": "Area",
+        "TIFFTAG_ARTIST": bad.get("artist", "an artist"),
+        "title": bad.get("image", "coffee"),
+        "source": ["", f"<{bad.get('band', 'coffee')}> & others"],
+        "grid_mapping": "spatial_ref",
+        "units": [bad["unit"], "metre"] if place == "unit" else "metre",
+        "long_name": [bad.get("description", "coffee"), "other"],
+    }
+
+
+def test_texts_of_pages(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    for number, page in enumerate(["red", "gr???", "blue"]):
+        options = {"APPEND_SUBDATASET": "YES"} if number else {}
+        with rasterio.open(path, "w", "GTiff", 7, 5, 1, dtype="uint8", **options) as image:
+            image.write(np.full((1, 5, 7), number, "u1"))
+            image.update_tags(1, colour=page)
+    path.write_bytes(path.read_bytes().replace(b"gr???", b"gr\xfcn!"))
+    found = [data_attrs(path, page=page)["colour"] for page in (1, 2, 3)]
+    assert found == ["red", "grün!", "blue"]
+
+
+@pytest.mark.parametrize("nodata", [b"nan", b"inf", b"1.5", b"999", b"-99"])
+def test_nodata_that_no_pixel_can_have(nodata: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    written(path, dtype="uint8", nodata=123)
+    assert data_attrs(path)["_FillValue"] == 123
+    whole = path.read_bytes()
+    assert whole.count(b"123\0") == 1
+    path.write_bytes(whole.replace(b"123\0", nodata + b"\0"))
+    assert "_FillValue" not in data_attrs(path)
 
 
 def test_no_place_on_earth(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """GeoTIFF, by rasterio, as CF: ``band_data`` with dimensions ``band``, ``y`` and ``x``.
 
-The coordinates ``x`` and ``y`` are the centres of pixels (there are none if the image is rotated), and the
-grid mapping ``spatial_ref`` has the coordinate reference system in WKT (``crs_wkt``), its CF attributes for
-common projections, and the affine transform (``GeoTransform``), as rioxarray writes and reads it. ``nodata``
-is ``_FillValue``, scale and offset are ``scale_factor`` and ``add_offset``.
+The coordinates ``x`` and ``y`` are the centres of pixels; those of an image that is rotated are ``xc`` and
+``yc``, on ``y`` and ``x``. The grid mapping ``spatial_ref`` has the coordinate reference system in WKT
+(``crs_wkt``), its CF attributes for common projections, and the affine transform (``GeoTransform``), as
+rioxarray writes and reads it. ``nodata`` is ``_FillValue``, scale and offset are ``scale_factor`` and
+``add_offset``. Tags of the image and of its bands are attributes: see `Texts.attrs`.
 
 Tiles and strips that are not compressed, or by deflate or zstd without a predictor, can stay where they are.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -26,11 +27,14 @@ from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 from frazil.errors import IcechunkError
 from frazil.spark.ingest.formats.common import BaseReader, Parts, bytes_codec, json_value
 from frazil.spark.ingest.formats.files import File, damaged
-from frazil.spark.ingest.formats.tiff_layout import read_layout
+from frazil.spark.ingest.formats.tiff_layout import read_directory, read_layout
+from frazil.spark.ingest.formats.tiff_texts import one_or_list, read_texts
 from frazil.spark.ingest.sources import ChunkReferences, NotVirtual, VariableSchema
 
 DATA: Final = "band_data"
 GRID_MAPPING: Final = "spatial_ref"
+#: The coordinates of a rotated image, of pixels as dimensions ``y`` and ``x``.
+_PLACES: Final = ("xc", "yc")
 _COMPRESSIONS: Final = {
     1: "none",
     5: "LZW",
@@ -56,7 +60,8 @@ class GeoTiffReader(BaseReader):
         super().__init__(file, group)
         if self.group != "/":
             raise damaged(file.url, f"a group {self.group}", "a TIFF: use page=")
-        self._layout = read_layout(file)
+        self._directory = read_directory(file)
+        self._layout = read_layout(file, self._directory)
         self._page = page
         self._stack = ExitStack()
         path = self._stack.enter_context(file.local())
@@ -94,17 +99,24 @@ class GeoTiffReader(BaseReader):
             if self._page is None
             else None,
         )
-        names = ["band", *(("y", "x") if self._is_upright else ())]
+        on = (
+            {name: (name,) for name in ("y", "x")} if self._is_upright else dict.fromkeys(_PLACES, ("y", "x"))
+        )
         coords = [
-            VariableSchema(name, (name,), (dims[name],), _COORDS[name], self._coord_attrs(name))
-            for name in names
+            VariableSchema(
+                name, on_dims, tuple(dims[dim] for dim in on_dims), np.dtype("f8"), self._coord_attrs(name)
+            )
+            for name, on_dims in on.items()
         ]
+        coords.insert(0, VariableSchema("band", ("band",), (image.count,), np.dtype("i8")))
         mapping = VariableSchema(GRID_MAPPING, (), (), np.dtype("i8"), self._mapping())
         return Parts([data, *coords, mapping], {}, dims)
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
+        if name in _PLACES:
+            return self._places(name, *bounds)
         if name != DATA:
             return np.asarray(self._coordinate(name)[tuple(slice(*each) for each in bounds)])
         shape = tuple(stop - start for start, stop in bounds)
@@ -161,45 +173,46 @@ class GeoTiffReader(BaseReader):
 
     def _nodata(self, dtype: np.dtype[Any]) -> Any:
         value = self._image.nodata
-        if value is None or (dtype.kind in "iu" and not np.can_cast(np.min_scalar_type(int(value)), dtype)):
+        if value is None or (dtype.kind in "iu" and not _is_one_of(value, dtype)):
             return None
         return np.asarray(value).astype(dtype)[()]
 
     def _attrs(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         image = self._image
-        attrs = {**image.tags(), "grid_mapping": GRID_MAPPING}
+        directory = self._directory if self._page is None else read_directory(self.file, self._page)
+        with self._reading("texts of a TIFF"):
+            texts = read_texts(image, directory)
+        attrs = {**texts.attrs(), "grid_mapping": GRID_MAPPING}
+        if not self._is_upright:
+            attrs["coordinates"] = " ".join(_PLACES)
         nodata = self._nodata(dtype)
         if nodata is not None:
             attrs["_FillValue"] = json_value(nodata)
-        for name, values, trivial in (
-            ("scale_factor", image.scales, 1),
-            ("add_offset", image.offsets, 0),
-            ("units", image.units, None),
-            ("long_name", image.descriptions, None),
-        ):
-            if any(each not in (trivial, "") for each in values):
-                same = len(set(values)) == 1
-                # what is not the same in all bands cannot be applied by readers of CF
-                plural = {"scale_factor": "scales", "add_offset": "offsets"}.get(name, name)
-                attrs[name if same else plural] = values[0] if same else [each or "" for each in values]
-        if attrs.keys() & {"scale_factor", "add_offset"}:
-            attrs.setdefault("scale_factor", 1.0)
-            attrs.setdefault("add_offset", 0.0)
-        return attrs
+        for name, values in (("units", texts.units), ("long_name", texts.descriptions)):
+            if any(values):
+                attrs[name] = one_or_list(each or "" for each in values)
+        return attrs | _scaling(image.scales, image.offsets)
 
     def _coord_attrs(self, name: str) -> dict[str, Any]:
-        if name == "band" or self._image.crs is None:
+        if self._image.crs is None:
             return {}
-        attrs = {"axis": name.upper()}
+        axis = name[0]
+        attrs = {"axis": axis.upper()} if self._is_upright else {}
         if self._image.crs.is_geographic:
-            long, direction = {"x": ("longitude", "east"), "y": ("latitude", "north")}[name]
+            long, direction = {"x": ("longitude", "east"), "y": ("latitude", "north")}[axis]
             return {**attrs, "standard_name": long, "long_name": long, "units": f"degrees_{direction}"}
         return {
             **attrs,
-            "standard_name": f"projection_{name}_coordinate",
-            "long_name": f"{name} coordinate of projection",
+            "standard_name": f"projection_{axis}_coordinate",
+            "long_name": f"{axis} coordinate of projection",
             "units": self._image.crs.linear_units or "metre",
         }
+
+    def _places(self, name: str, rows: tuple[int, int], columns: tuple[int, int]) -> NDArray[Any]:
+        """A part of ``xc`` or ``yc``: where the centres of these pixels are."""
+        per_column, per_row, at = self._transform[:3] if name == _PLACES[0] else self._transform[3:6]
+        row, column = np.arange(*rows)[:, np.newaxis], np.arange(*columns)[np.newaxis]
+        return np.asarray(column * per_column + row * per_row + (per_column * 0.5 + per_row * 0.5 + at))
 
     def _coordinate(self, name: str) -> NDArray[Any]:
         image, transform = self._image, self._transform
@@ -262,7 +275,6 @@ class GeoTiffReader(BaseReader):
             raise damaged(self.file.url, expected, error) from error
 
 
-_COORDS: Final = {"band": np.dtype("i8"), "y": np.dtype("f8"), "x": np.dtype("f8")}
 _CODECS: Final[dict[str, list[dict[str, Any]]]] = {
     "none": [],
     "deflate": [{"name": "numcodecs.zlib", "configuration": {"level": 6}}],
@@ -299,6 +311,28 @@ _ELLIPSOIDS: Final = {
     "GRS80": (6378137.0, 298.257222101),
     "NAD83": (6378137.0, 298.257222101),
 }
+
+
+def _is_one_of(value: float, dtype: np.dtype[Any]) -> bool:
+    """Whether pixels of an integer dtype can have this value."""
+    return float(value).is_integer() and np.can_cast(np.min_scalar_type(int(value)), dtype)
+
+
+def _scaling(scales: Sequence[float], offsets: Sequence[float]) -> dict[str, Any]:
+    """Scale and offset as attributes. Readers of CF apply those that hold for all bands, and no others.
+
+    >>> _scaling((0.1, 0.1), (0.0, 0.0))
+    {'scale_factor': 0.1, 'add_offset': 0.0}
+    >>> _scaling((0.1, 0.2), (5.0, 5.0))
+    {'scales': [0.1, 0.2], 'offsets': [5.0, 5.0]}
+    >>> _scaling((1.0,), (0.0,))
+    {}
+    """
+    if set(scales) == {1} and set(offsets) == {0}:
+        return {}
+    if len(set(scales)) == len(set(offsets)) == 1:
+        return {"scale_factor": float(scales[0]), "add_offset": float(offsets[0])}
+    return {"scales": list(scales), "offsets": list(offsets)}
 
 
 def _grid_mapping(proj: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,9 @@ _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR, _FOR
     317,
     339,
 )
+_MOST_TAGS: Final = 4096
+#: Tag -> its values.
+type Directory = dict[int, NDArray[Any]]
 _STRIPS, _STRIP_SIZES, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_SIZES = 273, 279, 322, 323, 324, 325
 
 
@@ -53,9 +56,12 @@ class Layout:
     length: NDArray[np.int64]
 
 
-def read_layout(file: File) -> Layout:
-    """The layout of the first image. Raises ``FormatError`` if the file ends before its pixels do."""
-    tags = _directory(file)
+def read_layout(file: File, tags: Directory | None = None) -> Layout:
+    """The layout of the first image. Raises ``FormatError`` if the file ends before its pixels do.
+
+    ``tags`` are those of `read_directory`, if the caller has them.
+    """
+    tags = read_directory(file) if tags is None else tags
 
     def one(tag: int, default: int | None = None) -> int:
         values = tags.get(tag)
@@ -100,20 +106,27 @@ def read_layout(file: File) -> Layout:
     )
 
 
-def _directory(file: File) -> dict[int, NDArray[Any]]:
+def read_directory(file: File, page: int = 1) -> Directory:
+    """The values of all tags of an image, ``page`` from 1. Texts are bytes.
+
+    Raises ``FormatError`` if the file does not hold them.
+    """
     order = ">" if file.head[:2] == b"MM" else "<"
 
     def number(start: int, size: int) -> int:
         return int(np.frombuffer(file.read(start, start + size), f"{order}u{size}")[0])
 
     big = number(2, 2) == 43
-    if not big:
-        at, counted, entry, inline = number(4, 4), 2, 12, 4
-    else:
-        at, counted, entry, inline = number(8, 8), 8, 20, 8
+    first, counted, entry, inline = (8, 8, 20, 8) if big else (4, 2, 12, 4)
+    at = number(first, inline)
     count = number(at, counted)
-    if count > 4096:
-        raise damaged(file.url, "a directory of at most 4096 tags", count)
+    for _ in range(page - 1):
+        at = number(at + counted + count * entry, inline)
+        if not at:
+            raise damaged(file.url, f"a TIFF with {page} pages", "fewer")
+        count = number(at, counted)
+    if count > _MOST_TAGS:
+        raise damaged(file.url, f"a directory of at most {_MOST_TAGS} tags", count)
     at += counted
     raw = file.read(at, at + count * entry)
     fields = [

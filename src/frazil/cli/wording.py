@@ -1,0 +1,51 @@
+"""Messages of the library as they help at a terminal: with options of the command, not arguments of Python.
+
+The library names arguments (``on_problem='skip'``), sometimes with the option behind them
+(``on_problem='skip' (--on-problem skip)``). Here only the option is left.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: A value of Python as messages show it: text, brackets of any kind, a word.
+_VALUE: Final = r"(?:'[^']*'|\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\}|\([^()]*\)|[\w.]+)?"
+#: ``name=value (--option value)``: the option says it already.
+_BOTH: Final = re.compile(rf"\b[a-z_]+={_VALUE} \((--[^()]+)\)")
+#: Arguments of `frazil.spark.ingest` that are an option with a value of one word.
+_TEXTS: Final = re.compile(
+    r"\b(mode|on_problem|on_change|concat_dim|source_group|format|engine|message)=(['\"])([^'\"]*)\2"
+)
+#: Others, as messages show them, and the option.
+_OTHERS: Final = (
+    (re.compile(rf"\breader_options=\{{'filter_by_keys': {_VALUE}\}}"), "--filter-by-keys KEY=VALUE,..."),
+    (re.compile(rf"\breader_options={_VALUE}"), "--reader-option KEY=VALUE"),
+    (re.compile(rf"\ballow={_VALUE}"), "--allow KIND"),
+    (re.compile(rf"\bvariables={_VALUE}"), "--variables A,B"),
+    (re.compile(rf"\bcontainers={_VALUE}"), "--container PREFIX"),
+    (re.compile(r"\bunpack=True"), "--unpack"),
+    (re.compile(r"\bvirtual=True"), "--virtual"),
+    (re.compile(r"\bmode '(create|append|insert|upsert|backfill)'"), r"--mode \1"),
+)
+
+
+def for_terminal(message: str) -> str:
+    """A message with the options of ``frazil ingest`` in place of the arguments that it names.
+
+    >>> for_terminal("on_problem='skip' (--on-problem skip) leaves them out, unpack=True stores values")
+    '--on-problem skip leaves them out, --unpack stores values'
+    >>> for_terminal("reader_options={'filter_by_keys': {'level': 2}} chooses fields")
+    '--filter-by-keys KEY=VALUE,... chooses fields'
+    """
+    text = _BOTH.sub(r"\1", message)
+    text = _TEXTS.sub(lambda found: f"--{found[1].replace('_', '-')} {found[3]}", text)
+    for pattern, option in _OTHERS:
+        text = pattern.sub(option, text)
+    return text
+
+
+def lines_of(message: str, kind: str) -> list[str]:
+    """An error as lines of a terminal: what is wrong with its kind, and below it a line for each file."""
+    first, *others = [" ".join(line.split()) for line in message.splitlines() if line.strip()] or [""]
+    return [f"frazil: {first} [{kind}]", *(f"  {line}" for line in others)]

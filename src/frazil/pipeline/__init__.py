@@ -1,0 +1,182 @@
+"""Pipelines without Spark: files to arrays, arrays to arrays and statistics, rules, publishing.
+
+    ingest     many files become one dataset
+    transform  arrays to arrays: rechunk, map_blocks, coarsen, regrid, ...
+    reductions statistics along dimensions, of groups, zones and periods
+    validation rules about data, and what breaks them
+    publishing write, audit, publish; roll back
+    provenance what was made from what
+    jobs       prepare, work, commit: what every operation is made of
+    engines    where tasks run: this thread, threads or processes of this machine, or Spark
+
+Each operation takes an ``engine``. The default is Spark where pyspark is installed, else processes of this
+machine. Nothing here imports pyspark: `frazil.spark` has what does.
+
+>>> import frazil, numpy, zarr
+>>> from frazil.pipeline import Target, mean
+>>> repo = frazil.Repository.create(frazil.in_memory_storage())
+>>> with repo.transaction("main", message="an array") as store:
+...     array = zarr.create_array(
+...         store, name="t", data=numpy.array([[1.0, 3.0]]), dimension_names=["y", "x"]
+...     )
+>>> result = mean(repo, "t", "x", to=Target(repo, "main", "/mean"), engine="inline")
+>>> zarr.open_array(result.version.session().store, path="/mean/t")[:].tolist()
+[2.0]
+"""
+
+from frazil.extras import needs
+
+with needs("frazil.pipeline", extra="pipeline"):
+    from frazil.spark.engine import Engine, Inline
+    from frazil.spark.engines import default_engine
+    from frazil.spark.history import job_metrics
+    from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
+    from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
+    from frazil.spark.inputs import run_again_if_stale
+    from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
+    from frazil.spark.local import Local
+    from frazil.spark.maintenance import verify
+    from frazil.spark.progress import Progress
+    from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
+    from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
+    from frazil.spark.reductions import (
+        Limits,
+        anomaly,
+        climatology,
+        count,
+        groupby,
+        mean,
+        quantile,
+        reduce,
+        resample,
+        std,
+        zonal_stats,
+    )
+
+    # Named as in numpy and xarray. Not in `__all__`: `import *` must not replace the functions of Python.
+    from frazil.spark.reductions import max as max  # noqa: A004
+    from frazil.spark.reductions import min as min  # noqa: A004
+    from frazil.spark.reductions import sum as sum  # noqa: A004
+    from frazil.spark.results import Outcome
+    from frazil.spark.staging import StagedJob, discard_job, staged_jobs
+    from frazil.spark.transform import (
+        Copied,
+        coarsen,
+        copy_repository,
+        crop,
+        map_blocks,
+        materialize,
+        pyramid,
+        rechunk,
+        recompress,
+        regrid,
+        select,
+    )
+    from frazil.spark.validation import (
+        Attributes,
+        Dims,
+        DType,
+        Exists,
+        Filled,
+        Finite,
+        Monotonic,
+        NanShare,
+        NoDuplicates,
+        Range,
+        Regular,
+        Report,
+        Row,
+        Rule,
+        Shape,
+        StatisticsAgainst,
+        Units,
+        rules_from,
+        validate,
+    )
+    from frazil.spark.versions import Input, Source, Target, Version
+    from frazil.spark.write import Block, Plan, Written, plan, write_blocks
+
+__all__ = [
+    "Attributes",
+    "Block",
+    "ConcatDim",
+    "Copied",
+    "DType",
+    "Dims",
+    "Engine",
+    "Exists",
+    "FilePattern",
+    "Filled",
+    "Finite",
+    "Graph",
+    "IngestResult",
+    "Inline",
+    "Input",
+    "Job",
+    "JobResult",
+    "Limits",
+    "Local",
+    "MergeDim",
+    "Metrics",
+    "Monotonic",
+    "NanShare",
+    "NoDuplicates",
+    "Outcome",
+    "Phase",
+    "Plan",
+    "Progress",
+    "Published",
+    "Range",
+    "Regular",
+    "Report",
+    "Row",
+    "Rule",
+    "Shape",
+    "Source",
+    "StagedJob",
+    "StatisticsAgainst",
+    "Step",
+    "Target",
+    "Tasks",
+    "Units",
+    "Version",
+    "Written",
+    "anomaly",
+    "climatology",
+    "coarsen",
+    "copy_repository",
+    "count",
+    "crop",
+    "default_engine",
+    "discard_job",
+    "groupby",
+    "ingest",
+    "inspect_files",
+    "job_metrics",
+    "lineage",
+    "lineage_graph",
+    "map_blocks",
+    "materialize",
+    "mean",
+    "plan",
+    "publish",
+    "pyramid",
+    "quantile",
+    "rechunk",
+    "recompress",
+    "reduce",
+    "regrid",
+    "resample",
+    "rollback_to",
+    "rules_from",
+    "run_again_if_stale",
+    "run_job",
+    "select",
+    "staged_jobs",
+    "std",
+    "validate",
+    "verify",
+    "write_audit_publish",
+    "write_blocks",
+    "zonal_stats",
+]

@@ -1,0 +1,294 @@
+"""What a task raised, on its way to the driver; the same for all engines.
+
+    task      error ──failure_of──> Failure        text, the line of the user's code, a short traceback
+    driver    Failure ──task_error──> TaskFailedError
+
+A ``Failure`` is made where the error is, since only that process has the frames. It is plain values, so that
+it can go through a pipe, or as JSON through the JVM. The frames of Frazil and of Spark are left out: a user
+looks for a line of the own function.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from frazil.errors import ErrorKind, IcechunkError, StorageError, TaskFailedError
+
+#: Characters of the text of an error, and of its traceback: they pass through the JVM, and go into logs.
+_LONGEST_TEXT: Final = 6_000
+_LONGEST_TRACEBACK: Final = 8_000
+_LONGEST_LINE: Final = 500
+_LINES_OF_TEXT: Final = 10
+#: Bytes of an error that is sent to the driver itself.
+_LARGEST_ERROR: Final = 16_000
+#: Lines of a traceback that are shown below an error.
+_LINES_SHOWN: Final = 9
+
+#: Packages whose frames are not shown; those of ``sys.modules`` need not be installed.
+_OWN_PACKAGES: Final = ("frazil", "pyspark", "py4j")
+
+#: Errors that another attempt does not cure.
+_FINAL_TYPES: Final = (
+    TypeError,
+    NameError,
+    AttributeError,
+    NotImplementedError,
+    SyntaxError,
+    SystemExit,
+    KeyboardInterrupt,
+)
+#: Of the errors of a storage, those that it gives again.
+_FINAL_KINDS: Final = frozenset(
+    {
+        ErrorKind.OBJECT_NOT_FOUND,
+        ErrorKind.INVALID_OBJECT_SIZE,
+        ErrorKind.VIRTUAL_CHUNK_MODIFIED,
+        ErrorKind.STORAGE_CONFIG,
+        ErrorKind.CANNOT_PARSE_URL,
+        ErrorKind.LINK_OUTSIDE,
+        ErrorKind.REDIRECT_REFUSED,
+    }
+)
+#: Of the other errors of Frazil, those that are worth another attempt.
+_PASSING_KINDS: Final = frozenset(
+    {
+        ErrorKind.COMMIT_CONFLICT,
+        ErrorKind.CONFIG_UPDATED,
+        ErrorKind.REPO_INFO_UPDATED,
+        ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
+        ErrorKind.GARBAGE_COLLECTION_RUNNING,
+        ErrorKind.UNKNOWN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a task raised.
+
+    ``type`` and ``text`` are those of the error, ``where`` is the line of the user's code, ``traceback`` is
+    the rest. ``kind`` is that of an ``IcechunkError``, ``error`` the pickled error, empty if it cannot be
+    pickled. ``is_final`` says that another attempt fails in the same way.
+    """
+
+    type: str
+    text: str
+    where: str = ""
+    traceback: str = ""
+    kind: str | None = None
+    is_final: bool = False
+    error: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.text}" if self.text else self.type
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What there is to say of an error, in the process that caught it.
+
+    >>> failure_of(KeyError("x")).type, failure_of(KeyError("x")).text
+    ('KeyError', "'x'")
+    """
+    summary = traceback.TracebackException.from_exception(error, compact=True)
+    frames = [frame for frame in summary.stack if not _is_own(frame.filename)]
+    is_ours = isinstance(error, IcechunkError)
+    for each in _chain(summary):
+        _shorten(each)
+    whole = "\n".join(_clip(line) for part in summary.format() for line in _few(part.splitlines()))
+    users = [frame for frame in frames if not is_library(frame.filename)]
+    near = users or ([] if is_ours else frames or list(summary.stack))
+    where = f'File "{near[-1].filename}", line {near[-1].lineno}, in {near[-1].name}' if near else ""
+    return Failure(
+        type=type(error).__name__,
+        text=_text(error),
+        where=where,
+        traceback=whole[-_LONGEST_TRACEBACK:],
+        kind=str(error.kind) if isinstance(error, IcechunkError) else None,
+        is_final=_is_final(error),
+        error=_pickled(error),
+    )
+
+
+def task_error(
+    failure: Failure, number: int | None, count: int, attempts: int = 1, cause: BaseException | None = None
+) -> TaskFailedError:
+    """The error of every engine for a task that failed for good.
+
+    ``number`` counts from 0, of ``count``; None if it is not known. ``cause`` is the error itself, where it
+    was raised in this process. The error has its ``__cause__``: raise it without ``from``.
+    """
+    name = "a task" if number is None else f"task {number + 1}"
+    lines = [f"{name} of {count} failed with {failure}"]
+    if failure.where:
+        lines.append(f"  {failure.where}")
+    if attempts > 1:
+        lines.append(f"  after {attempts} attempts; this is the error of the last one")
+    raised = TaskFailedError(
+        "\n".join(lines),
+        failure.kind,
+        task=None if number is None else number + 1,
+        tasks=count,
+        attempts=attempts,
+        traceback=failure.traceback,
+    )
+    if cause is None:
+        cause = _unpickled(failure)
+        frames = failure.traceback.splitlines()
+        if len(frames) > _ONE_FRAME:
+            more = ["  ..."] if len(frames) > _LINES_SHOWN else []
+            raised.add_note("\n".join(["In the task:", *more, *frames[-_LINES_SHOWN:]]))
+    else:
+        cause = cause.with_traceback(_shortened(cause.__traceback__))
+    raised.__cause__ = cause
+    return raised
+
+
+#: Lines of a traceback with one frame: the error has that in its text.
+_ONE_FRAME: Final = 4
+
+
+class RemoteError(Exception):
+    """The text of an error that cannot be sent from its process to the driver."""
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as second:
+        text = f"(its text cannot be made: {type(second).__name__})"
+    if not isinstance(error, IcechunkError):  # ours are written to be read
+        text = "\n".join(_few(text.splitlines()))
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[: _LONGEST_TEXT // 2]} ... {text[-_LONGEST_TEXT // 2 :]}"
+    return text
+
+
+def _is_final(error: BaseException) -> bool:
+    if isinstance(error, StorageError):
+        return error.kind in _FINAL_KINDS
+    if isinstance(error, IcechunkError):
+        return error.kind not in _PASSING_KINDS
+    return isinstance(error, _FINAL_TYPES)
+
+
+def _pickled(error: BaseException) -> bytes:
+    """An error as bytes, if these are few and can be read back, and its text is short."""
+    try:
+        if _text(error) != str(error):
+            return b""
+        data = pickle.dumps(error)
+        return data if len(data) <= _LARGEST_ERROR and type(pickle.loads(data)) is type(error) else b""
+    except BaseException:  # an error may do anything when it is pickled
+        return b""
+
+
+def _unpickled(failure: Failure) -> BaseException:
+    try:
+        error = pickle.loads(failure.error)
+        if isinstance(error, BaseException):
+            return error
+    except Exception:  # its class may not be here, and there may be none
+        pass
+    return RemoteError(_clip(str(failure)))
+
+
+# Frames
+
+
+def _chain(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """A summary with those of all causes."""
+    waiting: list[traceback.TracebackException | None] = [summary]
+    while waiting:
+        each = waiting.pop()
+        if each is not None:
+            yield each
+            waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
+
+
+def _shorten(summary: traceback.TracebackException) -> None:
+    """Leave out the frames of Frazil and Spark, if others are left, and the marks within lines."""
+    frames = [frame for frame in summary.stack if not _is_own(frame.filename)] or summary.stack[-1:]
+    plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in frames]
+    summary.stack = traceback.StackSummary.from_list(plain)
+
+
+def _shortened(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of Frazil and Spark, if others are left; else its last frame."""
+    every: list[TracebackType] = []
+    while frames is not None:
+        every.append(frames)
+        frames = frames.tb_next
+    kept = [each for each in every if not _is_own(each.tb_frame.f_code.co_filename)] or every[-1:]
+    out: TracebackType | None = None
+    for each in reversed(kept):
+        out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return out
+
+
+def _is_own(filename: str) -> bool:
+    return filename.startswith(_own_places())
+
+
+def _own_places() -> tuple[str, ...]:
+    modules: list[Any] = [sys.modules.get(name) for name in _OWN_PACKAGES]
+    return tuple(f"{Path(each.__file__).parent}/" for each in modules if getattr(each, "__file__", None))
+
+
+@lru_cache(1)
+def _library_places() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+def is_library(filename: str) -> bool:
+    """Whether a file is not the user's: of Python, of what is installed, or of Frazil."""
+    installed = "/site-packages/" in filename or "/dist-packages/" in filename
+    return installed or _is_own(filename) or filename.startswith(("<frozen ", *_library_places()))
+
+
+def _few(lines: list[str]) -> list[str]:
+    """The first and the last of many lines."""
+    half = _LINES_OF_TEXT // 2
+    return [*lines[:half], "...", *lines[-half:]] if len(lines) > _LINES_OF_TEXT else lines
+
+
+def _clip(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
+
+
+# Processes that died
+
+
+_MEMORY: Final = "give each task less memory (`max_mem`), or run fewer tasks at a time"
+_NATIVE: Final = "a native library crashed, on its own or because of the data that it read"
+_ENDED: Final = "Something in the task ended the process"
+#: How a process ended, and what that probably means.
+_ENDINGS: Final = {
+    "signal SIGKILL": f"The operating system kills processes that use too much memory: {_MEMORY}",
+    "signal SIGSEGV": f"Probably {_NATIVE}",
+    "signal SIGBUS": f"Probably {_NATIVE}, or a file that was mapped into memory became shorter",
+    "signal SIGABRT": f"Probably {_NATIVE}, or there was too little memory: {_MEMORY}",
+    "signal SIGILL": "Probably a native library was built for another processor",
+}
+
+
+def worker_lost(ending: str, where: str = "") -> Failure:
+    """The failure of a task whose process died: ``ending`` is a signal, an exit code, or what is known.
+
+    >>> worker_lost("exit code 3").text
+    'its process ended with exit code 3. Something in the task ended the process'
+    """
+    known = ending.startswith("exit code")
+    default = _ENDED if known else f"{_ENDED}, or {_NATIVE}, or there was too little memory: {_MEMORY}"
+    text = f"its process ended with {ending}. {_ENDINGS.get(ending, default)}"
+    failure = Failure("ChildProcessError", text, where=where, kind=ErrorKind.WORKER_LOST)
+    return replace(failure, error=pickle.dumps(ChildProcessError(text)))

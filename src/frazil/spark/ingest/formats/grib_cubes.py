@@ -1,0 +1,209 @@
+"""The hypercubes of a GRIB file, one for each variable.
+
+cfgrib makes one hypercube of all fields that it is given, or refuses. Here it is given the fields of one
+parameter, and where these have several types of levels, steps or grids, the fields of each. `grib_names` says
+what several hypercubes are called that have a name in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import cfgrib  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from cfgrib.dataset import OnDiskArray, open_fileindex  # type: ignore[import-untyped]
+from cfgrib.messages import FileStream  # type: ignore[import-untyped]
+
+from frazil.display import counted
+from frazil.errors import ErrorKind, InvalidInputError
+
+#: Keys that a message lists to help a user who chooses fields.
+CHOICES: Final = ("typeOfLevel", "stepType", "dataType", "gridType", "numberOfPoints")
+#: Keys that tell parameters apart which eccodes has no number for (``paramId`` 0).
+_PARAMETER: Final = ("discipline", "parameterCategory", "parameterNumber")
+_LISTED: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class GribOptions:
+    """The options of the reader, those of ``cfgrib.open_file``."""
+
+    filter_by_keys: Mapping[str, Any] = field(default_factory=dict)
+    squeeze: bool = True
+    time_dims: Sequence[str] = ("time", "step")
+    read_keys: Sequence[str] = ()
+    extra_coords: Mapping[str, str] = field(default_factory=dict)
+    ignore_keys: Sequence[str] = ()
+    encode_cf: Sequence[str] = ("parameter", "time", "geography", "vertical")
+    coords_as_attributes: Mapping[str, str] = field(default_factory=dict)
+    values_dtype: Any = "float32"
+    errors: str = "raise"
+
+    def open(self, index: Any) -> Any:
+        """cfgrib's Dataset of the fields of an index."""
+        return cfgrib.open_from_index(
+            index,
+            read_keys=tuple(self.read_keys),
+            time_dims=tuple(self.time_dims),
+            extra_coords=dict(self.extra_coords),
+            errors=self.errors,
+            squeeze=self.squeeze,
+            encode_cf=tuple(self.encode_cf),
+            coords_as_attributes=dict(self.coords_as_attributes),
+            values_dtype=np.dtype(self.values_dtype),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Cube:
+    """One variable with its coordinates, as cfgrib gives them. ``attrs`` are those of the file.
+
+    ``parameter`` tells one from other parameters that eccodes does not know; empty if eccodes knows it.
+    """
+
+    name: str
+    variable: Any
+    coordinates: Mapping[str, Any]
+    attrs: Mapping[str, Any]
+    parameter: str = ""
+
+    def key(self, name: str) -> str:
+        """The value of a key that all fields of the cube share, as text; empty if there is none."""
+        if name == "parameter":
+            return self.parameter
+        if name == "gridShape":
+            data = self.variable.data
+            return "x".join(map(str, data.shape[len(data.shape) - data.geo_ndim :]))
+        return str(self.variable.attributes.get(f"GRIB_{name}", ""))
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return int(np.prod(self.variable.data.shape, dtype=object))
+
+
+@dataclass(frozen=True, slots=True)
+class Cubes:
+    """The cubes of a file, in the order of its fields. ``skipped`` are fields left out, with the reason."""
+
+    cubes: tuple[Cube, ...]
+    skipped: Mapping[str, str]
+
+
+def open_cubes(path: str, url: str, options: GribOptions) -> Cubes:
+    """Read the keys of all fields of a file, and arrange the fields. ``url`` is its name in errors.
+
+    Raises ``InvalidInputError`` (``key-not-found`` if ``filter_by_keys`` leaves nothing, ``unimplemented`` if
+    cfgrib can arrange none), and what cfgrib and eccodes raise for a file that is damaged.
+    """
+    keys = cfgrib.compute_index_keys(tuple(options.time_dims), dict(options.extra_coords))
+    chosen = dict(options.filter_by_keys)
+    stream = FileStream(path, errors=options.errors)
+    # an index file would be a new file beside the original
+    index = open_fileindex(
+        stream, "", sorted({*keys, *CHOICES, *_PARAMETER}), tuple(options.ignore_keys), chosen
+    )
+    if not len(index.field_ids_index):
+        raise _no_field(url, path, chosen, options)
+    skipped: dict[str, str] = {}
+    cubes: list[Cube] = []
+    for fields, parameter in _parameters(index):
+        for cube in _cubes(fields, options, skipped):
+            cubes.append(replace(cube, parameter=parameter))
+            _note_hidden(cube, skipped)
+    if not cubes:
+        raise InvalidInputError(
+            f"{url}: expected fields that cfgrib can arrange, found none: {next(iter(skipped.values()))}",
+            ErrorKind.UNIMPLEMENTED,
+        )
+    return Cubes(tuple(cubes), skipped)
+
+
+def _parameters(index: Any) -> Iterator[tuple[Any, str]]:
+    """The fields of each parameter, and what tells it from others where eccodes has no number for it."""
+    for parameter in index["paramId"]:
+        fields = index.subindex(paramId=parameter)
+        if parameter:
+            yield fields, ""
+            continue
+        for values in itertools.product(*(fields.get(key, ["undef"]) for key in _PARAMETER)):
+            those = fields.subindex(
+                {key: value for key, value in zip(_PARAMETER, values, strict=True) if key in fields}
+            )
+            if len(those.field_ids_index):
+                yield those, "_".join(map(str, values))
+
+
+def _cubes(index: Any, options: GribOptions, skipped: dict[str, str]) -> Iterator[Cube]:
+    """The hypercubes of the fields of one parameter."""
+    try:
+        dataset = options.open(index)
+    except cfgrib.DatasetBuildError as error:
+        key = error.args[1] if len(error.args) > 2 else None
+        values = index.get(key, []) if key is not None else []
+        if len(values) < 2:
+            skipped[_label(index)] = " ".join(str(error).split())
+            return
+        for value in values:
+            yield from _cubes(index.subindex({key: value}), options, skipped)
+        return
+    except (KeyError, ValueError, NotImplementedError) as error:
+        skipped[_label(index)] = f"{type(error).__name__}: {error}"
+        return
+    grids = index.get("md5GridSection", [])
+    if len(grids) > 1:
+        parts = [options.open(index.subindex(md5GridSection=each)) for each in grids]
+        # cfgrib takes the coordinates of the first field for all
+        if any(not _same_grid(parts[0], each) for each in parts[1:]):
+            yield from map(_cube, parts)
+            return
+    yield _cube(dataset)
+
+
+def _cube(dataset: Any) -> Cube:
+    variables = dict(dataset.variables)
+    name = next(name for name, each in variables.items() if isinstance(each.data, OnDiskArray))
+    return Cube(name, variables.pop(name), variables, dataset.attributes)
+
+
+def _same_grid(first: Any, second: Any) -> bool:
+    names = ("latitude", "longitude")
+    return all(first.variables.get(name) == second.variables.get(name) for name in names)
+
+
+def _label(index: Any) -> str:
+    """A name for fields that no cube is made of."""
+    field_ = index.first()
+    name = field_.get("shortName", None)
+    return str(name) if name not in (None, "unknown") else f"paramId_{field_.get('paramId', None)}"
+
+
+def _note_hidden(cube: Cube, skipped: dict[str, str]) -> None:
+    """cfgrib reads the first of several fields that it cannot tell apart."""
+    hidden = sum(len(ids) - 1 for ids in cube.variable.data.field_id_index.values())
+    if hidden:
+        skipped[f"{cube.name} ({cube.key('typeOfLevel')})"] = (
+            f"{counted(hidden, 'field')} with the time, step, level and member of others, which are kept"
+        )
+
+
+def _no_field(url: str, path: str, chosen: Mapping[str, Any], options: GribOptions) -> InvalidInputError:
+    whole = open_fileindex(FileStream(path, errors=options.errors), "", sorted({*CHOICES, *chosen}))
+    there = [f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole]
+    return InvalidInputError(
+        f"{url}: expected fields with {_equal(chosen)} (filter_by_keys), found none; the file has "
+        f"{'; '.join(there)}",
+        ErrorKind.KEY_NOT_FOUND,
+    )
+
+
+def _equal(chosen: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in chosen.items())
+
+
+def _listed(values: Sequence[Any]) -> str:
+    some = ", ".join(map(str, values[:_LISTED]))
+    return some + (f" and {len(values) - _LISTED} more" if len(values) > _LISTED else "")

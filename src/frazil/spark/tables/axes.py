@@ -1,0 +1,133 @@
+"""Where new coordinates go: behind those that are there, or between them.
+
+    append             all new, and behind those that are there along the append dimension
+    insert             all there: values are replaced, nothing is added
+    upsert, backfill   those that are there are replaced, new ones go where they belong
+    overwrite-region   as insert; cells in the box of the coordinates that no row fills are cleared
+
+An axis of numbers, times or durations is in order if its values only rise or only fall; new values keep
+that order. An axis of one value rises. Text has no order, nor have values that are mixed already: what is
+new there goes behind, in ascending order. A dimension without coordinates grows to the largest number of a
+cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark.tables.layout import Axis
+
+MODES: Final = ("append", "backfill", "insert", "overwrite-region", "upsert")
+#: Modes in which every dimension may grow.
+GROWING: Final = ("upsert", "backfill")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """An axis with new coordinates.
+
+    ``values`` are all coordinates after that, in order; ``old`` is where each old one goes, int64 (size,),
+    which ascends.
+    """
+
+    values: pa.Array
+    old: NDArray[np.int64]
+
+    @property
+    def first_moved(self) -> int:
+        """The first position whose coordinate is not what it was; the old end if all stay."""
+        moved = self.old != np.arange(len(self.old))
+        return int(np.argmax(moved)) if moved.any() else len(self.old)
+
+
+def ascending(values: pa.Array) -> pa.Array:
+    """The values in ascending order."""
+    half = pa.types.is_float16(values.type)  # Arrow cannot order them
+    return values.take(pc.sort_indices(values.cast(pa.float32()) if half else values))
+
+
+def grown(axis: Axis, fresh: pa.Array) -> Growth:
+    """The axis with new coordinates, which are not there yet, where they belong.
+
+    >>> axis = Axis("x", 3, pa.array([30, 20, 10]))
+    >>> growth = grown(axis, pa.array([5, 25]))
+    >>> growth.values.to_pylist(), growth.old.tolist(), growth.first_moved
+    ([30, 25, 20, 10, 5], [0, 2, 3], 1)
+    """
+    assert axis.values is not None
+    new = ascending(fresh.cast(axis.values.type))
+    every = pa.concat_arrays([axis.values, new])
+    down = _direction(axis.values)
+    numbers = _numbers(every)
+    if down is None or numbers is None:
+        return Growth(every, np.arange(axis.size))
+    order = np.argsort(numbers, kind="stable")
+    order = order[::-1] if down else order
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return Growth(every.take(pa.array(order)), places[: axis.size])
+
+
+def require_behind(axis: Axis, fresh: pa.Array) -> None:
+    """``InvalidInputError`` (``invalid-chunk-index``) for coordinates that mode append may not add."""
+    if axis.values is None:
+        numbers = fresh.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if len(numbers) and numbers.min() < axis.size:
+            raise _early(axis, "the last cell", axis.size - 1, numbers.min())
+        return
+    growth = grown(axis, fresh)
+    if growth.first_moved < axis.size:
+        first = growth.values[growth.first_moved]
+        raise _early(axis, "the last one", shown(axis.values[axis.size - 1]), shown(first))
+
+
+def _early(axis: Axis, what: str, last: Any, found: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"mode append: expected coordinates behind {what} along {axis.name}, {last}, found {axis.name} = "
+        f"{found}: mode upsert (or backfill) puts it where it belongs",
+        ErrorKind.INVALID_CHUNK_INDEX,
+    )
+
+
+def shown(value: pa.Scalar) -> str:
+    """A coordinate for a message; times are in UTC and say so.
+
+    >>> shown(pa.scalar(0, pa.timestamp("us", "UTC"))), shown(pa.scalar("a"))
+    ('1970-01-01T00:00:00Z', "'a'")
+    """
+    if pa.types.is_timestamp(value.type) and value.is_valid:
+        text = str(np.datetime64(value.cast(pa.int64()).as_py(), value.type.unit))
+        return text.removesuffix(".000000") + ("Z" if value.type.tz is not None else "")
+    return repr(value.as_py())
+
+
+def _direction(values: pa.Array) -> bool | None:
+    """True if the values fall, False if they rise (or are fewer than two), None if they have no order."""
+    numbers = _numbers(values)
+    if numbers is None:
+        return None
+    if (numbers[1:] > numbers[:-1]).all():
+        return False
+    return True if (numbers[1:] < numbers[:-1]).all() else None
+
+
+def _numbers(values: pa.Array) -> NDArray[Any] | None:
+    """What the order of the values is that of; None for values without order."""
+    column = values.type
+    if pa.types.is_timestamp(column) or pa.types.is_duration(column):
+        values = values.view(pa.int64())
+    elif pa.types.is_date(column):
+        values = values.view(pa.int32() if pa.types.is_date32(column) else pa.int64())
+    elif not (pa.types.is_integer(column) or pa.types.is_floating(column)):
+        return None
+    if values.null_count:
+        return None
+    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return None if numbers.dtype.kind == "f" and np.isnan(numbers).any() else numbers

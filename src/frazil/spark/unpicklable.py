@@ -1,0 +1,94 @@
+"""Which part of a value cannot be sent to a task.
+
+pickle says ``cannot pickle '_thread.lock' object``, and not where the lock is. So after a failure the parts
+of the value are tried one by one, down to the smallest that fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+
+#: How deep to look, and at how many items of a list.
+_DEPTH: Final = 8
+_ITEMS: Final = 1_000
+
+
+def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
+    """The path to the smallest part that ``dumps`` refuses, in words; empty if that is the value itself.
+
+    >>> import pickle, threading
+    >>> culprit({"a": 1, "lock": threading.Lock()}, pickle.dumps)
+    "the item 'lock', of the type lock"
+    """
+    names: list[str] = []
+    for _ in range(_DEPTH):
+        found = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
+        if found is None:
+            break
+        names.append(found[0])
+        value = found[1]
+    return f"{' of '.join(reversed(names))}, of the type {type(value).__name__}" if names else ""
+
+
+def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exception) -> InvalidInputError:
+    """The error for a value that ``dumps`` refused with ``error``; ``name`` says what it is."""
+    part = culprit(value, dumps)
+    because = f" because of {part}" if part else ""
+    return InvalidInputError(
+        f"{name} cannot be sent to a task{because}: {error}. Make such objects inside of the function",
+        ErrorKind.NOT_ALLOWED,
+    )
+
+
+def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
+    """``value`` as bytes. Raises ``InvalidInputError`` (``not-allowed``) that names a part of ``task``."""
+    try:
+        return dumps(value)
+    except Exception as error:
+        raise unsendable("the function of the tasks", task, dumps, error) from error
+
+
+def _can(value: Any, dumps: Callable[[Any], bytes]) -> bool:
+    try:
+        dumps(value)
+    except Exception:  # whatever a part raises, it cannot be sent
+        return False
+    return True
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value is made of, each with a name."""
+    if isinstance(value, functools.partial):
+        yield "the function", value.func
+        yield from ((f"the argument {number}", each) for number, each in enumerate(value.args))
+        yield from ((f"the argument `{name}`", each) for name, each in value.keywords.items())
+    elif isinstance(value, MethodType):
+        yield f"the object of the method `{value.__name__}`", value.__self__
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, Mapping):
+        yield from ((f"the item {key!r}", each) for key, each in islice(value.items(), _ITEMS))
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"the item {number}", each) for number, each in enumerate(islice(value, _ITEMS)))
+    elif not isinstance(value, type):
+        yield from (
+            (f"the attribute `{name}`", each) for name, each in getattr(value, "__dict__", {}).items()
+        )
+        for name in getattr(type(value), "__slots__", ()):
+            if hasattr(value, name):
+                yield f"the attribute `{name}`", getattr(value, name)
+
+
+def _of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    variables = inspect.getclosurevars(function)
+    for name, each in {**variables.nonlocals, **variables.globals}.items():
+        yield f"the variable `{name}` of the function `{function.__name__}`", each
+    for number, each in enumerate(function.__defaults__ or ()):
+        yield f"the default {number} of the function `{function.__name__}`", each

@@ -1,0 +1,167 @@
+"""Arrays of zarr over a session, whose errors name the chunk that cannot be decoded.
+
+A codec raises what it likes (``RuntimeError: Zstd decompression error``), in the pipeline of zarr, where
+nobody knows the chunk any more. So after a failure the selection is made again over a store that has no
+chunks and notes their keys; then the chunks are decoded one by one. Reads that go well cost nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import zarr
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import StorePath, WrapperStore
+
+from frazil.errors import IcechunkError
+from frazil.repository.chunk_errors import undecodable
+from frazil.repository.session import Session
+from frazil.zarr_store.keys import parse_key
+from frazil.zarr_store.store import IcechunkStore
+
+#: Errors that say nothing about the bytes of a chunk.
+_NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
+
+
+def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    """An array of a session or store, by its path.
+
+    Reads and writes raise ``FormatError`` (``undecodable-chunk``) with the array, the coordinates and the
+    object of a chunk that its codecs refuse. Raises what ``zarr.open_array`` raises.
+
+    >>> import frazil, zarr
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+    >>> with repo.transaction("main", message="an array") as store:
+    ...     array = zarr.create_array(store, name="t", shape=(2,), chunks=(2,), dtype="i4", compressors=None)
+    ...     store.set_sync("t/c/0", zarr.core.buffer.cpu.Buffer.from_bytes(b"abc"))
+    >>> array_at(repo.readonly_session("main"), "/t")[:]
+    Traceback (most recent call last):
+    frazil.errors.FormatError: cannot decode the chunk [0] of the array `/t`: ...
+    """
+    store = source if isinstance(source, IcechunkStore) else source.store
+    array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
+    return naming(array)
+
+
+def naming(array: zarr.Array[Any]) -> zarr.Array[Any]:
+    """The same array, with errors that name chunks."""
+    return NamingArray(array.async_array)
+
+
+class NamingArray(zarr.Array[Any]):
+    """An array whose errors name chunks; see the module."""
+
+    def get_basic_selection(self, selection: Any = ..., **options: Any) -> Any:
+        return self._named("get_basic_selection", selection, options)
+
+    def get_orthogonal_selection(self, selection: Any, **options: Any) -> Any:
+        return self._named("get_orthogonal_selection", selection, options)
+
+    def get_coordinate_selection(self, selection: Any, **options: Any) -> Any:
+        return self._named("get_coordinate_selection", selection, options)
+
+    def get_mask_selection(self, mask: Any, **options: Any) -> Any:
+        return self._named("get_mask_selection", mask, options)
+
+    def get_block_selection(self, selection: Any, **options: Any) -> Any:
+        return self._named("get_block_selection", selection, options)
+
+    def set_basic_selection(self, selection: Any, value: Any, **options: Any) -> None:
+        self._named("set_basic_selection", selection, options, value)
+
+    def set_orthogonal_selection(self, selection: Any, value: Any, **options: Any) -> None:
+        self._named("set_orthogonal_selection", selection, options, value)
+
+    def set_coordinate_selection(self, selection: Any, value: Any, **options: Any) -> None:
+        self._named("set_coordinate_selection", selection, options, value)
+
+    def set_mask_selection(self, mask: Any, value: Any, **options: Any) -> None:
+        self._named("set_mask_selection", mask, options, value)
+
+    def set_block_selection(self, selection: Any, value: Any, **options: Any) -> None:
+        self._named("set_block_selection", selection, options, value)
+
+    def _named(self, method: str, selection: Any, options: dict[str, Any], *values: Any) -> Any:
+        call: Callable[..., Any] = getattr(super(), method)
+        try:
+            return call(selection, *values, **options)
+        except IcechunkError:
+            raise  # the store has named the chunk
+        except _NOT_OF_CHUNKS:
+            raise
+        except Exception as error:
+            found = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
+            if found is None:
+                raise
+            raise found from found.__cause__
+
+
+def _ours(error: Exception) -> IcechunkError | None:
+    """An error of the store among those that zarr gathered."""
+    if isinstance(error, IcechunkError):
+        return error
+    inner = error.exceptions if isinstance(error, ExceptionGroup) else ()
+    return next((found for each in inner if (found := _ours(each)) is not None), None)
+
+
+def _undecodable(
+    array: zarr.Array[Any], method: str, selection: Any, error: Exception
+) -> IcechunkError | None:
+    """The error of the first chunk of a selection that cannot be decoded; None if all can be."""
+    store = array.store
+    if not isinstance(store, IcechunkStore):
+        return None
+    workspace = store.session.workspace
+    whole = zarr.Array(array.async_array)
+    for key in _keys(array, store, method, selection):
+        path, coords = parse_key(key)
+        if not isinstance(coords, tuple) or (ref := workspace.ref(path, coords)) is None:
+            continue
+        try:
+            whole.get_block_selection(coords) if coords else whole.get_basic_selection(())
+        except Exception as again:
+            return _ours(again) or undecodable(workspace, path, coords, ref, again)
+    return None
+
+
+def _keys(array: zarr.Array[Any], store: IcechunkStore, method: str, selection: Any) -> list[str]:
+    """The keys of the chunks of a selection."""
+    notes = _Notes(store)
+    place = StorePath(notes, array.store_path.path)
+    nothing: zarr.Array[Any] = zarr.Array(zarr.AsyncArray(array.metadata, place))
+    with suppress(Exception):  # settings of zarr may refuse chunks that are not there: these have been noted
+        getattr(nothing, method)(selection)
+    return list(notes.keys)
+
+
+class _Notes(WrapperStore[IcechunkStore]):
+    """A store without values that notes the keys that it is asked for."""
+
+    def __init__(self, store: IcechunkStore) -> None:
+        super().__init__(store)
+        self.keys: dict[str, None] = {}
+
+    async def get(
+        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        return self.get_sync(key)
+
+    def get_sync(
+        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        self.keys[key] = None
+        return None
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return [self.get_sync(key) for key, _ in key_ranges]
+
+    async def get_ranges(
+        self, key: str, byte_ranges: Sequence[ByteRequest | None], **options: Any
+    ) -> AsyncIterator[Sequence[tuple[int, Buffer | None]]]:
+        self.get_sync(key)
+        yield list(enumerate([None] * len(byte_ranges)))

@@ -1,0 +1,108 @@
+"""Which engine an operation uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil import pipeline
+from frazil.pipeline import Inline, Local, Target
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        zarr.create_array(store, name="t", data=np.ones((1, 2)), chunks=(1, 1), dimension_names=["y", "x"])
+    return repo
+
+
+type Operation = Callable[[frazil.Repository, Any], Any]
+
+
+def to(repo: frazil.Repository) -> Target:
+    return Target(repo, "main", "/new")
+
+
+OPERATIONS: dict[str, Operation] = {
+    "coarsen": lambda repo, engine: pipeline.coarsen(repo, ["t"], {"x": 2}, to=to(repo), engine=engine),
+    "map_blocks": lambda repo, engine: pipeline.map_blocks(abs, repo, ["t"], to=to(repo), engine=engine),
+    "mean": lambda repo, engine: pipeline.mean(repo, "t", "x", to=to(repo), engine=engine),
+    "rechunk": lambda repo, engine: pipeline.rechunk(repo, ["t"], {"x": 2}, to=to(repo), engine=engine),
+    "select": lambda repo, engine: pipeline.select(repo, ["t"], isel={"x": 0}, to=to(repo), engine=engine),
+    "validate": lambda repo, engine: pipeline.validate(repo, [pipeline.Finite("t")], engine=engine),
+    "verify": lambda repo, engine: pipeline.verify(repo, engine=engine),
+    "inspect_files": lambda repo, engine: pipeline.inspect_files(["none.nc"], engine=engine),
+    "copy_repository": lambda repo, engine: pipeline.copy_repository(
+        repo, frazil.in_memory_storage(), engine=engine
+    ),
+}
+
+
+class SparkSession:
+    """Not an engine, though it runs things."""
+
+
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "text": (
+        "fast",
+        frazil.InvalidInputError,
+        r"engine: expected 'inline', 'local' or 'spark', found 'fast'$",
+    ),
+    "empty": ("", frazil.InvalidInputError, r"engine: expected 'inline', 'local' or 'spark', found ''$"),
+    "number": (3, TypeError, r"engine: expected Engine or None, found int$"),
+    "class": (Inline, TypeError, r"found type: pass an instance, such as Inline\(\)$"),
+    "session": (SparkSession(), TypeError, r"found SparkSession: pass OnSpark\(spark\)$"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.parametrize(("engine", "error", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_engine_is_refused(
+    operation: Operation, engine: Any, error: type[Exception], text: str, repo: frazil.Repository
+) -> None:
+    with pytest.raises(error, match=text):
+        operation(repo, engine)
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+@pytest.mark.parametrize("name", ["copy_repository", "mean", "rechunk", "validate", "verify"])
+def test_engines_have_names(name: str, repo: frazil.Repository) -> None:
+    OPERATIONS[name](repo, "inline")
+
+
+class Counting:
+    """An engine that counts its runs, and needs no base class."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def run(self, task: Any, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        self.runs += 1
+        return Inline().run(task, tasks, shared)
+
+
+def test_an_engine_is_what_runs_tasks(repo: frazil.Repository) -> None:
+    engine = Counting()
+    OPERATIONS["mean"](repo, engine)
+    assert engine.runs >= 1
+
+
+def test_without_pyspark_the_default_is_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert pipeline.default_engine() == Local(processes=True)
+
+
+def test_the_engine_of_spark_needs_pyspark(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.delitem(sys.modules, "frazil.spark.on_spark", raising=False)  # it is imported anew
+    with pytest.raises(
+        frazil.MissingExtraError, match=r"the engine 'spark' needs pyspark: pip install .*\[spark\]"
+    ):
+        OPERATIONS["mean"](repo, "spark")

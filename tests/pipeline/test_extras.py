@@ -1,0 +1,250 @@
+"""A package that is not installed is one line, which names the extra that installs it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.pipeline.blocked import errors, run
+
+import frazil
+from frazil.extras import EXTRA_OF, missing, needs
+
+ROOT = Path(__file__).parents[2]
+
+#: Name of an import -> name of the package in an index, where they differ.
+DISTRIBUTIONS = {
+    "grpc": "pyspark",
+    "grpc_status": "pyspark",
+    "google": "pyspark",
+    "google.rpc": "pyspark",
+} | {
+    "opentelemetry": "opentelemetry-sdk",
+    "xarray_regrid": "xarray-regrid",
+}
+EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+    "optional-dependencies"
+]
+
+# ---- packages and extras ----------------------------------------------------------------------------
+
+
+def packages_of(extra: str) -> set[str]:
+    """What an extra installs, the extras that it is made of included."""
+    found: set[str] = set()
+    for requirement in EXTRAS[extra]:
+        own = re.fullmatch(r"frazil\[(.*)\]", requirement)
+        if own is None:
+            found.add(re.split(r"[\[<>=!~]", requirement)[0].lower())
+        else:
+            found = found.union(*map(packages_of, own[1].split(",")))
+    return found
+
+
+@pytest.mark.parametrize("package", [each for each in sorted(EXTRA_OF) if each != "gribberish"])
+def test_the_extra_installs_the_package(package: str) -> None:
+    assert DISTRIBUTIONS.get(package, package).lower() in packages_of(EXTRA_OF[package])
+
+
+def test_the_extra_of_pipelines_is_without_spark() -> None:
+    for extra in ("pipeline", "grib", "geotiff", "ingest"):
+        assert not packages_of(extra) & {"pyspark", "py4j", "dask"}
+    assert packages_of("pipeline") <= packages_of("spark") & packages_of("ingest")
+    assert packages_of("demo") >= packages_of("spark") | packages_of("xarray")
+    for extra in ("test", "bench"):
+        assert packages_of(extra) >= packages_of("spark") | packages_of("ingest") | packages_of("xarray")
+
+
+def test_every_package_of_the_users_extras_is_in_the_table() -> None:
+    users = ("xarray", "pipeline", "grib", "geotiff", "spark")
+    named = {DISTRIBUTIONS.get(each, each).lower() for each in EXTRA_OF}
+    assert set().union(*map(packages_of, users)) <= named
+
+
+def test_every_package_of_the_users_extras_has_a_lower_bound() -> None:
+    users = ("xarray", "pipeline", "grib", "geotiff", "ingest", "spark", "connect", "telemetry")
+    assert [
+        each for extra in users for each in EXTRAS[extra] if ">=" not in each and "frazil[" not in each
+    ] == []
+
+
+# ---- the error --------------------------------------------------------------------------------------
+
+
+def test_the_error_is_an_import_error() -> None:
+    error = missing("frazil.dask", "dask")
+    assert isinstance(error, ImportError)
+    assert isinstance(error, frazil.IcechunkError)
+    assert (error.kind, error.name) == ("missing-extra", "dask")
+    assert str(error) == 'frazil.dask needs dask: pip install "frazil[xarray]"'
+
+
+def test_the_outermost_feature_is_named() -> None:
+    with (
+        pytest.raises(frazil.MissingExtraError, match=r"^outer needs dask") as raised,
+        needs("outer"),
+        needs("inner"),
+    ):
+        raise ModuleNotFoundError(name="dask")
+    assert raised.value.name == "dask"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libhdf5.so: cannot open shared object file", name="h5py"),
+        ImportError("cannot import name 'Dataset' from 'xarray'", name="xarray"),
+        ModuleNotFoundError("No module named 'xarray.other'", name="xarray.other"),
+        ModuleNotFoundError("No module named 'theirs'", name="theirs"),
+        ModuleNotFoundError("nameless"),
+        RuntimeError("Cannot find the ecCodes library"),
+    ],
+    ids=[
+        "broken library",
+        "other version",
+        "module of an older version",
+        "other package",
+        "nameless",
+        "other",
+    ],
+)
+def test_what_is_no_missing_package_stays_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, needs("ingest"):
+        raise error
+    assert raised.value is error
+
+
+def wrapped() -> None:
+    try:
+        raise ModuleNotFoundError(name="grpc")
+    except ModuleNotFoundError as error:
+        raise ImportError("grpcio must be installed") from error
+
+
+def test_a_library_may_tell_it_in_an_error_of_its_own() -> None:
+    with (
+        pytest.raises(frazil.MissingExtraError, match=r"^Spark Connect needs grpc: "),
+        needs("Spark Connect"),
+    ):
+        wrapped()
+
+
+# ---- programs ---------------------------------------------------------------------------------------
+
+#: Package -> a program that needs it, its feature in the error, and the extra.
+IMPORTS = [
+    ("xarray", "import frazil.xarray", "frazil.xarray", "xarray"),
+    ("dask", "import frazil.xarray", "frazil.xarray", "xarray"),
+    ("dask", "import frazil.dask", "frazil.dask", "xarray"),
+    ("xarray", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
+    ("cloudpickle", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
+    ("pandas", "from frazil.pipeline import Inline", "frazil.pipeline", "pipeline"),
+    ("pyarrow", "from frazil.pipeline import *", "frazil.pipeline", "pipeline"),
+    ("cftime", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
+    ("datasketches", "import frazil.pipeline", "frazil.pipeline", "pipeline"),
+    ("xarray", "from frazil.spark import Inline", "frazil.spark", "spark"),
+    ("pyspark", "from frazil.spark import get_spark", "frazil.spark.get_spark", "spark"),
+    ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
+    ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
+    ("rasterio", "import frazil.spark.reductions.zones", "rasterized", "geotiff"),
+    (
+        "xarray_regrid",
+        "from frazil.spark.transform.regridding import _regridder as r; r()",
+        "regrid",
+        "pipeline",
+    ),
+]
+
+
+def test_an_import_ends_with_one_line(tmp_path: Path) -> None:
+    found = errors([([package], program) for package, program, _, _ in IMPORTS], tmp_path)
+    assert found == [
+        f'MissingExtraError: {feature} needs {package}: pip install "frazil[{extra}]"'
+        for package, _, feature, extra in IMPORTS
+    ]
+
+
+READERS = [
+    ("h5py", b"\x89HDF\r\n\x1a\n", "hdf5", "pipeline"),
+    ("cfgrib", b"GRIB", "grib2", "grib"),
+    ("rasterio", b"II*\0", "geotiff", "geotiff"),
+]
+INSPECT = """
+import frazil, sys
+from frazil.pipeline import Target, ingest, inspect_files
+repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
+for name in sys.argv[1:] or ["hdf5", "grib2", "geotiff"]:
+    for engine in ("inline", "local"):
+        try:
+            inspect_files([name], concat_dim="time", engine=engine)
+        except frazil.MissingExtraError as error:
+            print(error)
+    try:
+        ingest([name], Target(repo), concat_dim="time", engine="inline", on_problem="skip")
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_a_reader_without_its_library_is_no_problem_of_the_file(tmp_path: Path) -> None:
+    for _, data, name, _ in READERS:
+        (tmp_path / name).write_bytes(data)
+    done = run(INSPECT, [package for package, *_ in READERS], tmp_path)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        f'the reader of {name} files needs {package}: pip install "frazil[{extra}]"'
+        for package, _, name, extra in READERS
+        for _ in range(3)
+    ]
+
+
+def command(engine: str) -> str:
+    request = ["ingest", "grib2", "ice", "--inspect", "--concat-dim", "time", "--engine", engine]
+    return f"""
+import contextlib, io
+from frazil.cli import main
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    status = main({request!r})
+raise Exception(status, said.getvalue())
+"""
+
+
+#: Packages -> the engine of the command, the words, and the extra.
+COMMANDS = {
+    "xarray": ("inline", "ingest needs xarray", "pipeline"),
+    "pyspark": ("spark", "the engine 'spark' needs pyspark", "spark"),
+    "cfgrib": ("inline", "the reader of grib2 files needs cfgrib", "grib"),
+    "eccodes": ("inline", "the reader of grib2 files needs eccodes", "grib"),
+}
+
+
+def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "grib2").write_bytes(b"GRIB")
+    programs = [((package,), command(engine)) for package, (engine, _, _) in COMMANDS.items()]
+    assert errors(programs, tmp_path) == [
+        f"Exception: {(1, f'frazil: {text}: pip install "frazil[{extra}]" [missing-extra]\n')}"
+        for _, text, extra in COMMANDS.values()
+    ]
+
+
+def test_other_commands_need_no_extra(tmp_path: Path) -> None:
+    every = sorted({each for each in EXTRA_OF if not each.startswith("google")})
+    done = run(
+        "import sys; from frazil.cli import main; sys.exit(main(['import', 'none', 'new']))", every, tmp_path
+    )
+    assert done.stderr.startswith("frazil: ")
+    assert "[repository-not-found]" in done.stderr
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pyspark")
+def test_spark_connect_needs_its_packages(tmp_path: Path) -> None:
+    program = "import os; os.environ['SPARK_REMOTE'] = 'sc://127.0.0.1:1'\n"
+    program += (
+        "__import__('sys').modules['__main__'].__file__ = 'a program'  # pyspark takes it for a doctest\n"
+    )
+    program += "from frazil.spark import get_spark\nget_spark()"
+    expected = 'Spark Connect needs grpc: pip install "frazil[connect]"'
+    assert errors([(["grpc"], program)], tmp_path) == [f"MissingExtraError: {expected}"]

@@ -1,0 +1,181 @@
+"""Every batch once, whatever happens to the history: amended, reset, merged, picked, expired."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+
+import frazil
+from frazil.errors import RebaseFailedError, SessionStateError
+from frazil.spark.streams.stamps import QUERY, Stamp, commit_once
+
+pytestmark = pytest.mark.interop
+
+QUERIES = ("hourly", "daily")
+BATCHES = 12
+NOTES = 5000
+
+
+class World:
+    """A repository with one cell for each batch of two queries; doing a batch adds one to its cell.
+
+    So the cells of a version are the model: a batch is done there if its cell is 1, and no cell is 2.
+    """
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path = str(path)
+        self.random = random.Random(seed)
+        config = frazil.RepositoryConfig(num_updates_per_repo_info_file=40)
+        self.repo = frazil.Repository.create(frazil.local_filesystem_storage(self.path), config)
+        self.repo.save_config()
+        with self.repo.transaction("main", message="cells") as store:
+            shape = (len(QUERIES), BATCHES)
+            zarr.create_array(store, name="cells", shape=shape, chunks=(1, 1), dtype="i4", fill_value=0)
+            zarr.create_array(store, name="notes", shape=(NOTES,), chunks=(1,), dtype="i4", fill_value=0)
+        self.notes = 0
+        self.replayed = 0
+        self.repo.create_branch("dev", self.repo.lookup_branch("main"))
+
+    def theirs(self) -> icechunk.Repository:
+        return icechunk.Repository.open(icechunk.local_filesystem_storage(self.path))
+
+    def cells(self, branch: str) -> np.ndarray:
+        array = zarr.open_array(self.repo.readonly_session(branch).store, path="cells", mode="r")
+        return np.asarray(array[:])
+
+    def branch(self) -> str:
+        return self.random.choice(sorted(self.repo.list_branches()))
+
+    def ancestor(self, branch: str) -> str:
+        ids = [info.id for info in self.repo.ancestry(branch=branch)]
+        usable = ids[:-1] or ids  # the very first one has no cells
+        return self.random.choice(usable[:6])
+
+    def note(self, store: Any) -> None:
+        self.notes += 1
+        zarr.open_array(store, path="notes", mode="r+")[self.notes] = 1
+
+    # Steps
+
+    def batch(self) -> None:
+        branch, number = self.branch(), self.random.randrange(len(QUERIES))
+        cells = self.cells(branch)[number]
+        new = int(np.argmin(cells))
+        if cells.all():
+            return
+        batch = new if self.random.random() < 0.6 else self.random.randrange(new + 1)
+        self.do(branch, number, batch)
+
+    def do(self, branch: str, number: int, batch: int) -> None:
+        done = self.cells(branch)[number, batch]
+
+        def write(session: frazil.Session) -> None:
+            array = zarr.open_array(session.store, path="cells", mode="r+")
+            array[number, batch] = array[number, batch] + 1
+
+        made = commit_once(self.repo, branch, Stamp(QUERIES[number], batch), write, "batch")
+        assert (made is None) == bool(done), (branch, QUERIES[number], batch)
+        assert self.cells(branch)[number, batch] == 1
+        self.replayed += made is None
+
+    def amend(self) -> None:
+        session = self.repo.writable_session(self.branch())
+        self.note(session.store)
+        session.amend("amended")
+
+    def amend_by_reference(self) -> None:
+        session = self.theirs().writable_session(self.branch())
+        self.note(session.store)
+        session.amend("amended by the reference")
+
+    def commit(self) -> None:
+        with self.repo.transaction(self.branch(), message="note") as store:
+            self.note(store)
+
+    def commit_by_reference(self) -> None:
+        session = self.theirs().writable_session(self.branch())
+        self.note(session.store)
+        session.commit("by the reference")
+
+    def reset(self) -> None:
+        branch = self.branch()
+        self.repo.reset_branch(branch, self.ancestor(branch))
+
+    def create(self) -> None:
+        name = self.random.choice(["one", "two"])
+        if name in self.repo.list_branches():
+            self.repo.delete_branch(name)
+        self.repo.create_branch(name, self.ancestor(self.branch()))
+
+    def merge(self) -> None:
+        solver = frazil.BasicConflictSolver(on_chunk_conflict=frazil.VersionSelection.UseOurs)
+        self.repo.merge(self.branch(), into=self.branch(), solver=solver)
+
+    def pick(self) -> None:
+        found = [info for info in self.repo.ancestry(branch=self.branch()) if QUERY in info.metadata]
+        if found:
+            self.repo.cherry_pick(self.random.choice(found[:4]).id, onto=self.branch())
+
+    def expire(self) -> None:
+        repo: Any = self.random.choice([self.repo, self.theirs()])
+        repo.expire_snapshots(dt.datetime.now(dt.UTC))
+
+    def collect(self) -> None:
+        repo: Any = self.random.choice([self.repo, self.theirs()])
+        repo.garbage_collect(dt.datetime.now(dt.UTC))
+
+    def reopen(self) -> None:
+        self.repo = frazil.Repository.open(frazil.local_filesystem_storage(self.path))
+
+    def step(self) -> None:
+        steps: dict[Callable[[], None], int] = {
+            self.batch: 40,
+            self.amend: 6,
+            self.amend_by_reference: 8,
+            self.commit: 4,
+            self.commit_by_reference: 3,
+            self.reset: 4,
+            self.create: 5,
+            self.merge: 6,
+            self.pick: 4,
+            self.expire: 4,
+            self.collect: 3,
+            self.reopen: 3,
+        }
+        (chosen,) = self.random.choices(list(steps), list(steps.values()))
+        try:
+            chosen()
+        except RebaseFailedError:
+            pass  # nothing was merged or picked
+        except SessionStateError as error:
+            # The first commit has no parent; what a pick or merge brings is here, or has expired.
+            if error.kind not in (
+                "no-amend-for-initial-commit",
+                "no-changes-to-commit",
+                "rebase-tx-log-pruned",
+            ):
+                raise
+        except icechunk.IcechunkError as error:
+            if "first commit" not in str(error) and "initial" not in str(error):
+                raise
+
+
+def run(path: Path, seed: int, steps: int) -> World:
+    world = World(path, seed)
+    for _ in range(steps):
+        world.step()
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_batch_is_done_once_in_a_random_story(tmp_path: Path, seed: int) -> None:
+    world = run(tmp_path / "repo", seed, 60)
+    assert world.replayed

@@ -1,0 +1,171 @@
+"""Results of pipelines print on a screen, and as HTML."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.spark.ingest.archives import daily
+
+import frazil
+import frazil.spark
+from frazil.spark import (
+    Block,
+    Copied,
+    Graph,
+    IngestResult,
+    Inline,
+    JobResult,
+    Metrics,
+    Plan,
+    Published,
+    Report,
+    Row,
+    StagedJob,
+    Step,
+    Version,
+    Written,
+    ingest,
+    inspect_files,
+)
+from frazil.spark.ingest.report import Report as InspectReport
+
+#: Lines of a screen that a result may take, and characters of a line.
+LINES, WIDTH = 12, 120
+#: Markup in every text that comes from outside.
+BAD = "<b>&amp;"
+
+
+def version() -> Version:
+    return Version(frazil.Repository.create(frazil.in_memory_storage()), "ABCDEFGHJKMNPQRSTVWX", BAD)
+
+
+METRICS = Metrics(3, 1, 2, 10**6, 5, 10**9, 10**8, 12, 10**7, 10**6, 900, 1.25, 3.5, 2.0)
+
+
+def report(rows: int) -> Report:
+    found = (Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows))
+    return Report("ABC", tuple(found))
+
+
+def step(number: int = 0) -> Step:
+    reads = {"repository": BAD, "branch": "main", "snapshot": "A", "paths": ["/a"], "digest": "0"}
+    parameters = {f"p{each}": list(range(1000)) for each in range(50)}
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    return Step(f"S{number}", when, BAD * 50, "mean", "id", parameters, (reads,) * 30, ("/b",), {}, {})
+
+
+def plan(blocks: int) -> Plan:
+    some = tuple(Block(f"/{BAD}{n}", (n,), (n + 1,)) for n in range(blocks))
+    return Plan(some, (1,) * blocks, (8,) * blocks)
+
+
+@cache
+def files() -> list[str]:
+    return daily(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
+
+
+@cache
+def ingested() -> IngestResult:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    return ingest(files(), repo, engine=Inline())
+
+
+#: A result of each class, with as much in it as may be.
+RESULTS: dict[type, Callable[[], Any]] = {
+    JobResult: lambda: JobResult(
+        BAD * 50, version(), METRICS, values=tuple(np.zeros(10**6) for _ in range(3))
+    ),
+    IngestResult: ingested,
+    Metrics: lambda: METRICS,
+    InspectReport: lambda: inspect_files(files(), engine=Inline()),
+    Published: lambda: Published(version(), report(100), value=BAD * 500),
+    Report: lambda: report(100),
+    Copied: lambda: Copied(10**6, 10**12, 5),
+    StagedJob: lambda: StagedJob("1", BAD, "main", "ABC", datetime(2026, 1, 2, tzinfo=UTC), 7),
+    Plan: lambda: plan(10_000),
+    Written: lambda: Written(12, 10**5, 10**9, 7),
+    Step: step,
+    Graph: lambda: Graph(tuple(map(step, range(100)))),
+    Version: version,
+}
+#: Public classes that are no results: what users give to functions, and values with a short ``repr``.
+ARGUMENTS = {
+    "Attributes", "Block", "ConcatDim", "DType", "Dims", "Engine", "Exists", "FilePattern", "Filled",
+    "Finite", "Inline", "Input", "Job", "Limits", "Local", "MergeDim", "Monotonic", "NanShare",
+    "NoDuplicates", "OnSpark", "Outcome", "Phase", "Progress", "Range", "Regular", "Row", "Selection",
+    "Shape", "Split", "StatisticsAgainst", "Target", "Tasks", "Units",
+}  # fmt: skip
+CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
+
+
+def test_every_public_class_is_in_one_of_the_tables() -> None:
+    public = {name for name in frazil.spark.__all__ if inspect.isclass(getattr(frazil.spark, name))}
+    assert public == ARGUMENTS | {kind.__name__ for kind in RESULTS} - {"InspectReport"}
+
+
+def test_what_functions_return_is_in_the_table() -> None:
+    """Also classes that are not exported: the report of ``inspect_files``, for example."""
+    returned = set()
+    for name in frazil.spark.__all__:
+        function = inspect.unwrap(getattr(frazil.spark, name))
+        if inspect.isfunction(function):
+            space = vars(sys.modules[function.__module__])
+            for word in re.findall(r"\w+", str(function.__annotations__.get("return"))):
+                kind = space.get(word)
+                if inspect.isclass(kind) and kind.__module__.startswith("frazil.spark"):
+                    returned.add(kind)
+    assert len(returned) > 8
+    assert returned - {getattr(frazil.spark, name) for name in ARGUMENTS} <= set(RESULTS)
+
+
+@CASES
+def test_text_fits_on_a_screen(kind: type) -> None:
+    result = RESULTS[kind]()
+    assert type(result) is kind
+    text = repr(result)
+    lines = text.rstrip("\n").split("\n")
+    assert re.fullmatch(r"<frazil\.[\w.]+>", lines[0])
+    assert len(lines) <= LINES
+    assert all(len(line) <= WIDTH for line in lines), text
+    assert all(": " in line for line in lines[1:])
+
+
+def test_a_result_of_ingest_prints_what_a_user_asks_for() -> None:
+    result = ingested()
+    text = str(result)
+    assert text == repr(result)
+    lines = dict(line.split(": ", 1) for line in text.strip().split("\n")[1:])
+    assert lines["snapshot"] == f"{result.snapshot_id} on main"
+    assert lines["files"].startswith("3 files, ")
+    assert lines["time"] == "12 steps, 2000-01-01 00:00:00 to 2000-01-01 11:00:00"
+    assert lines["variables"] == "`tas_0`, `tas_1`, `tas_2`, `tas_3`, `tas_4`, ..."
+    assert lines["problems"] == "none"
+    assert "fingerprint" not in text
+    assert "array(" not in text
+
+
+@CASES
+def test_html_is_escaped_and_balanced(kind: type) -> None:
+    html = RESULTS[kind]()._repr_html_()
+    assert BAD not in html
+    assert "<b>" not in html
+    for tag in ("div", "details", "summary", "span", "table", "tr", "td", "th"):
+        assert html.count(f"<{tag}>") + html.count(f"<{tag} ") == html.count(f"</{tag}>")
+
+
+def test_html_of_an_ingest_folds_the_rest() -> None:
+    html = ingested()._repr_html_()
+    assert html.count("<style>") == 1
+    for folded in ("version", "metrics", "all variables"):
+        assert f'<summary class="frazil-field-name">{folded}</summary>' in html
+    assert "tas_29" in html
