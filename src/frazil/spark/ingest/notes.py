@@ -32,21 +32,21 @@ def notes(looked: Looked, combined: Combined) -> list[Problem]:
     Many files that are alike get one note, with the URL of the first of them.
     """
     codes, first, counts = np.unique(looked.layout, return_index=True, return_counts=True)
-    found = []
+    problems = []
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
         if code >= 0 and looked.layouts[code].skipped:
-            text = left_out(looked.layouts[code].skipped)
+            text = reasons(looked.layouts[code].skipped)
             more = f" ({count:,} files alike)" if count > 1 else ""
-            found.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
+            problems.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
     for family in combined.families:
-        found += _small_references(looked, combined, family)
-    return found
+        problems += _small_references(looked, combined, family)
+    return problems
 
 
-def left_out(skipped: Mapping[str, str]) -> str:
+def reasons(skipped: Mapping[str, str]) -> str:
     """Names with their reasons, for people: ``"s (a compound or opaque type)"``.
 
-    >>> left_out({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
+    >>> reasons({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
     's (a compound type), tas:odd (an attribute of a type that numpy does not have)'
     """
     named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]

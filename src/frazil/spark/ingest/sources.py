@@ -147,7 +147,7 @@ def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> codecs_with_axis([{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}])
     [{'name': 'transpose', 'configuration': {'order': [0, 2, 1]}}, {'name': 'bytes'}]
     """
-    found = []
+    longer = []
     for codec in codecs:
         config = dict(codec.get("configuration", {}))
         if codec["name"] == "transpose":
@@ -155,8 +155,8 @@ def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         if codec["name"] == "sharding_indexed":
             config["chunk_shape"] = [1, *config["chunk_shape"]]
             config["codecs"] = codecs_with_axis(config["codecs"])
-        found.append({**codec, "configuration": config} if config else codec)
-    return found
+        longer.append({**codec, "configuration": config} if config else codec)
+    return longer
 
 
 @dataclass(frozen=True, slots=True)
