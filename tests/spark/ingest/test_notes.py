@@ -171,6 +171,21 @@ def test_references_to_a_few_bytes_get_a_note(tmp_path: Path) -> None:
     assert not inspect_files(station(tmp_path / "b.nc", 900), **request).notes
 
 
+def test_files_that_have_only_single_steps_in_common_get_a_note(tmp_path: Path) -> None:
+    paths = []
+    for start, stop in ((0, 4), (4, 9)):
+        paths.append(str(tmp_path / f"{start}.nc"))
+        with netCDF4.Dataset(paths[-1], "w", format="NETCDF3_CLASSIC") as file:
+            file.createDimension("time", stop - start)
+            for name in ("time", "p"):
+                file.createVariable(name, "f4", ("time",))[:] = np.arange(start, stop)
+    notes = inspect_files(paths, virtual=True, concat_dim="time", engine=Inline()).notes
+    assert [(each.kind, each.message) for each in notes] == [
+        ("chunks", "p: files of 4 to 5 steps have chunks of one step in common")
+    ]
+    assert not inspect_files(paths[:1], virtual=True, concat_dim="time", engine=Inline()).notes
+
+
 def test_the_command_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:

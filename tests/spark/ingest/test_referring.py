@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import icechunk
 import netCDF4
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import rasterio
 import xarray as xr
 from tests.spark.ingest.archives import repository, seen
 from tests.spark.ingest.test_virtual import container
+from tests.spark.reference import reference_storage
 
 import frazil
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
@@ -179,6 +181,17 @@ def step(path: Path, labels: range, *, kind: str = "contiguous", factor: float =
             data.dims[at].attach_scale(file[name])
 
 
+def published(folder: Path) -> xr.Dataset:
+    """What the published icechunk reads."""
+    repo = icechunk.Repository.open(
+        reference_storage(folder / "referred"),
+        authorize_virtual_chunk_access={f"file://{folder}/": icechunk.credentials.LocalFileSystemAccess},
+    )
+    store = repo.readonly_session("main").store
+    return xr.open_zarr(store, consolidated=False, chunks=None).load()
+
+
+@pytest.mark.interop
 @pytest.mark.parametrize("leading", [0, 2], ids=["first", "second"])
 @pytest.mark.parametrize("kind", ["compact", "contiguous", "chunked"])
 def test_every_mode(kind: str, leading: int, pair: Pair) -> None:
@@ -200,6 +213,7 @@ def test_every_mode(kind: str, leading: int, pair: Pair) -> None:
         series(pair.folder, [10], first=12, factor=3, **more), mode="upsert", on_change="rewrite", **request
     )
     assert found.data.sel(time=13).values.ravel()[0] == 390
+    xr.testing.assert_identical(published(pair.folder), found)
     kinds = {pair.session.chunk_type("/data", [0] * found.data.ndim)}
     assert kinds == {frazil.ChunkType.inline if kind == "compact" else frazil.ChunkType.virtual}
 

@@ -51,8 +51,8 @@ class Cut:
         """The places of the small chunks of large ones: shape (n, ndim) becomes (n * parts, ndim)."""
         counts = np.array(self.counts, np.int64)
         inside = np.indices(self.counts).reshape(len(counts), -1).T
-        found = index.astype(np.int64)[:, None, :] * counts + inside[None]
-        return np.asarray(found.reshape(-1, len(counts)))
+        places = index.astype(np.int64)[:, None, :] * counts + inside[None]
+        return np.asarray(places.reshape(-1, len(counts)))
 
     def starts(self, itemsize: int) -> NDArray[np.int64]:
         """The first byte of each small chunk in a large one."""
@@ -133,7 +133,7 @@ def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple
     return (*before, ANY, *chunks[axis + 1 :]), min(size, length)
 
 
-def fitted(
+def array_chunks(
     chunked: Chunked, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
 ) -> Chunked:
     """The same with a chunk shape that all files can have, and the array that is there (``existing``).

@@ -26,7 +26,7 @@ from frazil.spark.ingest.arrays import (
 )
 from frazil.spark.ingest.axis import Axis, Pieces, positions
 from frazil.spark.ingest.combining import Stored
-from frazil.spark.ingest.cutting import common_steps, cut_shape, fitted
+from frazil.spark.ingest.cutting import array_chunks, common_steps, cut_shape
 from frazil.spark.ingest.dimension import scalar_time
 from frazil.spark.ingest.families import Family
 from frazil.spark.ingest.inspection import COMPARED, Looked
@@ -243,12 +243,12 @@ def _cut(
 ) -> Chunked:
     """Chunks of plain bytes, as long as the borders of the files allow."""
     at = virtual.chunks.index(ANY)
-    found = [(each.virtual or {}).get(name) for each in looked.layouts]
-    units = np.array([each.unit if isinstance(each, Chunked) else 0 for each in found], np.int64)
+    stored = [(each.virtual or {}).get(name) for each in looked.layouts]
+    units = np.array([each.unit if isinstance(each, Chunked) else 0 for each in stored], np.int64)
     units, lengths = units[looked.layout[pieces.source]], looked.length[pieces.source]
     existing = None if array is None or len(array.chunks) <= at else array.chunks
     steps = common_steps(pieces, axis, units, lengths, None if existing is None else existing[at])
-    return fitted(virtual, at, steps, whole=bool((units == steps).all()), existing=existing)
+    return array_chunks(virtual, at, steps, whole=bool((units == steps).all()), existing=existing)
 
 
 def _with_steps(target: TargetArray, steps: int) -> TargetArray:

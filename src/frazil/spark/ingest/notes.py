@@ -34,21 +34,21 @@ def notes(looked: Looked, combined: Combined) -> list[Problem]:
     Many files that are alike get one note, with the URL of the first of them.
     """
     codes, first, counts = np.unique(looked.layout, return_index=True, return_counts=True)
-    found = []
+    problems = []
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
         if code >= 0 and looked.layouts[code].skipped:
-            text = left_out(looked.layouts[code].skipped)
+            text = reasons(looked.layouts[code].skipped)
             more = f" ({count:,} files alike)" if count > 1 else ""
-            found.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
+            problems.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
     for family in combined.families:
-        found += _small_references(looked, combined, family)
-    return found
+        problems += _small_references(looked, combined, family)
+    return problems
 
 
-def left_out(skipped: Mapping[str, str]) -> str:
+def reasons(skipped: Mapping[str, str]) -> str:
     """Names with their reasons, for people: ``"s (a compound or opaque type)"``.
 
-    >>> left_out({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
+    >>> reasons({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
     's (a compound type), tas:odd (an attribute of a type that numpy does not have)'
     """
     named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]
@@ -60,16 +60,23 @@ def _small_references(looked: Looked, combined: Combined, family: Family) -> Ite
     lengths = looked.length[family.files]
     steps = int(lengths.sum()) if combined.axis is None else len(combined.axis)
     small: dict[int, list[tuple[str, int]]] = {}
+    single: list[str] = []
     for name, each in (family.layout.virtual or {}).items():
         if not isinstance(each, Chunked):
             continue
         along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
+        if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
+            single.append(name)
         chunks = tuple(along if chunk == ANY else chunk for chunk in each.chunks)
         shape = tuple(steps if length == ANY else length for length in family.layout.variables[name].shape)
         grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
         bytes_ = math.prod(chunks) * each.dtype.itemsize
         if bytes_ < SMALL and math.prod(grid) > MANY:
             small.setdefault(bytes_, []).append((name, math.prod(grid)))
+    if single:
+        ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
+        text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
+        yield Problem("chunks", text, looked.urls[int(family.files[0])], fatal=False)
     for bytes_, members in sorted(small.items()):
         names = ", ".join(name for name, _ in members[:_NAMED])
         total = counted(sum(count for _, count in members), "reference")

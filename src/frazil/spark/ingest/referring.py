@@ -122,19 +122,19 @@ def _references(
     readers: Readers, item: Item, target: TargetArray, file: int, adds_axis: bool
 ) -> ChunkReferences:
     """The references of a variable of a file, in chunks of the array."""
-    found = readers[file].references(target.name)
-    if isinstance(found, NotVirtual):
-        raise _not_as_inspected(item.urls[file], target.name, found.reason)
+    references = readers[file].references(target.name)
+    if isinstance(references, NotVirtual):
+        raise _not_as_inspected(item.urls[file], target.name, references.reason)
     if adds_axis:
-        found = found.with_axis()
-    codecs = tuple(json.dumps(each, sort_keys=True) for each in found.codecs)
-    if codecs != target.codecs or len(found.chunks) != len(target.shape):
+        references = references.with_axis()
+    codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
+    if codecs != target.codecs or len(references.chunks) != len(target.shape):
         raise _not_as_inspected(item.urls[file], target.name, "other codecs")
-    if target.axis is not None and found.is_plain:
-        found = cut(found, target.chunks, target.axis)
-    if found.chunks != target.chunks:
-        raise _not_as_inspected(item.urls[file], target.name, f"chunks of {found.chunks}")
-    return found
+    if target.axis is not None and references.is_plain:
+        references = cut(references, target.chunks, target.axis)
+    if references.chunks != target.chunks:
+        raise _not_as_inspected(item.urls[file], target.name, f"chunks of {references.chunks}")
+    return references
 
 
 def _not_as_inspected(url: str, name: str, found: str) -> FormatError:

@@ -147,18 +147,16 @@ def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     >>> codecs_with_axis([{"name": "transpose", "configuration": {"order": [1, 0]}}, {"name": "bytes"}])
     [{'name': 'transpose', 'configuration': {'order': [0, 2, 1]}}, {'name': 'bytes'}]
     """
-    found = []
+    longer = []
     for codec in codecs:
         config = dict(codec.get("configuration", {}))
         if codec["name"] == "transpose":
             config["order"] = [0, *(each + 1 for each in config["order"])]
         if codec["name"] == "sharding_indexed":
-            config |= {
-                "chunk_shape": [1, *config["chunk_shape"]],
-                "codecs": codecs_with_axis(config["codecs"]),
-            }
-        found.append({**codec, "configuration": config} if config else codec)
-    return found
+            config["chunk_shape"] = [1, *config["chunk_shape"]]
+            config["codecs"] = codecs_with_axis(config["codecs"])
+        longer.append({**codec, "configuration": config} if config else codec)
+    return longer
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,17 +40,17 @@ def constant_of(
     pieces = item.pieces.within(low, high)
     if len(item.old.within(low, high)) or int(pieces.count.sum()) != high - low or len(pieces) > OPEN // 2:
         return None
-    found: list[NDArray[Any]] = []
+    values: list[NDArray[Any]] = []
     rows = zip(pieces.source.tolist(), pieces.start.tolist(), pieces.count.tolist(), strict=True)
     for file, start, count in rows:
         if target.name in (item.moves[file] or {}):
             return None
         along = () if written.adds_axis[number] else (slice(start, start + count),)
         value = readers[file].constant(target.name, (*region[:axis], *along, *region[axis + 1 :]))
-        if value is None or (found and _bytes(value, target) != _bytes(found[0], target)):
+        if value is None or (values and _bytes(value, target) != _bytes(values[0], target)):
             return None
-        found.append(value)
-    return found[0]
+        values.append(value)
+    return values[0]
 
 
 def write_constant(fork: ForkSession, target: TargetArray, region: Region, value: NDArray[Any]) -> None:

@@ -86,12 +86,12 @@ class Scopes:
         """One dimension for each length; two for a square."""
         names: list[str] = []
         for size in shape:
-            known = self._phony.setdefault(size, [])
-            free = next((each for each in known if each not in names), None)
+            candidates = self._phony.setdefault(size, [])
+            free = next((each for each in candidates if each not in names), None)
             if free is None:
                 free = f"phony_dim_{self._phonies}"
                 self._phonies += 1
-                known.append(free)
+                candidates.append(free)
             names.append(free)
         return tuple(names)
 
