@@ -52,13 +52,13 @@ class Operations:
 
     def replacements(self, id_: bytes) -> list[bytes]:
         """The snapshots that took the place of one, and the places of these."""
-        found: list[bytes] = []
+        newer: list[bytes] = []
         todo = [id_]
         while todo:
-            later = [each for each in self.amended.get(todo.pop(), ()) if each not in found]
-            found += later
+            later = [each for each in self.amended.get(todo.pop(), ()) if each not in newer]
+            newer += later
             todo += later
-        return found
+        return newer
 
     def is_later(self, one: bytes, other: bytes) -> bool:
         """Whether a snapshot was created after another, or may have been."""

@@ -146,17 +146,17 @@ class History:
         """
         records = self._records.get(query, [])
         is_here = self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
-        here = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
+        contained = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
         last = max(
             [
                 *self._of_commits(query),
                 *(batch for each in self._integrated for batch in _lines(each, query)),
-                *(each.batch for each in here if not each.alone),
+                *(each.batch for each in contained if not each.alone),
             ],
             default=-1,
         )
         alone = {batch for each in self._integrated for batch in _singles(each, query)}
-        alone |= {each.batch for each in here if each.alone}
+        alone |= {each.batch for each in contained if each.alone}
         done = Done(last, frozenset(batch for batch in alone if batch > last))
         elsewhere = [
             record
@@ -256,11 +256,11 @@ def batches_brought(
     info: RepoInfo, source: bytes, into: bytes, storage: Storage
 ) -> tuple[dict[str, Done], bool]:
     """The batches that a merge of ``source`` brings to ``into``, by query; whether to write that down."""
-    here, there = History(info, source, storage), History(info, into, storage)
+    origin, target = History(info, source, storage), History(info, into, storage)
     brought = {}
-    for query in sorted(here.queries(there)):
-        done, known = here.done(query), there.done(query)
-        if done.last > known.last or done.alone - known.alone:
+    for query in sorted(origin.queries(target)):
+        done, present = origin.done(query), target.done(query)
+        if done.last > present.last or done.alone - present.alone:
             brought[query] = done
     return brought, bool(brought) or (info.spec_version > 1 and STREAMS in info.metadata)
 

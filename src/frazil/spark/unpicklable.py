@@ -29,11 +29,11 @@ def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
     """
     names: list[str] = []
     for _ in range(_DEPTH):
-        found = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
-        if found is None:
+        unsendable_part = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
+        if unsendable_part is None:
             break
-        names.append(found[0])
-        value = found[1]
+        names.append(unsendable_part[0])
+        value = unsendable_part[1]
     return f"{' of '.join(reversed(names))}, of the type {type(value).__name__}" if names else ""
 
 

@@ -93,10 +93,10 @@ class NamingArray(zarr.Array[Any]):
         except _NOT_OF_CHUNKS:
             raise
         except Exception as error:
-            found = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
-            if found is None:
+            cause = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
+            if cause is None:
                 raise
-            raise found from found.__cause__
+            raise cause from cause.__cause__
 
 
 def _ours(error: Exception) -> IcechunkError | None:
@@ -104,7 +104,7 @@ def _ours(error: Exception) -> IcechunkError | None:
     if isinstance(error, IcechunkError):
         return error
     inner = error.exceptions if isinstance(error, ExceptionGroup) else ()
-    return next((found for each in inner if (found := _ours(each)) is not None), None)
+    return next((own for each in inner if (own := _ours(each)) is not None), None)
 
 
 def _undecodable(
