@@ -45,9 +45,9 @@ def main():
     for engine in (None, "local", "inline", Local(2), Inline()):
         name = f"/by/{type(engine).__name__}/{engine if isinstance(engine, str) else 0}"
         assert not mean(repo, "data/t", "time", to=Target(repo, "main", name), engine=engine).done_before
-        assert values(f"{name}/t") == [4.5, 5.5, 6.5]
+        assert values(f"{name}/data/t") == [4.5, 5.5, 6.5]
     map_blocks(doubled, repo, ["data/t"], to=Target(repo, "main", "/doubled"))
-    assert values("doubled/t")[3] == [18.0, 20.0, 22.0]
+    assert values("doubled/data/t")[3] == [18.0, 20.0, 22.0]
     rechunk(repo, ["data/t"], {"time": 4}, to=Target(repo, "main", "/long"))
     rules = [Finite("data/t"), Range("data/t", 0, 11)]
     assert validate(repo, rules).ok
@@ -56,7 +56,7 @@ def main():
         coarsen(repo, ["data/t"], {"x": 3}, to=Target(repo, target.branch, "/coarse"))
 
     write_audit_publish(repo, coarser, rules)
-    assert values("coarse/t") == [[1.0], [4.0], [7.0], [10.0]]
+    assert values("coarse/data/t") == [[1.0], [4.0], [7.0], [10.0]]
     assert len(lineage_graph(repo).steps) == 9
     assert verify(repo).ok
     assert job_metrics(repo)
