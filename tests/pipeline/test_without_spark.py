@@ -30,7 +30,7 @@ def main():
                 file[name].make_scale(name)
                 file["t"].dims[axis].attach_scale(file[name])
     repo = frazil.Repository.create(frazil.local_filesystem_storage("ice"))
-    result = ingest("day*.nc", Target(repo))  # by worker processes
+    result = ingest("day*.nc", Target(repo, group="/data"))  # by worker processes
     assert result.version.session().store is not None
 
     def values(path, version=None):
@@ -41,22 +41,22 @@ def main():
     def doubled(block):  # which no worker can import
         return 2 * block
 
-    assert values("t") == np.arange(12.0).reshape(4, 3).tolist()
+    assert values("data/t") == np.arange(12.0).reshape(4, 3).tolist()
     for engine in (None, "local", "inline", Local(2), Inline()):
         name = f"/by/{type(engine).__name__}/{engine if isinstance(engine, str) else 0}"
-        assert not mean(repo, "t", "time", to=Target(repo, "main", name), engine=engine).done_before
-        assert values(f"{name}/t") == [4.5, 5.5, 6.5]
-    map_blocks(doubled, repo, ["t"], to=Target(repo, "main", "/doubled"))
-    assert values("doubled/t")[3] == [18.0, 20.0, 22.0]
-    rechunk(repo, ["t"], {"time": 4}, to=Target(repo, "main", "/long"))
-    rules = [Finite("t"), Range("t", 0, 11)]
+        assert not mean(repo, "data/t", "time", to=Target(repo, "main", name), engine=engine).done_before
+        assert values(f"{name}/data/t") == [4.5, 5.5, 6.5]
+    map_blocks(doubled, repo, ["data/t"], to=Target(repo, "main", "/doubled"))
+    assert values("doubled/data/t")[3] == [18.0, 20.0, 22.0]
+    rechunk(repo, ["data/t"], {"time": 4}, to=Target(repo, "main", "/long"))
+    rules = [Finite("data/t"), Range("data/t", 0, 11)]
     assert validate(repo, rules).ok
 
     def coarser(target):
-        coarsen(repo, ["t"], {"x": 3}, to=Target(repo, target.branch, "/coarse"))
+        coarsen(repo, ["data/t"], {"x": 3}, to=Target(repo, target.branch, "/coarse"))
 
     write_audit_publish(repo, coarser, rules)
-    assert values("coarse/t") == [[1.0], [4.0], [7.0], [10.0]]
+    assert values("coarse/data/t") == [[1.0], [4.0], [7.0], [10.0]]
     assert len(lineage_graph(repo).steps) == 9
     assert verify(repo).ok
     assert job_metrics(repo)

@@ -183,7 +183,7 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
         (
             {"prepare": lambda session: Tasks([1], Lock())},
             "not-allowed",
-            "shares, cannot be sent to a task because of the item 2, of the type lock: ",
+            "shares, cannot be sent to a task because of the item 'shared', of the type lock: ",
         ),
         (
             {"work": lambda fork, shared, item: None},
