@@ -1,4 +1,4 @@
-"""Which commits were amended, and in which order commits were made, as the ops log tells.
+"""Which commits were amended, and the order of commits, read from the ops log.
 
 The ops log is the one trace that an amended commit leaves if another implementation amends it.
 """
@@ -51,7 +51,7 @@ class Operations:
         return Operations(amended, age)
 
     def replacements(self, id_: bytes) -> list[bytes]:
-        """The snapshots that took the place of one, and the places of these."""
+        """The snapshots that replaced one, directly or one after the other."""
         newer: list[bytes] = []
         todo = [id_]
         while todo:

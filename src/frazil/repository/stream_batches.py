@@ -13,7 +13,7 @@ Frazil's own ``amend`` takes the record and the metadata along. Another implemen
 the snapshot that was replaced. Then the ops log says which snapshot took its place: it is read back to the
 commit of the batch, and only where the replaced snapshot can have been a neighbour of the history.
 
-Where none of this decides, the answer is an error. A batch is never taken for new by default.
+If none of this decides, the answer is an error: an unknown batch is never taken for a new one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class History:
     def recorded(self, branch: str) -> dict[str, Any]:
         """The metadata of the repository, with records of what this version has done of each query.
 
-        So a branch that begins here knows that still when its commits have expired, whoever does that.
+        So a branch that begins at this version keeps that knowledge after its commits expire, whoever expires
+        them.
         """
         new: dict[str, list[Record]] = {}
         for query, records in self._records.items():
@@ -205,7 +206,7 @@ class History:
         return Done(max([done.last, *lines]), done.alone | singles, tuple(moved))
 
     def _may_be_replaced(self, id_: bytes) -> bool:
-        """Whether a snapshot can have been amended into one of the history: that has the same parent."""
+        """Whether a commit of the history may be an amendment of a snapshot: both have the same parent then."""
         snapshots = self._info.snapshots
         row = snapshots.find(id_)
         return row < 0 or bool(np.isin(snapshots.parents()[row], self._rows))

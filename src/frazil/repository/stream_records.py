@@ -10,8 +10,8 @@ repository as the branch does:
 the snapshot brings this batch without those before it (a commit that was picked from another branch).
 
 A record is kept while it can decide something: the last two batches of each query and branch; for each
-branch and tag the newest record in its history; and what a snapshot has done of which no metadata of commits
-tell, since these expired or were amended by another implementation.
+branch and tag the newest record in its history; and batches that no metadata of a commit names any more,
+because the commit expired or another implementation amended it.
 """
 
 from __future__ import annotations

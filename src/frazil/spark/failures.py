@@ -93,7 +93,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What there is to say of an error, in the process that caught it.
+    """The failure of an error; called in the process that caught it.
 
     >>> failure_of(KeyError("x")).type, failure_of(KeyError("x")).text
     ('KeyError', "'x'")
@@ -286,7 +286,7 @@ _ENDINGS: Final = {
 
 
 def worker_lost(ending: str, where: str = "") -> Failure:
-    """The failure of a task whose process died: ``ending`` is a signal, an exit code, or what is known.
+    """The failure of a task whose process died: ``ending`` names the signal or the exit code, in words.
 
     >>> worker_lost("exit code 3").text
     'its process ended with exit code 3. Something in the task ended the process'

@@ -1,7 +1,7 @@
 """Which part of a value cannot be sent to a task.
 
-pickle says ``cannot pickle '_thread.lock' object``, and not where the lock is. So after a failure the parts
-of the value are tried one by one, down to the smallest that fails.
+The error of pickle, ``cannot pickle '_thread.lock' object``, does not name the place of the lock. So after a
+failure the parts of the value are pickled one by one, down to the smallest that fails.
 """
 
 from __future__ import annotations

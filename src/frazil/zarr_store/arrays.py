@@ -1,8 +1,8 @@
 """Arrays of zarr over a session, whose errors name the chunk that cannot be decoded.
 
 A codec raises what it likes (``RuntimeError: Zstd decompression error``), in the pipeline of zarr, where
-nobody knows the chunk any more. So after a failure the selection is made again over a store that has no
-chunks and notes their keys; then the chunks are decoded one by one. Reads that go well cost nothing more.
+nobody knows the chunk any more. So after a failure the selection is repeated over a store that has no chunks
+and notes their keys; then the chunks are decoded one by one. A read without an error costs nothing more.
 """
 
 from __future__ import annotations

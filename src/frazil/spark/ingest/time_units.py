@@ -33,7 +33,7 @@ class TimeUnits:
 def common_units(
     looked: Looked, families: Sequence[Family], stored: Mapping[str, str]
 ) -> tuple[TimeUnits, list[Objection]]:
-    """The units of all times, and the files whose times cannot be in them. ``given`` are those of the
+    """The units of all times, and the files whose times cannot be in them. ``stored`` are those of the
     repository, by variable.
     """
     targets: dict[str, VariableSchema] = {}
