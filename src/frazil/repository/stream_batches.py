@@ -206,7 +206,7 @@ class History:
         return Done(max([done.last, *lines]), done.alone | singles, tuple(moved))
 
     def _may_be_replaced(self, id_: bytes) -> bool:
-        """Whether a commit of the history may be an amendment of a snapshot: both have the same parent then."""
+        """Whether a commit of the history may be an amendment of a snapshot: both have the same parent."""
         snapshots = self._info.snapshots
         row = snapshots.find(id_)
         return row < 0 or bool(np.isin(snapshots.parents()[row], self._rows))

@@ -2,7 +2,7 @@
 
 ``xarray.open_datatree`` gives a group the dimensions and coordinates of the groups above it. It refuses a
 tree where they differ: a dimension of another size, or a coordinate with other labels. A job that writes such
-a group says so before its work, as nobody else would until a reader fails.
+a group warns before its work; without a warning, nobody would know until a reader fails.
 """
 
 from __future__ import annotations
