@@ -3,7 +3,7 @@
     with needs("frazil.dask", extra="xarray"):
         import dask
 
-What is imported in the block is for ``frazil.dask``. A package of an extra that cannot be found becomes one
+The imports in the block are for ``frazil.dask``. If a package of an extra is not installed, the error is one
 `MissingExtraError`. Everything else that an import raises stays as it is: a package that is installed and
 broken, or too old, is no missing extra.
 """

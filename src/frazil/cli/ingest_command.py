@@ -139,10 +139,10 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
-def _reader_options(given: argparse.Namespace) -> dict[str, Any]:
-    options = dict(given.reader_option)
-    if given.filter_by_keys:
-        options["filter_by_keys"] = given.filter_by_keys
+def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    options = dict(arguments.reader_option)
+    if arguments.filter_by_keys:
+        options["filter_by_keys"] = arguments.filter_by_keys
     return options
 
 

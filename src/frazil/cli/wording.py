@@ -1,4 +1,4 @@
-"""Messages of the library as they help at a terminal: with options of the command, not arguments of Python.
+"""Messages of the library for a terminal: with options of the command in place of arguments of Python.
 
 The library names arguments (``on_problem='skip'``), sometimes with the option behind them
 (``on_problem='skip' (--on-problem skip)``). Here only the option is left.

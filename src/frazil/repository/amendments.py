@@ -1,4 +1,4 @@
-"""Which commits were amended, and in which order commits were made, as the ops log tells.
+"""Which commits were amended, and the order of commits, read from the ops log.
 
 The ops log is the one trace that an amended commit leaves if another implementation amends it.
 """
@@ -51,14 +51,14 @@ class Operations:
         return Operations(amended, age)
 
     def replacements(self, id_: bytes) -> list[bytes]:
-        """The snapshots that took the place of one, and the places of these."""
-        found: list[bytes] = []
+        """The snapshots that replaced one, directly or one after the other."""
+        newer: list[bytes] = []
         todo = [id_]
         while todo:
-            later = [each for each in self.amended.get(todo.pop(), ()) if each not in found]
-            found += later
+            later = [each for each in self.amended.get(todo.pop(), ()) if each not in newer]
+            newer += later
             todo += later
-        return found
+        return newer
 
     def is_later(self, one: bytes, other: bytes) -> bool:
         """Whether a snapshot was created after another, or may have been."""

@@ -39,10 +39,10 @@ def chunk_error[E: IcechunkError](
         return error  # it is about the session, and no chunk
     snapshot = id_to_text(workspace.snapshot_id)
     named = f"{_named(path, coords)}, {place_of(workspace, ref)}, snapshot {snapshot}"
-    found = copy.copy(error)
-    found.message = f"{error.message} ({named})"
-    found.args = (found.message, found.kind)
-    return found.with_traceback(error.__traceback__)
+    copied = copy.copy(error)
+    copied.message = f"{error.message} ({named})"
+    copied.args = (copied.message, copied.kind)
+    return copied.with_traceback(error.__traceback__)
 
 
 def undecodable(
@@ -50,14 +50,14 @@ def undecodable(
 ) -> FormatError:
     """The error for bytes that the codecs of an array refuse, with ``error``."""
     text = f"{type(error).__name__}: {error}".rstrip(" .:")
-    found = FormatError(
+    damage = FormatError(
         f"cannot decode {_named(path, coords)}: {text}. Its bytes are damaged, or "
         f"were written with other metadata: {place_of(workspace, ref)}, snapshot "
         f"{id_to_text(workspace.snapshot_id)}",
         ErrorKind.UNDECODABLE_CHUNK,
     )
-    found.__cause__ = error
-    return found
+    damage.__cause__ = error
+    return damage
 
 
 def _named(path: str, coords: Coords) -> str:

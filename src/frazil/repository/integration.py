@@ -214,15 +214,15 @@ class Integration:
             tip = mutations.branch_tip(info, branch)
             try:
                 with snapshots_wanted():
-                    made = plan(info, tip)
-                    if isinstance(made, bytes):
-                        return id_to_text(made)
-                    session = self._bring(info, made, branch, tip, solver)
-                    told = {**(metadata or {}), FRAZIL: made.origin}
-                    if made.batches:
-                        session._state.note = partial(made.note, branch)
-                    text = message if message is not None else made.message
-                    return session.commit(text, told, allow_empty=made.allow_empty)
+                    integration = plan(info, tip)
+                    if isinstance(integration, bytes):
+                        return id_to_text(integration)
+                    session = self._bring(info, integration, branch, tip, solver)
+                    document = {**(metadata or {}), FRAZIL: integration.origin}
+                    if integration.batches:
+                        session._state.note = partial(integration.note, branch)
+                    text = message if message is not None else integration.message
+                    return session.commit(text, document, allow_empty=integration.allow_empty)
             except ConflictError as error:
                 if error.kind not in _TOO_LATE or not tries_left:
                     raise

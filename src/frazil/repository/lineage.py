@@ -1,4 +1,4 @@
-"""What a version comes from: the history of its branch, and all that was merged into that.
+"""The ancestry of a version: the history of its branch, and all that was merged into that history.
 
 A merge is an ordinary commit to every reader. Its metadata name both parents, under ``__frazil``.
 """

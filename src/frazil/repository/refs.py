@@ -78,8 +78,8 @@ class Refs:
         def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
             return History(info, id_).recorded(branch) if STREAMS in info.metadata else info.metadata
 
-        made = change(id_)
-        self._context.update(mutations.noted(made, note, id_) if self._context.spec_version > 1 else made)
+        update = change(id_)
+        self._context.update(mutations.noted(update, note, id_) if self._context.spec_version > 1 else update)
 
     def _named(self, text: str) -> bytes:
         found = find_snapshot(text, self._context.repo_info)

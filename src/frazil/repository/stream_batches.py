@@ -13,7 +13,7 @@ Frazil's own ``amend`` takes the record and the metadata along. Another implemen
 the snapshot that was replaced. Then the ops log says which snapshot took its place: it is read back to the
 commit of the batch, and only where the replaced snapshot can have been a neighbour of the history.
 
-Where none of this decides, the answer is an error. A batch is never taken for new by default.
+If none of this decides, the answer is an error: an unknown batch is never taken for a new one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class History:
     def recorded(self, branch: str) -> dict[str, Any]:
         """The metadata of the repository, with records of what this version has done of each query.
 
-        So a branch that begins here knows that still when its commits have expired, whoever does that.
+        So a branch that begins at this version keeps that knowledge after its commits expire, whoever expires
+        them.
         """
         new: dict[str, list[Record]] = {}
         for query, records in self._records.items():
@@ -146,17 +147,17 @@ class History:
         """
         records = self._records.get(query, [])
         is_here = self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
-        here = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
+        contained = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
         last = max(
             [
                 *self._of_commits(query),
                 *(batch for each in self._integrated for batch in _lines(each, query)),
-                *(each.batch for each in here if not each.alone),
+                *(each.batch for each in contained if not each.alone),
             ],
             default=-1,
         )
         alone = {batch for each in self._integrated for batch in _singles(each, query)}
-        alone |= {each.batch for each in here if each.alone}
+        alone |= {each.batch for each in contained if each.alone}
         done = Done(last, frozenset(batch for batch in alone if batch > last))
         elsewhere = [
             record
@@ -205,7 +206,7 @@ class History:
         return Done(max([done.last, *lines]), done.alone | singles, tuple(moved))
 
     def _may_be_replaced(self, id_: bytes) -> bool:
-        """Whether a snapshot can have been amended into one of the history: that has the same parent."""
+        """Whether a commit of the history may be an amendment of a snapshot: both have the same parent."""
         snapshots = self._info.snapshots
         row = snapshots.find(id_)
         return row < 0 or bool(np.isin(snapshots.parents()[row], self._rows))
@@ -256,11 +257,11 @@ def batches_brought(
     info: RepoInfo, source: bytes, into: bytes, storage: Storage
 ) -> tuple[dict[str, Done], bool]:
     """The batches that a merge of ``source`` brings to ``into``, by query; whether to write that down."""
-    here, there = History(info, source, storage), History(info, into, storage)
+    origin, target = History(info, source, storage), History(info, into, storage)
     brought = {}
-    for query in sorted(here.queries(there)):
-        done, known = here.done(query), there.done(query)
-        if done.last > known.last or done.alone - known.alone:
+    for query in sorted(origin.queries(target)):
+        done, present = origin.done(query), target.done(query)
+        if done.last > present.last or done.alone - present.alone:
             brought[query] = done
     return brought, bool(brought) or (info.spec_version > 1 and STREAMS in info.metadata)
 

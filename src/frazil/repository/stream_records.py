@@ -10,8 +10,8 @@ repository as the branch does:
 the snapshot brings this batch without those before it (a commit that was picked from another branch).
 
 A record is kept while it can decide something: the last two batches of each query and branch; for each
-branch and tag the newest record in its history; and what a snapshot has done of which no metadata of commits
-tell, since these expired or were amended by another implementation.
+branch and tag the newest record in its history; and batches that no metadata of a commit names any more,
+because the commit expired or another implementation amended it.
 """
 
 from __future__ import annotations
@@ -145,19 +145,19 @@ def _useful(info: RepoInfo, records: Iterable[Record]) -> list[Record]:
     )
     recent: dict[str, list[int]] = {}
     alone = 0
-    kept = np.zeros(len(once), np.bool_)
+    useful = np.zeros(len(once), np.bool_)
     for at, record in enumerate(once):
         batches = recent.setdefault(record.branch, [])
         if record.alone:
             alone += 1
-            kept[at] = alone <= _ALONE
+            useful[at] = alone <= _ALONE
         elif record.batch not in batches and len(batches) < _RECENT:
             batches.append(record.batch)
-            kept[at] = True
-    if not kept.all():
+            useful[at] = True
+    if not useful.all():
         lines = [at for at, record in enumerate(once) if not record.alone]
-        kept[np.array(lines, np.int64)[_newest_of_refs(info, [once[at] for at in lines])]] = True
-    return [record for record, is_kept in zip(once, kept, strict=True) if is_kept][:_MOST]
+        useful[np.array(lines, np.int64)[_newest_of_refs(info, [once[at] for at in lines])]] = True
+    return [record for record, is_kept in zip(once, useful, strict=True) if is_kept][:_MOST]
 
 
 def _newest_of_refs(info: RepoInfo, records: Sequence[Record]) -> I64:
@@ -228,10 +228,10 @@ def with_expiring(info: RepoInfo, keep: NDArray[np.bool_]) -> dict[str, Any]:
             numbers, _ = _marks(table, id_matrix([each.snapshot for each in lines]), len(lines))
             marks = np.append([each.batch for each in lines], -1)[numbers]
         marks[stamped] = batches
-        found = _nearest(table, marks, -1)[rows]
+        newest = _nearest(table, marks, -1)[rows]
         new[query] = [
             Record(batch, table.id_of(row))
-            for row, batch in zip(rows.tolist(), found.tolist(), strict=True)
+            for row, batch in zip(rows.tolist(), newest.tolist(), strict=True)
             if batch >= 0 and row not in stamped
         ]
     return with_records(info, new) if any(new.values()) else info.metadata
@@ -245,5 +245,5 @@ def _stamped(table: SnapshotTable, query: str) -> tuple[I64, I64]:
         for row, entry in zip(rows.tolist(), table.entries(rows), strict=True)
         if entry.metadata.get(QUERY) == query
     ]
-    found = np.array(named, np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    pairs = np.array(named, np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]

@@ -122,9 +122,7 @@ def set_grid(
         index, numbers, starts, sizes = index[there], numbers[there], starts[there], sizes[there]
         del distinct[missing]
         numbers = numbers - (numbers > missing)
-    etag, modified = _checksum(checksum)
-    etags = Ragged.of_text([etag or ""]).take(np.zeros(len(distinct), np.int64))
-    times = np.full(len(distinct), modified or 0, np.uint32)
+    etags, times = _checksums(checksum, len(distinct))
     return _set(workspace, path, index, distinct, numbers, starts, sizes, etags, times, validate)
 
 
@@ -145,13 +143,18 @@ def set_rows(
     """
     used, rows = np.unique(numbers, return_inverse=True)
     distinct = list(map(locations.__getitem__, used.tolist()))
-    etag, modified = _checksum(checksum)
-    etags = Ragged.of_text([etag or ""]).take(np.zeros(len(distinct), np.int64))
-    times = np.full(len(distinct), modified or 0, np.uint32)
+    etags, times = _checksums(checksum, len(distinct))
     sources = rows.astype(np.uint32)
     return _set(
         workspace, absolute(array_path), index, distinct, sources, offsets, lengths, etags, times, True
     )
+
+
+def _checksums(checksum: Checksum, count: int) -> tuple[Ragged, NDArray[np.uint32]]:
+    """The columns of ETags and times of ``count`` locations that share a checksum."""
+    etag, modified = _checksum(checksum)
+    etags = Ragged.of_text([etag or ""]).take(np.zeros(count, np.int64))
+    return etags, np.full(count, modified or 0, np.uint32)
 
 
 def _set(

@@ -39,7 +39,8 @@ with needs("frazil.spark", extra="spark"):
     from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
     from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
     from frazil.spark.inputs import run_again_if_stale
-    from frazil.spark.job import Job, JobResult, Metrics, Phase, Tasks, run_job
+    from frazil.spark.job import Job, Phase, Tasks, run_job
+    from frazil.spark.job_result import JobResult, Metrics
     from frazil.spark.local import Local
     from frazil.spark.maintenance import verify
     from frazil.spark.progress import Progress

@@ -2,7 +2,7 @@
 
 ``xarray.open_datatree`` gives a group the dimensions and coordinates of the groups above it. It refuses a
 tree where they differ: a dimension of another size, or a coordinate with other labels. A job that writes such
-a group says so before its work, as nobody else would until a reader fails.
+a group warns before its work; without a warning, nobody would know until a reader fails.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Tree:
 
     session: Session
     nodes: NodeTable
-    known: dict[str, dict[str, int]] = field(default_factory=dict)
+    cached_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def groups_of(self, paths: Iterable[str]) -> set[str]:
         """Each path if it is a group, else the group that it is in."""
@@ -104,18 +104,18 @@ class _Tree:
 
     def sizes(self, group: str) -> dict[str, int]:
         """The dimensions of the arrays that are directly in a group."""
-        if group not in self.known:
+        if group not in self.cached_sizes:
             names = self.nodes.children(group)
             rows = self.nodes.find_many([f"{group.rstrip('/')}/{name}" for name in names])
             arrays = (self.nodes.node(row).array for row in rows.tolist() if self.nodes.is_array[row])
-            self.known[group] = {
+            self.cached_sizes[group] = {
                 name: size
                 for array in arrays
                 if array is not None and array.dimension_names is not None
                 for name, size in zip(array.dimension_names, array.shape, strict=True)
                 if name is not None
             }
-        return self.known[group]
+        return self.cached_sizes[group]
 
     def has_other_labels(self, group: str, above: str, dim: str) -> bool:
         """Whether the coordinates of a dimension, of one length and in one unit, have other values.

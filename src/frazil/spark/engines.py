@@ -6,7 +6,7 @@
     "spark"     `OnSpark(get_spark())`
     None        `default_engine()`
 
-Spark is imported when an engine on Spark is made, and not before.
+Spark is imported only when an engine on Spark is made.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What there is to say of an error, in the process that caught it.
+    """The failure of an error; called in the process that caught it.
 
     >>> failure_of(KeyError("x")).type, failure_of(KeyError("x")).text
     ('KeyError', "'x'")
@@ -227,9 +227,9 @@ def _shortened(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None:
         every.append(frames)
         frames = frames.tb_next
-    kept = [each for each in every if not _is_own(each.tb_frame.f_code.co_filename)] or every[-1:]
+    foreign = [each for each in every if not _is_own(each.tb_frame.f_code.co_filename)] or every[-1:]
     out: TracebackType | None = None
-    for each in reversed(kept):
+    for each in reversed(foreign):
         out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return out
 
@@ -286,13 +286,13 @@ _ENDINGS: Final = {
 
 
 def worker_lost(ending: str, where: str = "") -> Failure:
-    """The failure of a task whose process died: ``ending`` is a signal, an exit code, or what is known.
+    """The failure of a task whose process died: ``ending`` names the signal or the exit code, in words.
 
     >>> worker_lost("exit code 3").text
     'its process ended with exit code 3. Something in the task ended the process'
     """
-    known = ending.startswith("exit code")
-    default = _ENDED if known else f"{_ENDED}, or {_NATIVE}, or there was too little memory: {_MEMORY}"
+    has_code = ending.startswith("exit code")
+    default = _ENDED if has_code else f"{_ENDED}, or {_NATIVE}, or there was too little memory: {_MEMORY}"
     text = f"its process ended with {ending}. {_ENDINGS.get(ending, default)}"
     failure = Failure("ChildProcessError", text, where=where, kind=ErrorKind.WORKER_LOST)
     return replace(failure, error=pickle.dumps(ChildProcessError(text)))

@@ -1,8 +1,8 @@
 """How much memory a task may take: a refusal before the work, and slabs of what is in memory already.
 
-A chunk is decoded as one. To read it takes about twice its size: what is decoded, and the array that it goes
-to. What comes after (missing values, packing, windows, groups) makes several copies, so it goes through a
-block in *slabs* of a few megabytes, and the copies do not grow with the chunk.
+A codec decodes a chunk as a whole. To read it takes about twice its size: the decoded bytes, and the
+array that they go to. The steps after that (missing values, packing, windows, groups) make several copies. So
+they go through a block in *slabs* of a few megabytes, and the copies do not grow with the chunk.
 
     Budget    what a caller allows for one task: ``max_mem``
     slabs     a block in parts

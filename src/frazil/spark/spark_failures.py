@@ -85,8 +85,8 @@ def _lost_worker(text: str) -> Failure | None:
     """The failure, if a process of Spark died."""
     if (fatal := _FATAL.search(text)) is not None:
         ending = _SIGNALS.get(fatal[1].strip(), f"the fatal error {fatal[1].strip()}")
-        every = [found.groupdict() for found in _FRAME.finditer(text, fatal.end())]
-        frames = [_LINE.format(**found) for found in every if not is_library(found["file"])]
+        every = [frame.groupdict() for frame in _FRAME.finditer(text, fatal.end())]
+        frames = [_LINE.format(**frame) for frame in every if not is_library(frame["file"])]
         return worker_lost(ending, *frames[:1])
     if (executor := _EXECUTOR.search(text)) is not None:
         code = _EXIT_CODE.search(executor[1] or "")
@@ -166,10 +166,10 @@ def _of_spark(error: BaseException, text: str) -> IcechunkError:
 def _first_cause(text: str) -> str:
     """The line of Spark's text that is the cause: the last one of a traceback of Python, else of Java."""
     python = text.rfind("Traceback (most recent call last)")
-    if python >= 0 and (found := _PYTHON_CAUSE.findall(text, python)):
-        return str(found[-1] if isinstance(found[-1], str) else found[-1][0])
-    if found := _JAVA_CAUSE.findall(text):
-        return str(found[-1]).strip()
+    if python >= 0 and (causes := _PYTHON_CAUSE.findall(text, python)):
+        return str(causes[-1] if isinstance(causes[-1], str) else causes[-1][0])
+    if causes := _JAVA_CAUSE.findall(text):
+        return str(causes[-1]).strip()
     return next((line.strip() for line in text.splitlines() if line.strip()), "no text")
 
 

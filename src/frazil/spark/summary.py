@@ -1,4 +1,4 @@
-"""How results print: a few short lines that fit on a screen. In notebooks more is folded below them."""
+"""How results print: a few short lines that fit on a screen. In notebooks, details are folded below them."""
 
 from __future__ import annotations
 

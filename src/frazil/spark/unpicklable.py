@@ -1,7 +1,7 @@
 """Which part of a value cannot be sent to a task.
 
-pickle says ``cannot pickle '_thread.lock' object``, and not where the lock is. So after a failure the parts
-of the value are tried one by one, down to the smallest that fails.
+The error of pickle, ``cannot pickle '_thread.lock' object``, does not name the place of the lock. So after a
+failure the parts of the value are pickled one by one, down to the smallest that fails.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def culprit(value: Any, dumps: Callable[[Any], bytes]) -> str:
     """
     names: list[str] = []
     for _ in range(_DEPTH):
-        found = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
-        if found is None:
+        unsendable_part = next(((name, part) for name, part in _parts(value) if not _can(part, dumps)), None)
+        if unsendable_part is None:
             break
-        names.append(found[0])
-        value = found[1]
+        names.append(unsendable_part[0])
+        value = unsendable_part[1]
     return f"{' of '.join(reversed(names))}, of the type {type(value).__name__}" if names else ""
 
 

@@ -1,8 +1,8 @@
 """Arrays of zarr over a session, whose errors name the chunk that cannot be decoded.
 
 A codec raises what it likes (``RuntimeError: Zstd decompression error``), in the pipeline of zarr, where
-nobody knows the chunk any more. So after a failure the selection is made again over a store that has no
-chunks and notes their keys; then the chunks are decoded one by one. Reads that go well cost nothing more.
+nobody knows the chunk any more. So after a failure the selection is repeated over a store that has no chunks
+and notes their keys; then the chunks are decoded one by one. A read without an error costs nothing more.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class NamingArray(zarr.Array[Any]):
         except _NOT_OF_CHUNKS:
             raise
         except Exception as error:
-            found = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
-            if found is None:
+            cause = _ours(error) or _undecodable(self, method.replace("set_", "get_"), selection, error)
+            if cause is None:
                 raise
-            raise found from found.__cause__
+            raise cause from cause.__cause__
 
 
 def _ours(error: Exception) -> IcechunkError | None:
@@ -104,7 +104,7 @@ def _ours(error: Exception) -> IcechunkError | None:
     if isinstance(error, IcechunkError):
         return error
     inner = error.exceptions if isinstance(error, ExceptionGroup) else ()
-    return next((found for each in inner if (found := _ours(each)) is not None), None)
+    return next((own for each in inner if (own := _ours(each)) is not None), None)
 
 
 def _undecodable(

@@ -250,21 +250,21 @@ def _differs(
     """Whether an individual variable has several values, or is along the dimension in the group already."""
     if dim in stored.dims.get(name, ()):
         return True
-    known = stored.values(name)
+    present = stored.values(name)
     for family in families:
         variable = family.layout.variables.get(name)
         if variable is None or name not in family.layout.individual:
             continue
         if not variable.dims:
             values, wrong = scalar_values(looked, name, family.files, units)
-            first = values[0] if known is None else known.reshape(-1)[0]
+            first = values[0] if present is None else present.reshape(-1)[0]
             if wrong.any() or not _same(values, first).all():
                 return True
             continue
         codes, rows = np.unique(looked.individual[family.files], return_inverse=True)
         digests = np.array([dict(looked.individuals[code])[name] for code in codes.tolist()])[rows]
         line = any(name in units.moves.get(code, {}) for code in np.unique(looked.own[family.files]).tolist())
-        if line or (digests != (digests[0] if known is None else values_digest(known))).any():
+        if line or (digests != (digests[0] if present is None else values_digest(present))).any():
             return True
     return False
 

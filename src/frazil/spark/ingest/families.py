@@ -115,8 +115,8 @@ def strangers(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
     for row, layout in enumerate(layouts):
         if row in usual:
             continue
-        said = differences(layout, expected) or [("variables", "differs from the others")]
-        kind, text = said[0][0], "; ".join(text for _, text in said)
+        lines = differences(layout, expected) or [("variables", "differs from the others")]
+        kind, text = lines[0][0], "; ".join(text for _, text in lines)
         where = members[looked.layout[members] == variants.codes[row]]
         objections += [Objection(file, kind, text) for file in where.tolist()]
     return objections

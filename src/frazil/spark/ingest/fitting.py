@@ -143,11 +143,11 @@ def require_growth(request: Request, families: Sequence[Family], there: Present)
                 dim not in variable.dims or dim in dims or not _is_stacked(there, family, dim)
             ):
                 continue
-            path, known = request.target.path(name), ", ".join(dims)
+            path, names = request.target.path(name), ", ".join(dims)
             best = dim or scalar_time(family.variables()) or "time"
             raise InvalidInputError(
                 f"mode {request.mode!r}: expected `{path}` with the dimension {best} in which files follow "
-                f"each other, found ({known}), as one file alone has it: ingest that file again into a new "
+                f"each other, found ({names}), as one file alone has it: ingest that file again into a new "
                 f"group with concat_dim={best!r} (--concat-dim {best}), then others can follow",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )

@@ -238,14 +238,14 @@ def differences(found: Layout, expected: Layout) -> list[tuple[str, str]]:
     return said
 
 
-def other_values(found: Mapping[str, str], expected: Mapping[str, str]) -> str:
+def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
     """In words, what variables of two files have other values (by their digests); "" if none.
 
     >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
     'lon has other values'
     """
-    both = sorted(found.keys() & expected.keys())
-    return "; ".join(f"{name} has other values" for name in both if found[name] != expected[name])
+    both = sorted(values.keys() & expected.keys())
+    return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
 
 
 def _stored(each: Chunked | NotVirtual) -> str:

@@ -29,7 +29,8 @@ from frazil.spark.ingest.problems import require_tolerable
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import OnChange, OnProblem, Request, files_input
 from frazil.spark.ingest.working import work
-from frazil.spark.job import Job, JobResult, Tasks, run_job
+from frazil.spark.job import Job, Tasks, run_job
+from frazil.spark.job_result import JobResult
 from frazil.spark.progress import Progress
 from frazil.spark.versions import Target, takes_versions
 from frazil.storage.access import environment_access

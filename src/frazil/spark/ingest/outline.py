@@ -24,8 +24,8 @@ def outline(
     looked: Looked, combined: Combined, problems: Sequence[Problem], unchanged: int
 ) -> list[tuple[str, str]]:
     """Names and values of the lines: the files, the steps, the variables, kinds of problems and of notes."""
-    known = f"{unchanged:,} of them in the repository before" if unchanged else ""
-    rows = [("files", listed([files_found(looked), known]))]
+    before = f"{unchanged:,} of them in the repository before" if unchanged else ""
+    rows = [("files", listed([files_found(looked), before]))]
     if combined.dim is not None:
         rows.append((combined.dim, steps_found(combined)))
     data = [name for name, each in _variables(combined) if not each.coordinate]
@@ -40,8 +40,8 @@ def details(combined: Combined, problems: Sequence[Problem]) -> Iterable[tuple[s
     described = ((name, brief(variable_found(each))) for name, each in _variables(combined))
     yield "all variables", _listing("variables", described)
     if problems:
-        told = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in problems)
-        yield "all problems", _listing("problems", told)
+        listing = ((each.kind, brief(f"{each.url or ''} {each.message}")) for each in problems)
+        yield "all problems", _listing("problems", listing)
 
 
 def files_found(looked: Looked) -> str:

@@ -125,8 +125,8 @@ def refused(problems: Sequence[Problem], files: int) -> InvalidInputError:
     """The error of the policy "fail", with what helps against each kind."""
     named = len({each.url for each in problems if each.url is not None})
     some = f"{named:,} of " if named else ""
-    found = f"{counted(len(problems), 'problem')} in {some}{counted(files, 'file')}"
-    lines = [f"expected files of one dataset, found {found}; nothing was written"]
+    summary = f"{counted(len(problems), 'problem')} in {some}{counted(files, 'file')}"
+    lines = [f"expected files of one dataset, found {summary}; nothing was written"]
     lines += [f"  {each}" for each in problems[:_LISTED]]
     if len(problems) > _LISTED:
         lines.append(f"  and {len(problems) - _LISTED:,} more: inspect_files(...) (--inspect) lists them")

@@ -73,10 +73,10 @@ def _remove_missing(
 ) -> None:
     """Chunks that were there, and that the file does not have: they are its fill value now."""
     before = fork.workspace.table(path)
-    here = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
-    stays = ChunkTable.from_absent(index).find_many(here) >= 0
+    old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
+    stays = ChunkTable.from_absent(index).find_many(old) >= 0
     if not stays.all():
-        fork.workspace.delete_refs(path, here[~stays])
+        fork.workspace.delete_refs(path, old[~stays])
 
 
 def _set_virtual(

@@ -31,9 +31,9 @@ class TimeUnits:
 
 
 def common_units(
-    looked: Looked, families: Sequence[Family], given: Mapping[str, str]
+    looked: Looked, families: Sequence[Family], stored: Mapping[str, str]
 ) -> tuple[TimeUnits, list[Objection]]:
-    """The units of all times, and the files whose times cannot be in them. ``given`` are those of the
+    """The units of all times, and the files whose times cannot be in them. ``stored`` are those of the
     repository, by variable.
     """
     targets: dict[str, VariableSchema] = {}
@@ -50,7 +50,7 @@ def common_units(
             variable = family.variable(name)
             if is_time(variable.attrs.get("units")):
                 mine = list(dict.fromkeys(units[code].get(name, "") for code in codes.tolist()))
-                variable = _with_units(variable, mine, given.get(name))
+                variable = _with_units(variable, mine, stored.get(name))
             targets.setdefault(name, variable)
         for code in codes.tolist():
             lines, texts = _lines(family, units[code], targets)
@@ -83,9 +83,9 @@ def _lines(
     return lines, texts
 
 
-def _with_units(variable: VariableSchema, units: list[str], given: str | None) -> VariableSchema:
-    if given is not None:
-        return replace(variable, attrs={**variable.attrs, "units": given})
+def _with_units(variable: VariableSchema, units: list[str], stored: str | None) -> VariableSchema:
+    if stored is not None:
+        return replace(variable, attrs={**variable.attrs, "units": stored})
     if len(units) == 1 or variable.dtype.kind not in "iu":
         return replace(variable, attrs={**variable.attrs, "units": units[0]})
     calendar = str(variable.attrs.get("calendar", "standard"))

@@ -15,7 +15,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import blocks, split
 from frazil.spark.engine import Engine, EngineName
-from frazil.spark.job import Job, JobResult, Tasks, run_job
+from frazil.spark.job import Job, Tasks, run_job
+from frazil.spark.job_result import JobResult
 from frazil.spark.progress import Progress
 from frazil.spark.reductions.coordinates import CoordinateWriter
 from frazil.spark.reductions.fields import (

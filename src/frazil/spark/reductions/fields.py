@@ -129,8 +129,8 @@ def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
 
 def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
     """The arrays of a group, by name."""
-    found = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
-    return {name: naming(array) for name, array in found}
+    arrays = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
+    return {name: naming(array) for name, array in arrays}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import xarray as xr
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
-from frazil.spark.job import JobResult
+from frazil.spark.job_result import JobResult
 from frazil.spark.reductions.fields import Field, coordinate, require_same_labels
 from frazil.spark.reductions.grouping import By, Grouping, grouping, label_names, resampling, said
 from frazil.spark.reductions.running import Asked, How, Settings, run, several

@@ -17,7 +17,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.blocks import parse_bytes, split
 from frazil.spark.engine import Engine, EngineName
-from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
+from frazil.spark.job import Job, Phase, Tasks, run_job
+from frazil.spark.job_result import JobResult
 from frazil.spark.progress import Progress
 from frazil.spark.reductions import partials
 from frazil.spark.reductions.coordinates import CoordinateWriter

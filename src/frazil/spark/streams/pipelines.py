@@ -70,8 +70,8 @@ def _publish(
         pipeline(rows, replace(target, branch=work))
         session = repo.writable_session(work)
         message = message or f"Batch {stamp.batch} of query {stamp.query}: pipeline into {target.branch}"
-        made = stamped(session, target.branch, stamp, message, done)
-        repo.reset_branch(target.branch, made, from_snapshot_id=tip)
+        snapshot_id = stamped(session, target.branch, stamp, message, done)
+        repo.reset_branch(target.branch, snapshot_id, from_snapshot_id=tip)
     finally:
         with suppress(RefNotFoundError):
             repo.delete_branch(work)

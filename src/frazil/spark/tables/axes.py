@@ -88,10 +88,10 @@ def require_behind(axis: Axis, fresh: pa.Array) -> None:
         raise _early(axis, "the last one", shown(axis.values[axis.size - 1]), shown(first))
 
 
-def _early(axis: Axis, what: str, last: Any, found: Any) -> InvalidInputError:
+def _early(axis: Axis, what: str, last: Any, early: Any) -> InvalidInputError:
     return InvalidInputError(
         f"mode append: expected coordinates behind {what} along {axis.name}, {last}, found {axis.name} = "
-        f"{found}: mode upsert (or backfill) puts it where it belongs",
+        f"{early}: mode upsert (or backfill) puts it where it belongs",
         ErrorKind.INVALID_CHUNK_INDEX,
     )
 

@@ -77,18 +77,18 @@ def _of_tuple(name: str, op: str, value: Any) -> Predicate:
     return Predicate(name, _SPELLED.get(op, op), tuple(value) if several else value, op in _NEGATED)
 
 
-def _checked(grid: Grid, given: Predicate) -> Predicate:
-    column = grid.column(given.column)
-    made = replace(given, column=column.name)
-    if given.op == "in":
-        made = replace(made, value=tuple(_plain(column.type, each) for each in given.value))
-    elif given.op != "null":
-        made = replace(made, value=_plain(column.type, given.value))
+def _checked(grid: Grid, predicate: Predicate) -> Predicate:
+    column = grid.column(predicate.column)
+    checked = replace(predicate, column=column.name)
+    if predicate.op == "in":
+        checked = replace(checked, value=tuple(_plain(column.type, each) for each in predicate.value))
+    elif predicate.op != "null":
+        checked = replace(checked, value=_plain(column.type, predicate.value))
     if pa.types.is_integer(column.type):
-        made = _of_integers(made)
-    if not made.comparable(column.type):
-        raise _refused(f"a value to compare with {column.name} ({column.type})", repr(given.value))
-    return made
+        checked = _of_integers(checked)
+    if not checked.comparable(column.type):
+        raise _refused(f"a value to compare with {column.name} ({column.type})", repr(predicate.value))
+    return checked
 
 
 def _plain(column: pa.DataType, value: Any) -> Any:
@@ -120,23 +120,23 @@ _TRUE_BELOW: Final = frozenset({"<", "<="})
 _TRUE_ABOVE: Final = frozenset({">", ">="})
 
 
-def _of_integers(given: Predicate) -> Predicate:
+def _of_integers(predicate: Predicate) -> Predicate:
     """The same condition with integers only, so that it is exact. NaN is larger than all numbers."""
-    if given.op == "in":
+    if predicate.op == "in":
         return replace(
-            given, value=tuple(each for each in map(_whole, given.value) if not _has_fraction(each))
+            predicate, value=tuple(each for each in map(_whole, predicate.value) if not _has_fraction(each))
         )
-    value = _whole(given.value)
+    value = _whole(predicate.value)
     if not _has_fraction(value):
-        return replace(given, value=value)
+        return replace(predicate, value=value)
     # No integer is equal to it; null stays null, and is no row.
-    nothing = replace(given, op="in", value=())
-    if given.op not in _BELOW:
+    nothing = replace(predicate, op="in", value=())
+    if predicate.op not in _BELOW:
         return nothing
     if value != value or abs(value) == inf:
         true = _TRUE_ABOVE if value == -inf else _TRUE_BELOW
-        return replace(nothing, negated=given.op in true)
-    return replace(given, op=_BELOW[given.op], value=floor(value))
+        return replace(nothing, negated=predicate.op in true)
+    return replace(predicate, op=_BELOW[predicate.op], value=floor(value))
 
 
 def _whole(value: Any) -> Any:

@@ -188,13 +188,13 @@ def _require_columns(grid: Grid, schema: pa.Schema) -> None:
     """``InvalidInputError`` for columns that Spark knows of and the repository does not have, or has with
     values of another kind.
     """
-    known = {each.name.lower(): each.name for each in grid.columns}
-    unknown = [name for name in schema.names if name.lower() not in known]
+    columns = {each.name.lower(): each.name for each in grid.columns}
+    unknown = [name for name in schema.names if name.lower() not in columns]
     if unknown:
         names = ", ".join(unknown)
         raise InvalidInputError(
-            f"expected a column of {', '.join(known.values())}, found {names}"
-            f"{suggest(unknown[0], list(known.values()))}: {names} is in Spark's catalog (or in the schema "
+            f"expected a column of {', '.join(columns.values())}, found {names}"
+            f"{suggest(unknown[0], list(columns.values()))}: {names} is in Spark's catalog (or in the schema "
             "that was given), and not in the repository. Drop the table and create it again, or give another "
             "schema",
             ErrorKind.NODE_NOT_FOUND,

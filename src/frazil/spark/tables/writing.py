@@ -29,7 +29,8 @@ from pyspark.sql import DataFrame
 from frazil.errors import ErrorKind, IcechunkError, InternalError, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.engine import Engine, Task, description
-from frazil.spark.job import Job, JobResult, Tasks, run_job
+from frazil.spark.job import Job, Tasks, run_job
+from frazil.spark.job_result import JobResult
 from frazil.spark.on_spark import labelled
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome

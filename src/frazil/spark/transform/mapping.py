@@ -29,7 +29,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
 from frazil.spark.engine import Engine, EngineName
 from frazil.spark.engines import engine_of
-from frazil.spark.job import JobResult
+from frazil.spark.job_result import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.engine import Engine, EngineName
-from frazil.spark.job import Job, JobResult, Tasks, run_job
+from frazil.spark.job import Job, Tasks, run_job
+from frazil.spark.job_result import JobResult
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import (

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.engine import Engine, EngineName
-from frazil.spark.job import JobResult
+from frazil.spark.job_result import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import ArrayInfo, Json, companions, lengths, selected

@@ -26,7 +26,8 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
 from frazil.spark.blocks import I64, cells, groups, parse_bytes, sizes
 from frazil.spark.engine import Engine, EngineName
-from frazil.spark.job import Job, JobResult, Phase, Tasks, run_job
+from frazil.spark.job import Job, Phase, Tasks, run_job
+from frazil.spark.job_result import JobResult
 from frazil.spark.progress import Progress
 from frazil.spark.results import Outcome
 from frazil.spark.transform.arrays import (

@@ -25,7 +25,7 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
 from frazil.repository.session import Session
 from frazil.spark.engine import Engine, EngineName
-from frazil.spark.job import JobResult
+from frazil.spark.job_result import JobResult
 from frazil.spark.memory import Budget, MaxMem
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (

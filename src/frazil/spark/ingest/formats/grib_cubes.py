@@ -192,10 +192,12 @@ def _note_hidden(cube: Cube, skipped: dict[str, str]) -> None:
 
 def _no_field(url: str, path: str, chosen: Mapping[str, Any], options: GribOptions) -> InvalidInputError:
     whole = open_fileindex(FileStream(path, errors=options.errors), "", sorted({*CHOICES, *chosen}))
-    there = [f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole]
+    choices = [
+        f"{key} {_listed(whole[key])}" for key in dict.fromkeys((*chosen, *CHOICES[:2])) if key in whole
+    ]
     return InvalidInputError(
         f"{url}: expected fields with {_equal(chosen)} (filter_by_keys), found none; the file has "
-        f"{'; '.join(there)}",
+        f"{'; '.join(choices)}",
         ErrorKind.KEY_NOT_FOUND,
     )
 

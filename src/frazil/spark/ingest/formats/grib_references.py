@@ -62,13 +62,13 @@ def message_references(
                 return NotVirtual("GRIB edition 1: the codec gribberish decodes edition 2")
             size = length(head)
             lengths.append(size)
-            found = packing(stream, at, size)
-            if found is None:
+            coding = packing(stream, at, size)
+            if coding is None:
                 raise damaged(url, f"sections up to the end of the message at byte {at}", "others")
-            if found in decoded:
+            if coding in decoded:
                 continue
-            decoded.add(found)
-            reason = _unsupported(found) or _other_order(array, at)
+            decoded.add(coding)
+            reason = _unsupported(coding) or _other_order(array, at)
             reason = reason or _other_values(decode, _bytes(stream, at, size), array, index, variable)
             if reason is not None:
                 return NotVirtual(reason)
@@ -98,17 +98,17 @@ def _bytes(stream: IO[bytes], at: int, size: int) -> bytes:
     return stream.read(size)
 
 
-def _unsupported(found: Packing) -> str | None:
-    if found.fields != 1:
+def _unsupported(packing: Packing) -> str | None:
+    if packing.fields != 1:
         return _SEVERAL
-    if found.template not in PACKINGS:
-        return f"packing template 5.{found.template}: expected one of {', '.join(PACKINGS.values())}"
-    if found.template == _JPEG and found.empty:
+    if packing.template not in PACKINGS:
+        return f"packing template 5.{packing.template}: expected one of {', '.join(PACKINGS.values())}"
+    if packing.template == _JPEG and packing.empty:
         return "a field of grid_jpeg without any value, at which the codec gribberish stops for good"
-    if found.template == _CCSDS and found.bits > _CCSDS_BITS:
-        return f"grid_ccsds with {found.bits} bits: the codec gribberish rounds other than eccodes above 24"
-    if found.bitmap not in _BITMAPS:
-        return f"a bitmap that the message does not hold (indicator {found.bitmap})"
+    if packing.template == _CCSDS and packing.bits > _CCSDS_BITS:
+        return f"grid_ccsds with {packing.bits} bits: the codec gribberish rounds other than eccodes above 24"
+    if packing.bitmap not in _BITMAPS:
+        return f"a bitmap that the message does not hold (indicator {packing.bitmap})"
     return None
 
 

@@ -63,10 +63,10 @@ def _kind_of_object(dtype: np.dtype[Any]) -> str:
 def decoded(values: NDArray[Any]) -> NDArray[Any]:
     """UTF-8, or else Latin-1."""
     try:
-        found = np.strings.decode(values, "utf-8")
+        texts = np.strings.decode(values, "utf-8")
     except UnicodeDecodeError:
-        found = np.strings.decode(values, "latin-1")
-    return np.asarray(found).astype(np.dtypes.StringDType())
+        texts = np.strings.decode(values, "latin-1")
+    return np.asarray(texts).astype(np.dtypes.StringDType())
 
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
@@ -88,16 +88,16 @@ def zero(dtype: np.dtype[Any], fill: Any) -> Any:
 
 def attributes(node: h5py.Group | h5py.Dataset) -> tuple[dict[str, Any], dict[str, str]]:
     """The attributes that are the user's, and those that cannot be read, each with the reason."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     unreadable: dict[str, str] = {}
     for name in node.attrs:
         if name in _HIDDEN:
             continue
         try:
-            found[name] = _attribute(node.attrs[name])
+            values[name] = _attribute(node.attrs[name])
         except _NO_TYPE as error:
             unreadable[name] = f"an attribute of a type that numpy does not have ({error})"
-    return found, unreadable
+    return values, unreadable
 
 
 def _attribute(value: Any) -> Any:

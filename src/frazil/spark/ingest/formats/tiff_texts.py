@@ -81,8 +81,8 @@ class Texts:
 
 def one_or_list(values: Iterable[Any]) -> Any:
     """The value that all bands have, or the list of the values of the bands."""
-    found = list(values)
-    return found[0] if len(set(found)) == 1 else found
+    texts = list(values)
+    return texts[0] if len(set(texts)) == 1 else texts
 
 
 def read_texts(image: Any, directory: Directory) -> Texts:
@@ -97,14 +97,14 @@ def read_texts(image: Any, directory: Directory) -> Texts:
             value = image.get_tag_item(name)
             tags |= {name: value} if value else {}
     tags |= {name: text(raw[tag]) for tag, name in _TEXTS.items() if tag in raw}
-    found = Texts(tags, tuple({} for _ in image.indexes), (None,) * image.count, (None,) * image.count)
-    return _with_items(found, text(raw.get(_METADATA, b"")))
+    texts = Texts(tags, tuple({} for _ in image.indexes), (None,) * image.count, (None,) * image.count)
+    return _with_items(texts, text(raw.get(_METADATA, b"")))
 
 
-def _with_items(found: Texts, document: str) -> Texts:
+def _with_items(texts: Texts, document: str) -> Texts:
     """With what GDAL's own tag says: a document of items, each of the image or of a band."""
-    image, bands = dict(found.image), [dict(band) for band in found.bands]
-    special = {"description": list(found.descriptions), "unittype": list(found.units)}
+    image, bands = dict(texts.image), [dict(band) for band in texts.bands]
+    special = {"description": list(texts.descriptions), "unittype": list(texts.units)}
     for item, value in _items(document):
         sample, role, name = item.get("sample", ""), item.get("role", "").lower(), item.get("name", "")
         band = int(sample) if sample.isdecimal() and int(sample) < len(bands) else None
