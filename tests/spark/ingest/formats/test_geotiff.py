@@ -28,7 +28,9 @@ pytestmark = [
 
 def written(path: Path, bands: int = 1, dtype: str = "int16", **more: Any) -> np.ndarray:
     """An image of 50 rows and 70 columns."""
-    values = (np.arange(bands * 3500).reshape(bands, 50, 70) % 251).astype(dtype)
+    values = (np.arange(bands * 3500).reshape(bands, 50, 70) % 251).astype(
+        "c8" if dtype == "complex_int16" else dtype
+    )
     place = rasterio.transform.from_origin(500_000, 5_000_000, 10, 20)
     options = {"crs": "EPSG:32633", "transform": place} | more
     with rasterio.open(path, "w", "GTiff", 70, 50, bands, dtype=dtype, **options) as image:
@@ -262,6 +264,15 @@ def test_no_place_on_earth(tmp_path: Path) -> None:
         ({"compress": "deflate", "predictor": 2}, "predictor 2: no codec in Zarr"),
         ({"compress": "packbits"}, "packbits: no codec in Zarr"),
         ({"nbits": 4, "dtype": "uint8"}, "pixels of 4 bits"),
+        (
+            {"bands": 4, "dtype": "uint8", "photometric": "CMYK", "compress": "deflate"},
+            "CMYK: GDAL reads other colours than the file stores",
+        ),
+        (
+            {"bands": 3, "dtype": "uint8", "photometric": "CIELAB"},
+            "CIE L*a*b*: GDAL reads other colours than the file stores",
+        ),
+        ({"dtype": "complex_int16"}, "pixels of 32 bits"),
     ],
 )
 def test_why_not(more: dict, why: str, tmp_path: Path) -> None:
@@ -270,6 +281,25 @@ def test_why_not(more: dict, why: str, tmp_path: Path) -> None:
         assert why_not(reader, "band_data") == why
         with rasterio.open(tmp_path / "a.tif") as image:
             same(read_all(reader, "band_data"), image.read())
+
+
+@pytest.mark.parametrize("photometric", ["MINISWHITE", "MINISBLACK", "RGB"])
+def test_colours_that_are_read_as_they_are_stored(photometric: str, tmp_path: Path) -> None:
+    written(tmp_path / "a.tif", 3, "uint8", photometric=photometric)
+    with open_source(str(tmp_path / "a.tif")) as reader:
+        same_by_references(reader, "band_data")
+
+
+def test_sizes_that_are_not_those_of_the_pixels(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    values = written(path, blockysize=10)
+    sizes = np.full(5, 10 * 70 * 2, "<u2").tobytes()
+    data = path.read_bytes()
+    assert data.count(sizes) == 1
+    path.write_bytes(data.replace(sizes, sizes[:-2] + np.array([1404], "<u2").tobytes()) + bytes(4))
+    with open_source(str(path)) as reader:
+        same(read_all(reader, "band_data"), values)
+        assert why_not(reader, "band_data") == "tiles or strips that are longer or shorter than their pixels"
 
 
 def test_tiles_that_were_never_written(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ _COMPRESSIONS: Final = {
     50001: "WebP",
     50002: "JPEG XL",
 }
+#: Photometric interpretations of which GDAL gives the numbers that are stored: grey, RGB, palette, mask.
+_STORED_COLOURS: Final = (0, 1, 2, 3, 4)
+_OTHER_COLOURS: Final = {5: "CMYK", 6: "YCbCr", 8: "CIE L*a*b*", 9: "ICC L*a*b*", 10: "ITU L*a*b*"}
+#: Types of GDAL that numpy does not have, and the dtype of their values in rasterio.
+_DTYPES: Final = {"complex_int16": np.dtype("c8")}
 
 
 class GeoTiffReader(BaseReader):
@@ -84,7 +89,7 @@ class GeoTiffReader(BaseReader):
             raise damaged(self.file.url, "bands of one dtype", image.dtypes)
         dims = {"band": image.count, "y": image.height, "x": image.width}
         shape = tuple(dims.values())
-        dtype = np.dtype(image.dtypes[0])
+        dtype = _DTYPES.get(image.dtypes[0]) or np.dtype(image.dtypes[0])
         rows, columns = image.block_shapes[0]
         chunks = (image.count if self._is_pixel_by_pixel else 1, rows, columns)
         data = VariableSchema(
@@ -247,7 +252,27 @@ class GeoTiffReader(BaseReader):
             return f"predictor {layout.predictor}: no codec in Zarr"
         if set(layout.bits) != {variable.dtype.itemsize * 8}:
             return f"pixels of {layout.bits[0]} bits"
+        if layout.photometric not in _STORED_COLOURS or layout.bands != variable.shape[0]:
+            colours = _OTHER_COLOURS.get(
+                layout.photometric, f"photometric interpretation {layout.photometric}"
+            )
+            return f"{colours}: GDAL reads other colours than the file stores"
+        if layout.reversed_bits:
+            return "bytes with the lowest bit first (FillOrder 2)"
+        if compression == "none" and not self._is_of_whole_chunks(variable.dtype.itemsize):
+            return "tiles or strips that are longer or shorter than their pixels"
         return None
+
+    def _is_of_whole_chunks(self, itemsize: int) -> bool:
+        """Whether tiles and strips have the bytes of their pixels; the last strip is copied."""
+        layout = self._layout
+        rows, columns = layout.chunk
+        whole = rows * columns * itemsize * (1 if layout.planar else layout.bands)
+        strips = -(-layout.height // rows)
+        last = (
+            not layout.tiled and layout.height % rows and np.arange(len(layout.length)) % strips == strips - 1
+        )
+        return bool(((layout.length == whole) | (layout.length == 0) | last).all())
 
     def _last_strips(self, references: ChunkReferences, last: int) -> dict[int, bytes]:
         """The last strip has fewer rows than the others: chunks of Zarr have all of them."""

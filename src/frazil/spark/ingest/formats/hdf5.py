@@ -30,9 +30,9 @@ from frazil.spark.ingest.formats.hdf5_chunks import CODECS, ChunkMap, chunk_map,
 from frazil.spark.ingest.formats.hdf5_dims import NOT_A_COORDINATE, Scopes, is_scale
 from frazil.spark.ingest.formats.hdf5_values import (
     attributes,
-    decoded,
     dtype_of,
     fill_value,
+    read_values,
     text_attribute,
     zero,
 )
@@ -88,12 +88,9 @@ class Hdf5Reader(BaseReader):
         inside = tuple(slice(*each) for each in box)
         self._prefetch(name, inside)
         with self._reading(f"values of {name!r}"):
-            source = dataset.astype("T") if dataset.dtype.kind == "O" else dataset
-            values = np.asarray(source[inside])
+            values = read_values(dataset, inside)
         if isinstance(self._stream, Blocks):
             self._stream.prefetch(())
-        if variable.dtype.kind == "T" and values.dtype.kind == "S":
-            values = decoded(values)
         # h5py's dtypes carry metadata (enumerations): without them they are equal to others
         values = values.astype(variable.dtype, copy=False)
         values = values if variable.dtype.kind == "T" else values.view(variable.dtype)

@@ -60,13 +60,27 @@ def _kind_of_object(dtype: np.dtype[Any]) -> str:
     return "sequences of different lengths"
 
 
-def decoded(values: NDArray[Any]) -> NDArray[Any]:
-    """UTF-8, or else Latin-1."""
+def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
+    """The values of a region; texts are strings."""
+    if dataset.dtype.kind != "O":
+        values = np.asarray(dataset[region])
+        return decoded(values) if values.dtype.kind == "S" and values.dtype.itemsize > 1 else values
     try:
-        texts = np.strings.decode(values, "utf-8")
-    except UnicodeDecodeError:
-        texts = np.strings.decode(values, "latin-1")
-    return np.asarray(texts).astype(np.dtypes.StringDType())
+        return np.asarray(dataset.astype("T")[region])
+    except (OSError, TypeError, UnicodeDecodeError):
+        # h5py converts neither texts that are not UTF-8 nor some of its own older files to strings
+        return decoded(np.asarray(dataset[region]))
+
+
+def decoded(values: NDArray[Any]) -> NDArray[Any]:
+    """Each text of an array of bytes as UTF-8, or else as Latin-1."""
+    if values.dtype.kind == "S":
+        try:
+            return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
+        except UnicodeDecodeError:
+            pass
+    texts = [text(each) if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
+    return np.array(texts, np.dtypes.StringDType()).reshape(values.shape)
 
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:

@@ -16,16 +16,17 @@ from frazil.spark.ingest.formats.files import File, damaged
 
 #: Type of an entry -> dtype; those that do not occur in the tags that are read are bytes.
 _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR, _FORMAT = (
+_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _ROWS, _PLANAR, _PREDICTOR = (
     256,
     257,
     258,
     259,
+    262,
+    266,
     277,
     278,
     284,
     317,
-    339,
 )
 _MOST_TAGS: Final = 4096
 #: Tag -> its values.
@@ -39,7 +40,8 @@ class Layout:
 
     ``chunk`` is (rows, columns) of a tile or strip; ``offset`` and ``length`` (bytes) have an entry for each,
     row by row, and band by band if ``planar`` (else each holds all bands, pixel by pixel). Zeros: it was
-    never written.
+    never written. ``photometric`` is what numbers mean as colours. ``reversed_bits``: the first bit of a byte
+    is its lowest (FillOrder 2).
     """
 
     width: int
@@ -49,6 +51,8 @@ class Layout:
     big_endian: bool
     compression: int
     predictor: int
+    photometric: int
+    reversed_bits: bool
     planar: bool
     tiled: bool
     chunk: tuple[int, int]
@@ -98,6 +102,8 @@ def read_layout(file: File, tags: Directory | None = None) -> Layout:
         file.head[:2] == b"MM",
         one(_COMPRESSION, 1),
         one(_PREDICTOR, 1),
+        one(_PHOTOMETRIC, 1),
+        one(_FILL_ORDER, 1) == 2,
         planar,
         tiled,
         chunk,
