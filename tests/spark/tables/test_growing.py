@@ -105,6 +105,18 @@ def test_late_rows_go_where_they_belong(by: str, mode: str) -> None:
     assert array(repo, "v")[:].tolist() == [0.5, 1.0, 2.5, 3.0, 4.0, 5.0]
 
 
+def test_the_dimension_to_append_along_is_checked_by_the_first_write_too() -> None:
+    rows = pa.table({"x": [1], "value": [1.0]})
+    with pytest.raises(InvalidInputError, match="one of the dimensions x to append along, found 'time'"):
+        write_table(rows, Target(memory()), mode="append", dims=["x"], append_dim="time")
+
+
+def test_chunks_of_a_dimension_that_no_array_has_are_refused() -> None:
+    rows = pa.table({"x": [1], "value": [1.0]})
+    with pytest.raises(InvalidInputError, match="chunks of the dimensions x, found some of time"):
+        write_table(rows, Target(memory()), dims=["x"], chunks={"time": 24})
+
+
 @pytest.mark.parametrize("by", WRITERS)
 def test_insert_adds_nothing(by: str) -> None:
     repo = memory()

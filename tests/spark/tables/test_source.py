@@ -15,10 +15,13 @@ import pytest
 import zarr
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import (
+    BooleanType,
+    DateType,
     DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
+    LongType,
     StringType,
     StructField,
     StructType,
@@ -93,15 +96,20 @@ def test_columns_are_those_of_the_schema(place: str) -> None:
         (StructField("nothing", DoubleType()), "a column of .*found nothing: nothing is in Spark's catalog"),
         (StructField("tass", FloatType()), "Did you mean `tas`"),
         (StructField("tas", TimestampType()), "the type float of the column tas in Spark's catalog"),
+        (StructField("tas", BooleanType()), "the type float of the column tas .* found bool"),
+        (StructField("count", TimestampType()), "the type int64 of the column count .* found timestamp"),
+        (StructField("time", DateType()), r"the type timestamp\[us, tz=UTC\] of the column time"),
+        (StructField("time", LongType()), r"the type timestamp\[us, tz=UTC\] of the column time"),
+        (StructField("TAS", FloatType()), "different names, found several tas"),
     ],
-    ids=["unknown", "near", "another kind"],
+    ids=str,
 )
 def test_columns_of_the_catalog_are_compared_when_a_reader_is_made(
     place: str, field: StructField, message: str
 ) -> None:
     """Not while Spark pickles it: what is raised there is an error of pickle for the user."""
     schema = FrazilDataSource({"path": place}).schema().add(field)
-    if field.name == "tas":
+    if field.name in ("tas", "count", "time"):
         schema = StructType([field])
     with pytest.raises(InvalidInputError, match=message) as caught:
         FrazilDataSource({"path": place}).reader(schema)

@@ -75,6 +75,7 @@ def prepare(
     except NodeNotFoundError:
         if not dims:
             raise
+        _require_append_dim(append_dim, dims)
         kept = create(session, group, schema, distinct, dims, chunks or {})
         layout = layout_of(session, group, schema.names)
         if not kept:
@@ -96,12 +97,7 @@ def prepare(
 def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) -> dict[str, pa.Array]:
     """Coordinates to add, by dimension."""
     along = append_dim or layout.axes[0].name
-    if along not in {axis.name for axis in layout.axes}:
-        raise InvalidInputError(
-            f"expected one of the dimensions {', '.join(axis.name for axis in layout.axes)} to append "
-            f"along, found {along!r}",
-            ErrorKind.NOT_ALLOWED,
-        )
+    _require_append_dim(append_dim, [axis.name for axis in layout.axes])
     out: dict[str, pa.Array] = {}
     for axis in layout.axes:
         values = distinct[axis.name]
@@ -127,6 +123,14 @@ def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) 
         if len(fresh):
             out[axis.name] = fresh
     return out
+
+
+def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
+    if append_dim is not None and append_dim not in dims:
+        raise InvalidInputError(
+            f"expected one of the dimensions {', '.join(dims)} to append along, found {append_dim!r}",
+            ErrorKind.NOT_ALLOWED,
+        )
 
 
 def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
@@ -234,6 +238,12 @@ def create(
             f"expected columns for the dimensions {', '.join(dims)} and one more at least, found "
             f"{', '.join(schema.names)}",
             ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    strange = [dim for dim in chunks if dim not in dims]
+    if strange:
+        raise InvalidInputError(
+            f"expected chunks of the dimensions {', '.join(dims)}, found some of {', '.join(strange)}",
+            ErrorKind.NOT_ALLOWED,
         )
     place = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
     sizes, kept = [], []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -84,17 +84,38 @@ def to_arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def can_become(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column can be read as another type: there is a conversion, for some values at least.
+    """Whether a column can be read as another type: values of one kind, or their text.
 
-    A number as another number, also a narrower one: a value that does not fit is an error of its task.
+    A number as another number, also a narrower one: a value that does not fit is an error of its task. A
+    number is no time and no truth value, even where Arrow has a conversion; nor is a time a date, which
+    would lose the hours without an error.
 
     >>> can_become(pa.float64(), pa.float32()), can_become(pa.string(), pa.binary())
     (True, True)
-    >>> can_become(pa.bool_(), pa.timestamp("us"))
-    False
+    >>> can_become(pa.int64(), pa.timestamp("us")), can_become(pa.timestamp("us"), pa.date32())
+    (False, False)
     """
-    try:
-        pa.nulls(0, stored).cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
+    if stored == wanted:
+        return True
+    return any(is_one(stored) and becomes(wanted) for is_one, becomes in _BECOMES)
+
+
+def _is_number(column: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(column) or pa.types.is_floating(column))
+
+
+def _is_text(column: pa.DataType) -> bool:
+    return bool(pa.types.is_string(column) or pa.types.is_binary(column))
+
+
+def _has_text(column: pa.DataType) -> bool:
+    return not pa.types.is_nested(column) and not pa.types.is_duration(column)
+
+
+#: Types of columns, and what they can be read as.
+_BECOMES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]], ...]] = (
+    (_is_number, _is_number),
+    (_is_text, _is_text),
+    (pa.types.is_timestamp, pa.types.is_timestamp),
+    (_has_text, pa.types.is_string),
+)

@@ -39,6 +39,7 @@ from frazil.spark.tables.causes import causes_only
 from frazil.spark.tables.conditions import predicates
 from frazil.spark.tables.decoding import CALENDARS
 from frazil.spark.tables.grid import Grid, Selection, grid_of
+from frazil.spark.tables.layout import once
 from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, options_of
 from frazil.spark.tables.places import SECRET, Options
 from frazil.spark.tables.planning import MISSING, Part, Scan, Split, plan
@@ -186,7 +187,7 @@ class GridReader(spark.DataSourceReader):
 
 def _require_columns(grid: Grid, schema: pa.Schema) -> None:
     """``InvalidInputError`` for columns that Spark knows of and the repository does not have, or has with
-    values of another kind.
+    values of another kind, and for a column that the schema has twice.
     """
     columns = {each.name.lower(): each.name for each in grid.columns}
     unknown = [name for name in schema.names if name.lower() not in columns]
@@ -199,6 +200,7 @@ def _require_columns(grid: Grid, schema: pa.Schema) -> None:
             "schema",
             ErrorKind.NODE_NOT_FOUND,
         )
+    once([grid.column(name).name for name in schema.names])
     for field in schema:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):

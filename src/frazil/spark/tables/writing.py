@@ -116,7 +116,7 @@ def write_table(
     >>> zarr.open_group(result.version.session().store, mode="r")["t2m"][:].tolist()
     [1.0, 2.0, 3.0]
     """
-    source: Rows = InMemory(rows) if isinstance(rows, pa.Table) else _Frame(rows)
+    source: Rows = InMemory(_plain(rows)) if isinstance(rows, pa.Table) else _Frame(rows)
     asked = Asked(mode, dims, append_dim, chunks, partitions)
     job, engine = job_of(source, target, asked, id=job_id, message=message, metadata=metadata)
     return run_job(job, engine, progress=progress)
@@ -368,3 +368,12 @@ class _Frame:
 def _unique(columns: Sequence[Any]) -> pa.Array:
     """Each value once."""
     return pc.unique(one_zero(columns[0] if len(columns) == 1 else pa.chunked_array(columns)))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """The rows without views of text, of which Arrow can select none."""
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
