@@ -127,3 +127,42 @@ def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
     sketch = Limits(state=12_000, small=0)
     result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=HERE)
     assert result.metrics.tasks == 2
+
+
+def test_infinite_neighbours_leave_quantiles_that_have_no_part_of_them() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    values = np.array([[20.0, -np.inf, 1.0], [np.inf, 5.0, -np.inf], [np.inf, 8.0, 2.0]])
+    with repo.transaction("main", message="infinite") as store:
+        zarr.create_array(store, name="g/x", data=values, chunks=(2, 3), dimension_names=("a", "b"))
+    quantile(repo, "g/x", [0.0, 0.25, 0.5], "a", engine=HERE)
+    found = read(repo, "quantile/g")["x"].values
+    inf = np.inf
+    np.testing.assert_array_equal(found, [[20.0, -inf, -inf], [inf, -inf, -inf], [inf, 5.0, 1.0]])
+
+
+@pytest.mark.parametrize("weights", [None, {"b": [1.0, 2.0, 1.0]}])
+def test_a_count_has_no_nan_where_others_do_not_skip_it(weights: Any) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    values = np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])
+    with repo.transaction("main", message="gaps") as store:
+        zarr.create_array(store, name="g/x", data=values, chunks=(1, 2), dimension_names=("a", "b"))
+    reduce(repo, "g/x", "b", ["count", "sum"], skipna=False, weights=weights, engine=HERE)
+    found = read(repo, "reduce/g")
+    assert found["x_count"].values.tolist() == [2, 0]
+    assert np.isnan(found["x_sum"].values).all()
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", ">i2", "u2", "i4", "u8", "f4"])
+def test_an_empty_period_makes_the_floats_of_xarray(dtype: str) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    time = np.array(["2000-01-01", "2000-01-02", "2000-03-01"], "M8[ns]")
+    made = xr.Dataset({"x": ("time", np.array([1, 2, 3], dtype))}, {"time": time})
+    with repo.transaction("main", message="a gap") as store:
+        made.to_zarr(store, group="g", consolidated=False, zarr_format=3)
+    resample(repo, "g/x", "MS", ["min", "last", "sum"], engine=HERE)
+    found = read(repo, "resample/g")
+    for how in ("min", "last", "sum"):
+        with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
+            expected = quietly(lambda how=how: getattr(made["x"].resample(time="MS"), how)())
+        np.testing.assert_array_equal(found[f"x_{how}"], expected)
+        assert found[f"x_{how}"].dtype == expected.dtype

@@ -70,6 +70,27 @@ def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) ->
     assert after.dtype == expected.dtype
 
 
+@pytest.mark.parametrize("boundary", ["trim", "pad"])
+@pytest.mark.parametrize("how", [how for how in HOW if how != "first"])
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("window", [1, 2])
+def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, boundary: Any) -> None:
+    values = np.array([10, 20, -1, 40, 50]).astype(dtype)
+    values[2] = np.array("NaT", dtype)
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
+    to = Target(repo, group="out")
+    result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary, engine=INLINE)
+    found = read(result, "out/x")[...]
+    try:
+        expected = getattr(xr.DataArray(values, dims="d").coarsen(d=window, boundary=boundary), how)().values
+    except TypeError:  # there is no such statistic: the first of each window
+        expected = values[::window][: len(found)]
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
 def test_a_rest_is_refused_unless_the_caller_says_what_becomes_of_it() -> None:
     repo = made()
     with repo.transaction("main", message="made") as store:

@@ -173,11 +173,13 @@ _COUNT: Final = (np.int64, 0)
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Cells that are not NaN."""
+    """Cells that are not NaN, as in xarray also where others do not skip NaN."""
 
     identities: tuple[tuple[DTypeLike, Any], ...] = (_COUNT,)
 
     def update(self, cells: Cells) -> Partial:
+        if cells.valid is None and cells.values.dtype.kind == "f":
+            return Partial(cells.groups, (cells.fold(np.add, ~np.isnan(cells.values), np.int64),))
         return Partial(cells.groups, (cells.count(),))
 
     def merge(self, a: Fields, b: Fields) -> Fields:

@@ -149,7 +149,19 @@ def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True
         above = np.minimum(below + 1, np.maximum(count - 1, 0))
         low = np.take_along_axis(ordered, below[None], axis=0)[0].astype(np.float64)
         high = np.take_along_axis(ordered, above[None], axis=0)[0].astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            out[row] = np.where(low == high, low, low + (high - low) * (at - below))
+        out[row] = _between(low, high, at - below)
     whole = count > 0 if skipna else count == len(ordered)
     return np.where(whole, out, np.nan)
+
+
+def _between(low: Values, high: Values, part: Values) -> Values:
+    """Linear interpolation that does not make NaN of an infinite neighbour with no part in the result.
+
+    >>> low, high = np.array([20.0, -np.inf, 1.0]), np.array([np.inf, 20.0, 2.0])
+    >>> _between(low, high, np.array([0.0, 0.5, 0.5])).tolist()
+    [20.0, -inf, 1.5]
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        step = high - low
+        out = np.where(np.isfinite(step), low + step * part, low * (1 - part) + high * part)
+    return np.where((low == high) | (part == 0), low, out)

@@ -270,7 +270,9 @@ def _measure(reduction: Reduction, target: Target, asked: Asked, how: str) -> Me
     kernel = partials.kernel(how, dtype, weighted=weighted, options=options)
     result = partials.result_dtype(how, dtype, weighted=weighted)
     if result.kind in "iub" and _may_be_missing(reduction, how, options):
-        result = np.dtype(np.float64)
+        # An empty group makes float32 of integers of up to 16 bits, as in xarray.
+        is_small = result.kind in "iu" and result.itemsize <= 2 and reduction.empty is not None
+        result = np.dtype(np.float32 if is_small else np.float64)
     return Measure(path, how, kernel, result)
 
 

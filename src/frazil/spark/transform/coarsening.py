@@ -10,7 +10,8 @@ left out (``"trim"``), or makes a window of fewer elements (``"pad"``).
 A window of one element is a window: its count is 1 or 0, its deviation 0, the sum of a missing value 0.
 
 Coordinates get the mean of each window, bounds the lower of the first and the upper of the last element.
-Of strings, records and other data that are no numbers, the first of each window is taken.
+Dates and durations have the statistics that xarray has for them. Where there is none (the sum of dates), and of
+strings, records and other data that are no numbers, the first of each window is taken.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ HOW: Final = {
 }
 _EDGES: Final = ("trim", "pad", "exact")
 _NUMBERS: Final = "iufcb"
+#: Statistics of ``datetime64`` and ``timedelta64``, by the kind of the dtype.
+_OF_TIMES: Final = {
+    "M": frozenset({"mean", "min", "max", "count"}),
+    "m": frozenset({"mean", "sum", "min", "max", "median", "count"}),
+}
 
 
 @takes_versions
@@ -154,9 +160,10 @@ def coarsen(
 
 def of_field(array: ArrayInfo, how: How, named: set[str]) -> How:
     """Coordinates of two dimensions are averaged, whatever becomes of the data."""
-    if array.dtype.kind not in _NUMBERS:
-        return "first"
-    return "mean" if array.path in named else how
+    wanted: How = "mean" if array.path in named else how
+    if array.dtype.kind in _NUMBERS or wanted in _OF_TIMES.get(array.dtype.kind, ()):
+        return wanted
+    return "first"
 
 
 def stays(array: ArrayInfo, factors: Mapping[str, int], how: How, named: set[str]) -> bool:
