@@ -88,6 +88,17 @@ def _not_installed(error: ImportError) -> str | None:
     return None
 
 
+def missing_codec(codec: str) -> MissingExtraError | None:
+    """The error of a Zarr codec whose package (of the same name) is of an extra and not installed.
+
+    >>> missing_codec("a_codec_of_nobody") is None
+    True
+    """
+    if codec not in EXTRA_OF or installed(codec):
+        return None
+    return missing(f"the codec {codec}", codec)
+
+
 def missing(feature: str, package: str, extra: str | None = None) -> MissingExtraError:
     """The error of a ``feature`` whose ``package`` is not installed; one line.
 

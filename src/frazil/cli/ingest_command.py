@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from frazil.cli.command import Command
 from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
+from frazil.errors import IcechunkError
 from frazil.extras import needs
 from frazil.repository.repository import Repository
 from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.storage.base import Storage
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
     http_store,
@@ -169,11 +172,13 @@ def _run(given: argparse.Namespace) -> int:
         report = inspect_files(given.source, allow=given.allow, **options)
         print(for_terminal(str(report)))
         return 1 if report.fatal() else 0
-    repo = Repository.open_or_create(storage_at(given.repository))
+    storage = storage_at(given.repository)
+    is_new = not Repository.exists(storage)
+    repo = Repository.open_or_create(storage)
     if given.branch not in repo.list_branches():
         repo.create_branch(given.branch, repo.lookup_branch("main"))
     progress = Progress("ingest", 0)
-    with progress:
+    with progress, _nothing_left(storage) if is_new else nullcontext():
         result = ingest(
             given.source,
             Target(repo, given.branch, given.group),
@@ -189,6 +194,18 @@ def _run(given: argparse.Namespace) -> int:
         )
     print(told(result))
     return 0
+
+
+@contextmanager
+def _nothing_left(storage: Storage) -> Iterator[None]:
+    """A new repository in which nothing was written is removed, if what is done with it is refused."""
+    made = {each.key for each in storage.list("")}
+    try:
+        yield
+    except IcechunkError:
+        if {each.key for each in storage.list("")} == made:
+            storage.delete(sorted(made))
+        raise
 
 
 #: So many notes are printed; `--inspect` prints more.

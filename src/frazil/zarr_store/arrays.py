@@ -7,6 +7,7 @@ and notes their keys; then the chunks are decoded one by one. A read without an 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -14,14 +15,18 @@ from typing import Any, Final
 import zarr
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.errors import UnknownCodecError
 from zarr.storage import StorePath, WrapperStore
 
 from frazil.errors import IcechunkError
+from frazil.extras import missing_codec
 from frazil.repository.chunk_errors import undecodable
 from frazil.repository.session import Session
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
 
+#: zarr tells the name of an unknown codec in quotes.
+_QUOTED: Final = re.compile(r"['\"`]([\w.-]+)['\"`]")
 #: Errors that say nothing about the bytes of a chunk.
 _NOT_OF_CHUNKS: Final = (IndexError, MemoryError)
 
@@ -30,7 +35,8 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
     """An array of a session or store, by its path.
 
     Reads and writes raise ``FormatError`` (``undecodable-chunk``) with the array, the coordinates and the
-    object of a chunk that its codecs refuse. Raises what ``zarr.open_array`` raises.
+    object of a chunk that its codecs refuse. Raises ``MissingExtraError`` (``missing-extra``) for a codec
+    whose package is not installed, and else what ``zarr.open_array`` raises.
 
     >>> import frazil, zarr
     >>> repo = frazil.Repository.create(frazil.in_memory_storage())
@@ -42,7 +48,13 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
     frazil.errors.FormatError: cannot decode the chunk [0] of the array `/t`: ...
     """
     store = source if isinstance(source, IcechunkStore) else source.store
-    array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
+    try:
+        array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
+    except UnknownCodecError as error:
+        found = [each for name in _QUOTED.findall(str(error)) if (each := missing_codec(name)) is not None]
+        if not found:
+            raise
+        raise found[0] from error
     return naming(array)
 
 

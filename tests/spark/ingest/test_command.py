@@ -63,6 +63,7 @@ def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert main(request) == 1
     assert "no-container" in capsys.readouterr().err
+    assert not [each for each in (tmp_path / "ice").rglob("*") if each.is_file()]
     assert main([*request, "--container", f"file://{tmp_path / 'days'}"]) == 0
     locations = version(tmp_path / "ice").session().all_virtual_chunk_locations()
     assert set(locations) == {Path(path).as_uri() for path in paths}

@@ -9,6 +9,7 @@ families      files with the same data variables
 dimension     the dimension in which files follow each other, if the caller does not name it
 time_units    one unit for the times of all files
 labels        the labels of the steps of files
+shared        what files with other variables have in common
 ordering      which step of which file goes where
 combining     what belongs together, in which order, and what is wrong
 problems      what can be wrong, what of it can be tolerated, and what helps

@@ -27,6 +27,7 @@ from frazil.spark.ingest.families import Family
 from frazil.spark.ingest.fitting import (
     Present,
     axis_of,
+    dims_of,
     require_growth,
     require_same,
     targets_of,
@@ -51,7 +52,9 @@ from frazil.spark.ingest.readers import Written
 from frazil.spark.ingest.referring import without_container
 from frazil.spark.ingest.report import Report
 from frazil.spark.ingest.request import Request, files_input
+from frazil.spark.ingest.shared import differing, joined_pieces, others, require_one_length
 from frazil.spark.ingest.sources import VariableSchema
+from frazil.spark.ingest.time_units import TimeUnits
 from frazil.spark.ingest.working import Either
 from frazil.spark.job import Tasks
 
@@ -294,6 +297,7 @@ def _tasks(
     fixed: list[tuple[int, list[int], bool]] = []
     taken: set[str] = set()
     unpacked: set[str] = set()
+    kept = _kept(request, combined, there, axis)
     _with_axes(request, combined, there, axis)
     for family in combined.families:
         pieces = None if axis is None else _pieces(combined, family, axis)
@@ -316,6 +320,10 @@ def _tasks(
                 there.reopen(target.name)
             adds = target.name in family.along
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
+        if axis is not None and pieces is not None:
+            several = _joined(combined, family, axis, arrays, numbers, kept)
+            groups += [(Group((number,), joined), False) for number, joined in several.items()]
+            numbers = [each for each in numbers if each[0] not in several]
         for virtual in (False, True):
             mine = [number for number, kind in numbers if kind == virtual]
             along = tuple(number for number in mine if arrays.targets[number].axis is not None)
@@ -324,6 +332,7 @@ def _tasks(
                 groups.append((Group(along, pieces), virtual))
             if rest:
                 fixed.append((int(family.files[0]), rest, virtual))
+    _require_lengths(there, arrays, dim)
     _require_containers(session, looked, groups, fixed)
     work_items: list[Either] = []
     table = _table(looked, combined)
@@ -378,6 +387,68 @@ def _table(looked: Looked, combined: Combined) -> FileTable:
 def _whole(time: datetime | None) -> datetime | None:
     """References remember whole seconds, and the file is not newer than they say."""
     return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
+
+
+def _joined(
+    combined: Combined,
+    family: Family,
+    axis: Axis,
+    arrays: _Arrays,
+    numbers: Sequence[tuple[int, bool]],
+    kept: frozenset[str],
+) -> dict[int, Pieces]:
+    """The arrays of a family that other families have too, with the steps of all of them; those that are
+    ``kept`` with the new steps alone.
+    """
+    found = {}
+    for number, _ in numbers:
+        target = arrays.targets[number]
+        if target.axis is None:
+            continue
+        sharing = list(others(combined.families, family, target.name))
+        if target.name in kept or len(sharing) > 1:
+            found[number] = joined_pieces(combined.steps, sharing, axis, fresh_only=target.name in kept)
+    return found
+
+
+def _require_lengths(there: Present, arrays: _Arrays, dim: str | None) -> None:
+    """A dimension has one length in a group, whichever files its variables come from."""
+    new = {each.path.strip("/"): (each.path, each.dims, each.shape) for each in arrays.targets}
+    old = {
+        array.path.strip("/"): (f"/{array.path.strip('/')}", dims_of(array), array.shape)
+        for array in there.arrays.values()
+    }
+    require_one_length([*(each for path, each in old.items() if path not in new), *new.values()], dim)
+
+
+def _kept(request: Request, combined: Combined, there: Present, axis: Axis | None) -> frozenset[str]:
+    """The scalars along the dimension of which the group keeps what it has, as ``allow`` says.
+
+    New variables do not change the scalars of those that are in the group, which no file of this call has.
+    """
+    dim, kept = request.dim, set()
+    if dim is None or axis is None or len(combined.steps.start) <= 1:
+        return frozenset()
+    written = {name for family in combined.families for name in family.layout.variables}
+    if not set(there.with_dim(dim)) - written - {dim}:
+        return frozenset()
+    units = TimeUnits(combined.targets, combined.moves)
+    for family in combined.families:
+        if family.layout.data & there.arrays.keys():
+            continue
+        for name in sorted(family.along & family.layout.individual & there.arrays.keys() - {dim}):
+            stored = np.asarray(there.arrays[name][...])
+            if not differing(request.looked, family, name, units, combined.steps, axis, stored):
+                continue
+            if "values" not in request.allow:
+                raise InvalidInputError(
+                    f"expected the values of `{request.target.path(name)}` that are in the repository, found "
+                    "others in files with new variables: a group of its own (--group) can have them, "
+                    "allow={'values'} (--allow values) keeps those of the repository",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
+            kept.add(name)
+    return frozenset(kept)
 
 
 def _with_axes(request: Request, combined: Combined, there: Present, axis: Axis | None) -> None:

@@ -47,6 +47,7 @@ from frazil.spark.ingest.ordering import (
 )
 from frazil.spark.ingest.pattern import Expanded
 from frazil.spark.ingest.problems import TABLE, Problem
+from frazil.spark.ingest.shared import other_constants, other_steps
 from frazil.spark.ingest.sources import VariableSchema
 from frazil.spark.ingest.time_units import TimeUnits, common_units, scalar_values
 from frazil.spark.ingest.units import Linear
@@ -171,13 +172,12 @@ def combine(
         families = [family_of(looked, family.files, individual=False) for family in families]
     if dim is None:
         judged = judged.without(_more_than_one(families))
-        families = judged.families(families)
+        judged, families = _agreeing(judged, judged.families(families), units)
         steps = NO_STEPS
     else:
         _require_dimension(families, dim)
         families = _along(looked, families, dim, units, stored, bool(files.keys))
-        judged = judged.without(different_grids(families, looked))
-        families = judged.families(families)
+        judged, families = _agreeing(judged, families, units)
         growing = [family for family in families if _grows(family, dim)]
         labels, units, objections = labels_of(looked, growing, files, dim, units)
         judged = judged.without(objections)
@@ -185,7 +185,13 @@ def combine(
         if labels is None:
             length = np.where(judged.good, looked.length, 0)
             steps = without_labels(length, [family.files for family in growing], files.position)
+            judged = judged.without(other_steps(looked, growing, units, steps.start, steps.at))
+            growing = judged.families(growing)
+            steps = without_labels(length, [family.files for family in growing], files.position)
         else:
+            if labels.labels is not None:
+                judged = judged.without(other_steps(looked, growing, units, labels.start, labels.labels))
+            growing = judged.families(growing)
             steps, judged = _placed(judged, labels, growing)
         families = judged.families(families)
         growing = judged.families(growing)
@@ -194,6 +200,14 @@ def combine(
     for family in families:
         judged = judged.noting(notes(looked, family))
     return Combined(dim, tuple(families), steps, units.targets, units.moves, judged.problems)
+
+
+def _agreeing(judged: _Judged, families: Sequence[Family], units: TimeUnits) -> tuple[_Judged, list[Family]]:
+    """The families without those that have other values of what they share with earlier ones."""
+    judged = judged.without(different_grids(families, judged.looked))
+    left = judged.families(families)
+    judged = judged.without(other_constants(judged.looked, left, units))
+    return judged, judged.families(left)
 
 
 def _allowed(problems: Iterable[Problem], allow: frozenset[str]) -> list[Problem]:

@@ -187,10 +187,13 @@ def different_grids(families: Sequence[Family], looked: Looked) -> list[Objectio
             for name, size in family.layout.dims.items()
             if dims.get(name, size) != size
         ]
-        other = other_values(family.values, values)
+        shared = {
+            name: digest for name, digest in family.values.items() if name not in family.layout.individual
+        }
+        other = other_values(shared, values)
         texts += [("values", f"{other}, unlike files with other variables")] if other else []
         objections += [Objection(file, *each) for each in texts[:1] for file in family.files.tolist()]
         if not texts:
-            values |= family.values
+            values |= shared
             dims |= family.layout.dims
     return objections

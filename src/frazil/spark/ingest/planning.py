@@ -139,7 +139,7 @@ def _touched(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> It
     """Spans of chunks in which something is new, cut on the borders of tasks."""
     low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
     counts = high - low
-    chunks = np.repeat(low - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts) + np.arange(counts.sum())
+    chunks = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
     if moved < len(axis.old):
         chunks = np.concatenate([chunks, np.arange(moved // step, -(-axis.length // step))])
     chunks = np.unique(chunks)

@@ -59,7 +59,8 @@ TABLE: Final[dict[str, Kind]] = {
     ),
     "dims": Kind(
         "other dimensions, or another length of one that is fixed",
-        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other",
+        remedy="concat_dim= (--concat-dim) names the dimension in which files follow each other; files with "
+        "other variables can have a group of their own (--group)",
     ),
     "dtype": Kind("another dtype"),
     "units": Kind("other units or another calendar, which mean other numbers"),
@@ -71,6 +72,7 @@ TABLE: Final[dict[str, Kind]] = {
     "values": Kind(
         "other values of a variable that all files share, such as latitudes",
         allowed="keeps those of the first file, or of the repository",
+        remedy="files with other variables can have a group of their own (--group)",
     ),
     "chunks": Kind(
         "chunks or codecs that cannot be in one array (virtual only)",

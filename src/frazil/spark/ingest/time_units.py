@@ -104,9 +104,11 @@ def in_units(
     wrong = np.zeros(len(values), np.bool_)
     for code in np.unique(own).tolist():
         line = units.moves.get(code, {}).get(variable.name)
-        if line is None:
-            continue
         where = own == code
+        if line is None:
+            if variable.dtype.kind in "iu" and values.dtype.kind in "iuf":
+                wrong |= where & (result != values)
+            continue
         numbers = moved(values[where], line, variable.dtype)
         if numbers is None:
             wrong |= where
@@ -120,6 +122,6 @@ def scalar_values(
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """The values of a scalar in files, as `in_units` gives them."""
     variable = units.targets[name]
-    raw = next(each.variables[name] for each in looked.layouts if name in each.variables).dtype
+    raw = variable.dtype if variable.dtype.kind in "TSUO" else None  # numbers are as wide as files have them
     column = np.array(looked.scalars[name][files].tolist(), raw)
     return in_units(column, looked.own[files], variable, units)

@@ -166,13 +166,15 @@ def test_an_archive_of_references_is_the_copy(tmp_path: Path) -> None:
     container = frazil.VirtualChunkContainer(
         f"file://{tmp_path}/", frazil.local_filesystem_store(str(tmp_path))
     )
-    repos = [frazil.Repository.create(frazil.in_memory_storage()) for _ in range(2)]
-    options = {"concat_dim": "time", "reader_options": {"squeeze": False}, "engine": Inline()}
-    virtual = ingest(paths, repos[0], virtual=True, containers=[container], **options)
-    copy = ingest(paths, repos[1], **options)
-    assert virtual.version is not None
-    assert copy.version is not None
-    assert seen(virtual.version).identical(seen(copy.version))
+    repos = [frazil.Repository.create(frazil.in_memory_storage()) for _ in range(3)]
+    virtual = ingest(paths, repos[0], virtual=True, containers=[container], engine=Inline())
+    copy = ingest(paths, repos[1], engine=Inline())
+    for path in paths:
+        daily = ingest(path, repos[2], virtual=True, containers=[container], mode="append", engine=Inline())
+    for each in (virtual, copy, daily):
+        assert each.version is not None
+        assert seen(each.version).identical(seen(copy.version))
+        assert seen(each.version).t.dims == ("time", "isobaricInhPa", "latitude", "longitude")
     locations = virtual.version.session().all_virtual_chunk_locations()
     assert set(locations) == {Path(path).as_uri() for path in paths}
     same(seen(virtual.version).t2m.values[0].squeeze(), np.arange(24, dtype="f4").reshape(4, 6))
