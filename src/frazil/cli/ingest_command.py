@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.cli.command import Command
+from frazil.cli.new_repository import opened_or_created
 from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
 from frazil.extras import needs
-from frazil.repository.repository import Repository
 from frazil.repository.virtual_values import VirtualChunkContainer
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
@@ -27,7 +27,7 @@ ENGINES: Final = ("auto", "inline", "local", "spark")
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
-    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; made if it is not there")
+    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; created if it is not there")
     parser.add_argument(
         "--inspect", action="store_true", help="only say what is in the files, and what is wrong"
     )
@@ -169,11 +169,8 @@ def _run(given: argparse.Namespace) -> int:
         report = inspect_files(given.source, allow=given.allow, **options)
         print(for_terminal(str(report)))
         return 1 if report.fatal() else 0
-    repo = Repository.open_or_create(storage_at(given.repository))
-    if given.branch not in repo.list_branches():
-        repo.create_branch(given.branch, repo.lookup_branch("main"))
     progress = Progress("ingest", 0)
-    with progress:
+    with opened_or_created(storage_at(given.repository), given.branch) as repo, progress:
         result = ingest(
             given.source,
             Target(repo, given.branch, given.group),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.spark.ingest.archives import daily, same, seen, truth
 
 import frazil
 from frazil.cli.main import main
+from frazil.cli.new_repository import opened_or_created
 from frazil.spark import Version
 from frazil.spark.ingest import operation
 
@@ -49,6 +51,46 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     same(seen(version(place, "new")), truth(paths[:4]))
     assert main(["ingest", *everything, "--inspect"]) == 1
     assert f"    {paths[4]}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["new", "empty", "deep/er/new"])
+def test_a_refused_ingest_leaves_no_new_repository(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    paths = daily(tmp_path / "days", 3)
+    place = tmp_path / folder
+    (tmp_path / "empty").mkdir()
+    Path(paths[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(place), "--engine", "inline", "--branch", "b"]
+    assert main(request) == 1
+    said = capsys.readouterr().err
+    assert "[bad-source]" in said
+    assert "  --on-problem skip leaves these files out" in said
+    assert place.exists() == (folder == "empty")
+    left = [each.name for each in place.rglob("*") if each.is_file()]
+    assert left == []
+    assert main([*request, "--on-problem", "skip"]) == 0
+    before = sorted(place.rglob("*"))
+    assert main([*request, "--mode", "append"]) == 1
+    assert sorted(place.rglob("*")) == before
+
+
+def test_a_new_repository_that_has_something_stays(tmp_path: Path) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "ice"))
+
+    def written(work: Callable[[frazil.Repository], object]) -> None:
+        with opened_or_created(storage) as repo:
+            work(repo)
+            raise frazil.InvalidInputError("refused", frazil.ErrorKind.BAD_SOURCE)
+
+    for work in (
+        lambda repo: repo.create_branch("other", repo.lookup_branch("main")),
+        lambda repo: repo.storage.put(".frazil/task", b"staged"),
+    ):
+        with pytest.raises(frazil.InvalidInputError):
+            written(work)
+        assert frazil.Repository.exists(storage)
+        storage.delete([info.key for info in storage.list("")])
 
 
 def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
