@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from tests.spark.ingest.archives import repository, seen
+from tests.spark.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import InvalidInputError
@@ -139,3 +140,17 @@ def test_a_scalar_is_no_dimension(tmp_path: Path, repo: frazil.Repository) -> No
     ingest(paths[0], repo, engine=Inline())
     with pytest.raises(InvalidInputError, match=r"time"):
         ingest(paths[1], repo, mode="append", engine=Inline())
+
+
+def test_a_copy_follows_references_in_other_chunks(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = []
+    for number, labels in enumerate(([0, 1], [2])):
+        path = tmp_path / f"{number}.nc"
+        steps(labels).to_netcdf(path, engine="h5netcdf", encoding={"a": {"zlib": True}})
+        paths.append(str(path))
+    more: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)], "engine": Inline()}
+    ingest(paths[0], repo, **more)
+    with pytest.raises(InvalidInputError, match=r"chunks \(2,\) of `/a`.*a copy \(without virtual=True"):
+        ingest(paths[1], repo, mode="append", **more)
+    found = seen(ingest(paths[1], repo, mode="append", engine=Inline()).version)
+    assert found.a.values.tolist() == [1.0, 11.0, 21.0]

@@ -35,6 +35,7 @@ from frazil.spark.ingest.planning import (
     most_steps,
     small_chunk,
 )
+from frazil.spark.ingest.problems import TABLE
 from frazil.spark.ingest.request import Request
 from frazil.spark.ingest.sources import VariableSchema
 from frazil.spark.ingest.units import is_time
@@ -288,8 +289,11 @@ def _like(
             said.append(("fill value", array.fill_value, target.fill_value))
     for what, here, new in said:
         if here != new if isinstance(here, np.dtype) else repr(here) != repr(new):
+            stored = what in ("codecs", "chunks", "fill value")
+            helps = TABLE["chunks"].remedy if stored else "a group of its own (--group) can have it"
             raise InvalidInputError(
-                f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files",
+                f"expected {what} {here} of `{target.path}` in the repository, found {new} in the files: "
+                f"{helps}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
     window = None
