@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 
 from frazil.errors import IcechunkError
 from frazil.format.keys import REPO
@@ -26,7 +27,7 @@ def opened_or_created(storage: Storage, branch: str = "main") -> Iterator[Reposi
     repo = Repository.open_or_create(storage)
     if branch not in repo.list_branches():
         repo.create_branch(branch, repo.lookup_branch("main"))
-    before = _contents(storage) if created else frozenset()
+    before: frozenset[tuple[str, int, datetime]] = _contents(storage) if created else frozenset()
     try:
         yield repo
     except IcechunkError:
@@ -38,7 +39,7 @@ def opened_or_created(storage: Storage, branch: str = "main") -> Iterator[Reposi
         raise
 
 
-def _contents(storage: Storage) -> frozenset[tuple[object, ...]]:
+def _contents(storage: Storage) -> frozenset[tuple[str, int, datetime]]:
     return frozenset((info.key, info.size, info.modified) for info in storage.list(""))
 
 
