@@ -180,3 +180,10 @@ def test_html_of_an_ingest_folds_the_rest() -> None:
     for folded in ("version", "metrics", "all variables"):
         assert f'<summary class="frazil-field-name">{folded}</summary>' in html
     assert "tas_29" in html
+
+
+def test_what_tasks_return_to_finish_is_no_line_of_a_result() -> None:
+    partial = JobResult("id", version(), Metrics(1, bytes_read=8), values=(("partial", 0),))
+    assert "partial" not in str(partial)
+    assert "wrote" not in str(partial)
+    assert "partial" in partial._repr_html_()  # folded

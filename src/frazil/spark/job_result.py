@@ -89,10 +89,11 @@ class JobResult(Summary):
             yield "done before", "there was nothing left to do"
         else:
             yield "work", self.metrics.work()
-            yield "wrote", self.metrics.writes()
-        if any(value is not None for value in self.values):
-            yield "values", f"{counted(len(self.values), 'value')}: {brief(self.values)}"
+            if self.metrics.rows or self.metrics.chunks or self.metrics.bytes_written:
+                yield "wrote", self.metrics.writes()  # by tasks: ``finish`` may have written instead of them
 
     def _details(self) -> Iterable[tuple[str, Shown]]:
         yield "version", self.version
         yield "metrics", self.metrics
+        if any(value is not None for value in self.values):
+            yield "values", f"{counted(len(self.values), 'value')}: {brief(self.values)}"

@@ -110,7 +110,7 @@ BAD = [
     (NanShare("/obs/t"), "0.417%", "index (3, 2, 1)"),
     (Finite("/obs/t"), "2 others", "index (3, 2, 1)"),
     (Finite("/obs/t", nan=True), "1 others", "index (7, 0, 0)"),
-    (Range("/obs/nothing"), "none: ", ""),
+    (Range("/obs/nothing"), "none", ""),
 ]
 
 
@@ -129,6 +129,7 @@ def test_what_is_wrong_is_found_with_its_place(repo: frazil.Repository) -> None:
         assert not row.ok, rule
         assert row.found.startswith(found), rule
         assert row.where.startswith(where), rule
+    assert report.rows[-1].found == "none"  # and not once more which array was expected
     with pytest.raises(ValidationFailedError, match=r"17 of 17 rules failed") as raised:
         report.raise_if_failed()
     assert raised.value.kind == "validation-failed"

@@ -162,7 +162,8 @@ def _row(session: Session, rule: Rule, number: int, known: Known) -> Row:
         check = _CHECKS[type(rule)]
         ok, expected, found, where = check(_Case(session, rule, number, known))
     except NotFoundError as error:
-        return Row(name, path, False, "an array", f"none: {error.message}")
+        itself = error.message == f"expected an array at `{path}`, found none"
+        return Row(name, path, False, "an array", "none" if itself else f"none: {error.message}")
     except IcechunkError as error:
         return Row(name, path, False, "an array of numbers", error.message)
     return Row(name, path, ok, expected, found, where)
