@@ -199,12 +199,12 @@ def _run(given: argparse.Namespace) -> int:
 @contextmanager
 def _nothing_left(storage: Storage) -> Iterator[None]:
     """A new repository in which nothing was written is removed, if what is done with it is refused."""
-    made = {each.key for each in storage.list("")}
+    keys = {each.key for each in storage.list("")}
     try:
         yield
     except IcechunkError:
-        if {each.key for each in storage.list("")} == made:
-            storage.delete(sorted(made))
+        if {each.key for each in storage.list("")} == keys:
+            storage.delete(sorted(keys))
         raise
 
 
