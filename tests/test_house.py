@@ -128,7 +128,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
     **{
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
-        for target in ("frazil.pipeline", "frazil.spark.ingest.size")
+        for target in (
+            "frazil.pipeline",
+            *(f"frazil.spark.ingest.{module}" for module in ("problems", "referring", "size")),
+        )
     },
     **{
         ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"

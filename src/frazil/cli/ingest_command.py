@@ -5,18 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.cli.command import Command
 from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
-from frazil.errors import IcechunkError
 from frazil.extras import needs
 from frazil.repository.repository import Repository
 from frazil.repository.virtual_values import VirtualChunkContainer
-from frazil.storage.base import Storage
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
     http_store,
@@ -30,7 +27,7 @@ ENGINES: Final = ("auto", "inline", "local", "spark")
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
-    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; made if it is not there")
+    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; created if it is not there")
     parser.add_argument(
         "--inspect", action="store_true", help="only say what is in the files, and what is wrong"
     )
@@ -152,6 +149,8 @@ def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _run(given: argparse.Namespace) -> int:
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline import Progress, Target, ingest, inspect_files
+        from frazil.spark.ingest.problems import refused
+        from frazil.spark.ingest.referring import without_container
         from frazil.spark.ingest.size import is_small
 
     # before the repository: nothing is made for files that are not there
@@ -173,12 +172,18 @@ def _run(given: argparse.Namespace) -> int:
         print(for_terminal(str(report)))
         return 1 if report.fatal() else 0
     storage = storage_at(given.repository)
-    is_new = not Repository.exists(storage)
+    if given.on_problem == "fail" and not Repository.exists(storage):
+        # before the repository is created: a refusal leaves none
+        report = inspect_files(given.source, allow=given.allow, **options)
+        if problems := report.fatal():
+            raise refused(problems, len(report.urls))
+        if given.virtual and not given.container:
+            raise without_container(report.urls[0])
     repo = Repository.open_or_create(storage)
     if given.branch not in repo.list_branches():
         repo.create_branch(given.branch, repo.lookup_branch("main"))
     progress = Progress("ingest", 0)
-    with progress, _nothing_left(storage) if is_new else nullcontext():
+    with progress:
         result = ingest(
             given.source,
             Target(repo, given.branch, given.group),
@@ -194,18 +199,6 @@ def _run(given: argparse.Namespace) -> int:
         )
     print(told(result))
     return 0
-
-
-@contextmanager
-def _nothing_left(storage: Storage) -> Iterator[None]:
-    """A new repository in which nothing was written is removed, if what is done with it is refused."""
-    keys = {each.key for each in storage.list("")}
-    try:
-        yield
-    except IcechunkError:
-        if {each.key for each in storage.list("")} == keys:
-            storage.delete(sorted(keys))
-        raise
 
 
 #: So many notes are printed; `--inspect` prints more.

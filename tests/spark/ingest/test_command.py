@@ -51,6 +51,27 @@ def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"    {paths[4]}: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("folder", ["new", "empty", "deep/er/new"])
+def test_a_refused_ingest_leaves_no_new_repository(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    paths = daily(tmp_path / "days", 3)
+    place = tmp_path / folder
+    (tmp_path / "empty").mkdir()
+    Path(paths[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(place), "--engine", "inline", "--branch", "b"]
+    assert main(request) == 1
+    said = capsys.readouterr().err
+    assert "[bad-source]" in said
+    assert "  --on-problem skip leaves these files out" in said
+    assert place.exists() == (folder == "empty")
+    assert not list(place.rglob("*"))
+    assert main([*request, "--on-problem", "skip"]) == 0
+    before = sorted(place.rglob("*"))
+    assert main([*request, "--mode", "append"]) == 1
+    assert sorted(place.rglob("*")) == before
+
+
 def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = daily(tmp_path / "days", 2)
     request = [

@@ -134,7 +134,9 @@ def refused(problems: Sequence[Problem], files: int) -> InvalidInputError:
         lines.append(f"  and {len(problems) - _LISTED:,} more: inspect_files(...) (--inspect) lists them")
     lines += [f"  {helps}" for helps in map(_helps, Counter(each.kind for each in problems)) if helps]
     if named:
-        lines.append("  on_problem='skip' or 'quarantine' (--on-problem skip) leaves these files out")
+        lines.append(
+            "  on_problem='skip' (--on-problem skip) leaves these files out; 'quarantine' also remembers them"
+        )
     return InvalidInputError("\n".join(lines), ErrorKind.BAD_SOURCE)
 
 
