@@ -10,8 +10,8 @@ left out (``"trim"``), or makes a window of fewer elements (``"pad"``).
 A window of one element is a window: its count is 1 or 0, its deviation 0, the sum of a missing value 0.
 
 Coordinates get the mean of each window, bounds the lower of the first and the upper of the last element.
-Dates and durations have the statistics that xarray has for them. Where there is none (the sum of dates), and of
-strings, records and other data that are no numbers, the first of each window is taken.
+Dates and durations have the statistics that xarray has for them. Where there is none (the sum of dates),
+and of strings, records and other data that are no numbers, the first of each window is taken.
 """
 
 from __future__ import annotations
