@@ -219,3 +219,38 @@ def test_a_task_that_fails_repeats_its_own_part(small: frazil.Repository) -> Non
 def test_no_tasks_are_refused(small: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="tasks: expected at least 1, found 0"):
         map_blocks(np.negative, small, ["x"], to=Target(small, group="o"), tasks=0, engine=INLINE)
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "fits"),
+    [
+        ("i2", [1.0, 2.0], True),
+        ("i2", [1.5, 2.0], False),
+        ("i2", [np.nan, 2.0], False),
+        ("i2", np.array([70000, 1]), False),
+        ("u1", np.array([255, 0]), True),
+        ("u1", np.array([-1, 0]), False),
+        ("bool", np.array([2, 0]), False),
+        ("f4", np.array([0.1, np.nan]), True),
+        ("f4", np.array([1j, 2]), False),
+        ("f4", np.array([None, 2], object), False),
+        ("f8", np.array([True, False]), True),
+    ],
+)
+def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits: bool) -> None:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=np.zeros(2, stored), chunks=(2,), dimension_names=["x"])
+    to = Target(repo, group="out")
+    values = np.asarray(values)
+    if fits:
+        result = map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
+        np.testing.assert_array_equal(read(result, "out/x")[...], values.astype(stored))
+        return
+    with pytest.raises(
+        IcechunkError, match=f"expected values that {stored[0]}.* holds for `/?out/x`.*dtype="
+    ):
+        map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
+    if values.dtype.kind in "fi":
+        asked = map_blocks(lambda _: values, repo, ["x"], to=to, dtype="f8", engine=INLINE)
+        np.testing.assert_array_equal(read(asked, "out/x")[...], values)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -30,7 +31,7 @@ from frazil.repository.session import Session
 from frazil.spark.engine import Engine, EngineName
 from frazil.spark.engines import engine_of
 from frazil.spark.job_result import JobResult
-from frazil.spark.memory import Budget, MaxMem
+from frazil.spark.memory import Budget, MaxMem, slabs
 from frazil.spark.pickling import dumps
 from frazil.spark.progress import Progress
 from frazil.spark.transform.arrays import (
@@ -52,6 +53,7 @@ type Halo = int | Mapping[str | int, int | tuple[int, int]]
 
 #: Tasks of a function whose cost nobody has said.
 _TASKS: Final = 32
+_NUMBERS: Final = frozenset("biufc")
 _BOUNDARIES: Final = ("reflect", "nearest", "periodic")
 
 
@@ -88,13 +90,14 @@ def map_blocks(
     All inputs have the shape of the first, or have names for all dimensions, which are among those of the
     first: their blocks then have length 1 along the others.
 
-    ``halo`` elements around each block are there for the function, everywhere or by dimension
-    (``{"lat": 2, "lon": (1, 3)}``), and are cut off its result. Axes to ``drop`` are whole in each block, and
-    not in the result; ``new`` axes of the given lengths come before the others. ``dtype`` is that of the
-    results, or one for each, otherwise that of the first input; ``fill_value`` and ``attributes``
-    likewise. ``chunks`` are those of the results, otherwise as they are. ``max_mem`` bounds what is read and
-    made for one block, not what the function makes in between; without it that is 256 MB, or what one chunk
-    needs. Raises ``InvalidInputError`` with the number of bytes if one chunk needs more than ``max_mem``.
+    ``halo`` elements around each block are there for the function, everywhere or by dimension (``{"lat":
+    2, "lon": (1, 3)}``), and are cut off its result. Axes to ``drop`` are whole in each block, and not in
+    the result; ``new`` axes of the given lengths come before the others. ``dtype`` is that of the
+    results, or one for each, otherwise that of the first input, and values that it cannot hold (fractions
+    in integers) are refused; ``fill_value`` and ``attributes`` likewise. ``chunks`` are those of the
+    results, otherwise as they are. ``max_mem`` bounds what is read and made for one block, not what the
+    function makes in between; without it that is 256 MB, or what one chunk needs. Raises
+    ``InvalidInputError`` with the number of bytes if one chunk needs more than ``max_mem``.
 
     There are at least ``tasks`` tasks, if the results have so many chunks: what a function costs is not known
     from the size of its blocks. Without it there are at least 32, and at least as many as the engine runs at
@@ -171,6 +174,10 @@ def map_blocks(
         results[0].path,
         len(results),
         "block" in list(_parameters(function))[len(arrays) :],
+        tuple(
+            None if asked is not None else each.dtype
+            for asked, each in zip(_each(dtype, len(names)), results, strict=True)
+        ),
     )
     chosen = {each.path for each in arrays} | {each.path for each in results}
     more = [] if to.repo is version.repo and to.group.strip("/") == "" else companions(session, [first])
@@ -220,6 +227,7 @@ class _Mapped:
     path: str
     count: int
     told: bool
+    dtypes: tuple[np.dtype[Any] | None, ...]  # of the results, where the caller has asked for none
 
     def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
         spans = list(zip(start, stop, strict=True))[self.new :]
@@ -241,7 +249,11 @@ class _Mapped:
                 f"expected {self.count} arrays from the function, found {len(blocks)}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             )
-        return [self._trimmed(np.asarray(each)) for each in blocks]
+        out = [self._trimmed(np.asarray(each)) for each in blocks]
+        for block, dtype in zip(out, self.dtypes, strict=True):
+            if dtype is not None:
+                _require_fit(self.path, block, dtype)
+        return out
 
     def _trimmed(self, block: Values) -> Values:
         if self.margins is None:
@@ -252,6 +264,28 @@ class _Mapped:
         lengths = block.shape[self.new :]
         trim = [slice(low, n - high) for (low, high), n in zip(kept, lengths, strict=True)]
         return block[(*(slice(None),) * self.new, *trim)]
+
+
+def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
+    """Raises ``InvalidInputError`` for values that change when they are stored as ``dtype``. Floats may be
+    rounded to shorter floats.
+    """
+    found = block.dtype
+    if dtype.kind not in _NUMBERS or np.can_cast(found, dtype) or not block.ndim:
+        return  # a block of no dimensions is refused by who writes it
+    if found.kind in _NUMBERS:
+        if dtype.kind in "fc" and np.can_cast(found, dtype, "same_kind"):
+            return
+        with np.errstate(invalid="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+            parts = (block[part] for part in slabs(block.shape, block.itemsize))
+            if all((part.astype(dtype) == part).all() for part in parts):
+                return
+    raise InvalidInputError(
+        f"expected values that {dtype} holds for `{path}`, found others in a block of {found}: pass "
+        "dtype= to map_blocks, or convert them in the function",
+        ErrorKind.INVALID_ARRAY_METADATA,
+    )
 
 
 def with_halo(

@@ -114,7 +114,7 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
     if least > max_bytes:
         raise InvalidInputError(
             f"expected a max_mem of at least {least} bytes, to read chunks of {read} and to write {write}, "
-            f"found {max_bytes}",
+            f"found {max_bytes}: pass max_mem='{-(-least // 10**6)}MB' or more",
             ErrorKind.NOT_ALLOWED,
         )
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
