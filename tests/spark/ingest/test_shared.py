@@ -154,3 +154,31 @@ def test_a_copy_follows_references_in_other_chunks(tmp_path: Path, repo: frazil.
         ingest(paths[1], repo, mode="append", **more)
     found = seen(ingest(paths[1], repo, mode="append", engine=Inline()).version)
     assert found.a.values.tolist() == [1.0, 11.0, 21.0]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "backfill", "insert"])
+def test_steps_of_another_level_do_not_replace_those_of_one(
+    repo: frazil.Repository, tmp_path: Path, mode: Any
+) -> None:
+    low, high = write(tmp_path, steps([0, 1], height=2.0), steps([0, 1], height=10.0))
+    ingest(low, repo, mode="append", engine=Inline())
+    with pytest.raises(InvalidInputError, match=r"expected the height .*concat_dim='height'"):
+        ingest(high, repo, mode=mode, engine=Inline())
+    with pytest.raises(InvalidInputError, match=r"append.*concat_dim="):
+        ingest(high, repo, mode="append", engine=Inline())
+    result = ingest(high, repo, mode=mode, allow={"values"}, engine=Inline())
+    assert seen(result.version).height.values.tolist() == [10.0, 10.0]
+    both = repository(tmp_path / "both")
+    for path in (low, high):
+        result = ingest(path, both, mode="append", concat_dim="height", engine=Inline())
+    assert seen(result.version).sizes == {"height": 2, "time": 2}
+
+
+def test_steps_of_a_later_forecast_replace_those_of_an_earlier_one(
+    repo: frazil.Repository, tmp_path: Path
+) -> None:
+    lead = {"attrs": {"units": "hours", "standard_name": "forecast_period"}}
+    files = [steps([0, 1], lead=xr.Variable((), hours, **lead)) for hours in (24, 12)]
+    for path in write(tmp_path, *files):
+        result = ingest(path, repo, mode="upsert", engine=Inline())
+    assert not result.done_before

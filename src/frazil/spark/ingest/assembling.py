@@ -55,6 +55,7 @@ from frazil.spark.ingest.request import Request, files_input
 from frazil.spark.ingest.shared import differing, joined_pieces, others, require_one_length
 from frazil.spark.ingest.sources import VariableSchema
 from frazil.spark.ingest.time_units import TimeUnits
+from frazil.spark.ingest.units import is_time_or_duration
 from frazil.spark.ingest.working import Either
 from frazil.spark.job import Tasks
 
@@ -298,6 +299,7 @@ def _tasks(
     taken: set[str] = set()
     unpacked: set[str] = set()
     kept = _kept(request, combined, there, axis)
+    _require_same_scalars(request, combined, there, axis)
     _with_axes(request, combined, there, axis)
     for family in combined.families:
         pieces = None if axis is None else _pieces(combined, family, axis)
@@ -449,6 +451,33 @@ def _kept(request: Request, combined: Combined, there: Present, axis: Axis | Non
                 )
             kept.add(name)
     return frozenset(kept)
+
+
+def _require_same_scalars(request: Request, combined: Combined, there: Present, axis: Axis | None) -> None:
+    """Steps that are written again are of the level, member, ... that the group has for them.
+
+    Times and durations may differ: a later forecast for a step replaces an earlier one. Raises
+    ``InvalidInputError`` (``invalid-array-metadata``).
+    """
+    if axis is None or len(combined.steps.start) <= 1 or "values" in request.allow:
+        return
+    units = TimeUnits(combined.targets, combined.moves)
+    for family in combined.families:
+        if not family.layout.data & there.arrays.keys():
+            continue
+        for name in sorted(family.layout.individual & there.arrays.keys() - {request.dim}):
+            variable = family.variable(name)
+            if not variable.coordinate or is_time_or_duration(variable.attrs):
+                continue
+            stored = np.asarray(there.arrays[name][...])
+            if differing(request.looked, family, name, units, combined.steps, axis, stored):
+                raise InvalidInputError(
+                    f"mode {request.mode!r}: expected the {name} that the repository has for the steps that "
+                    f"are written again, found another: concat_dim={name!r} (--concat-dim {name}) from the "
+                    "first file on has both, a group of its own (--group) too, allow={'values'} "
+                    "(--allow values) replaces the values",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
 
 
 def _with_axes(request: Request, combined: Combined, there: Present, axis: Axis | None) -> None:

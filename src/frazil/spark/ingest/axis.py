@@ -102,7 +102,12 @@ def place(
     fresh = new[~there]
     if mode == "append" and there.any():
         label = tell(new[there][0])
-        raise _refused(f"mode 'append': expected new labels, found {label}, which is there", "upsert")
+        raise InvalidInputError(
+            f"mode 'append': expected new labels, found {label}, which is there; mode 'upsert' "
+            "(--mode upsert) replaces the values of this step. Files of another level or member need "
+            "concat_dim= (--concat-dim) with the name of that coordinate, from the first file on",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
     if mode == "insert" and len(fresh):
         raise _refused(f"mode 'insert': expected labels that are there, found {tell(fresh[0])}", "upsert")
     if there.any() and not (_are_once(old) and _are_once(new)):

@@ -12,6 +12,7 @@ Months and years have no fixed length; they are left alone where the texts are e
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -49,6 +50,16 @@ def is_time(units: object) -> bool:
     (True, False, False)
     """
     return isinstance(units, str) and " since " in f" {units} "
+
+
+def is_time_or_duration(attrs: Mapping[str, Any]) -> bool:
+    """Whether the attributes of a variable say that it is a time, or a span of time.
+
+    >>> is_time_or_duration({"units": "hours"}), is_time_or_duration({"units": "m"})
+    (True, False)
+    """
+    units = attrs.get("units")
+    return is_time(units) or (isinstance(units, str) and units.lower() in _LENGTHS)
 
 
 def rebase(units: str, target: str, calendar: str = "standard") -> Linear | None:
