@@ -343,19 +343,25 @@ def test_links_and_data_in_other_files_are_refused(tmp_path: Path) -> None:
         layout[:] = h5py.VirtualSource("other.h5", "x", (3,))
         file.create_virtual_dataset("put_together", layout)
 
-    def nowhere(file) -> None:
-        file["gone"] = h5py.SoftLink("/nowhere")
-
     for make, found in {
         external: "'away', a link to '/x' in '/etc/other.h5'",
         outside: "'raw', whose data are in others",
         virtual: "'put_together', whose data are in others",
-        nowhere: "leads nowhere",
     }.items():
         path = made(tmp_path / f"{make.__name__}.h5", make)
         with open_source(str(path)) as reader, pytest.raises(FormatError, match=found) as raised:
             reader.schema()
         assert path.as_uri() in str(raised.value)
+
+
+def test_links_that_lead_nowhere_are_left_out(tmp_path: Path) -> None:
+    def linked(file) -> None:
+        file["x"] = np.arange(3)
+        file["gone"] = h5py.SoftLink("/nowhere")
+
+    with open_source(str(made(tmp_path / "a.h5", linked))) as reader:
+        assert set(reader.schema().variables) == {"x"}
+        assert reader.schema().skipped == {"gone": "a link that leads nowhere"}
 
 
 def test_damaged_files(tmp_path: Path) -> None:

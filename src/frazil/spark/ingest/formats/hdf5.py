@@ -193,6 +193,7 @@ class Hdf5Reader(BaseReader):
         scopes = Scopes(group, [(key, dataset) for key, dataset, is_own in members if is_own])
         group_attrs, unreadable = attributes(group)
         skipped = {f":{name}": why for name, why in unreadable.items()}
+        skipped |= dict.fromkeys((key for key in group if group.get(key) is None), "a link that leads nowhere")
         variables, dims = [], {}
         unlimited: set[str] = set()
         for key, dataset, _ in members:
@@ -236,9 +237,7 @@ class Hdf5Reader(BaseReader):
                     "all of its data in this file",
                     f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file",
                 )
-            member = group.get(key)
-            if member is None:
-                raise damaged(self.file.url, f"something at {key!r}", "a link that leads nowhere")
+            member = group.get(key)  # None for a link that leads nowhere
             if isinstance(member, h5py.Dataset):
                 yield key, member, isinstance(link, h5py.HardLink)
 
