@@ -193,7 +193,8 @@ class Hdf5Reader(BaseReader):
         scopes = Scopes(group, [(key, dataset) for key, dataset, is_own in members if is_own])
         group_attrs, unreadable = attributes(group)
         skipped = {f":{name}": why for name, why in unreadable.items()}
-        skipped |= dict.fromkeys((key for key in group if group.get(key) is None), "a link that leads nowhere")
+        nowhere = [key for key in group if group.get(key) is None]
+        skipped |= dict.fromkeys(nowhere, "a link that leads nowhere")
         variables, dims = [], {}
         unlimited: set[str] = set()
         for key, dataset, _ in members:
