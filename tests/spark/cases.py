@@ -282,7 +282,10 @@ def pipelines(repo: frazil.Repository, site: Site) -> None:
 def batches_are_published(repo: frazil.Repository) -> None:
     assert zarr.open_group(repo.readonly_session("main").store, mode="r").attrs["largest"] == 2.5
     history = list(repo.ancestry(branch="main"))
-    assert [info.message for info in history[:2]] == ["Batch 0 of largest", "largest"]
+    assert [info.message for info in history[:2]] == [
+        "Batch 0 of query largest: _largest into main",
+        "largest",
+    ]
     assert len(history) == 3
     assert repo.list_branches() == {"main"}
 

@@ -333,7 +333,7 @@ ENTRIES: Final[dict[str, tuple[Callable[[SparkSession, dict[str, str], Path], ob
         lambda spark, options, place: (
             _frame(spark).write.format("frazil").options(**options).mode("append").save()
         ),
-        "InvalidInputError: expected rows that are new along x",
+        "InvalidInputError: mode append: expected rows that are new along x",
     ),
     "stream": (_stream, "NodeNotFoundError: expected an array in the group `/`"),
 }

@@ -160,7 +160,9 @@ def test_every_kind_that_stops_an_ingest_names_what_helps() -> None:
         )
         assert lines[1:11] == [f"  {kind}: a.nc: is wrong"] * 10
         assert "and 2 more" in lines[11]
-        assert lines[-1] == "  on_problem='skip' (--on-problem skip) leaves these files out"
+        assert lines[-1] == (
+            "  on_problem='skip' (--on-problem skip) leaves these files out; 'quarantine' also remembers them"
+        )
         assert bool(TABLE[kind].allowed) == any(f"--allow {kind}" in line for line in lines)
         assert len(lines) <= 14
 

@@ -177,7 +177,8 @@ def test_periods_without_a_time(way: str, dtype: str, last: str) -> None:
     for name in how:
         ours = found[f"v_{name}"]
         if (data.dtype.kind, name) not in OWN and data.dtype.kind != "u":
-            equal(ours, quietly(lambda name=name: getattr(data.resample(time="MS"), name)()))
+            with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
+                equal(ours, quietly(lambda name=name: getattr(data.resample(time="MS"), name)()))
         if name != "first":
             expected = [quietly(lambda name=name, each=each: getattr(each, name)("time")) for each in cells]
             np.testing.assert_allclose(ours[[0, -1]].values.astype("f8"), np.array(expected, "f8"))

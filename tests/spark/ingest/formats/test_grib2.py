@@ -217,6 +217,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         (whole[: len(whole) // 2 + 5], "truncated"),
         (whole[:10], "truncated"),
         (whole[:-4] + b"xxxx", "7777"),
+        (whole + whole[:8] + bytes(16), "at least 20 bytes"),
     ]:
         path.write_bytes(data)
         with pytest.raises(FormatError, match=found) as raised:

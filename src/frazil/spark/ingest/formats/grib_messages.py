@@ -12,6 +12,8 @@ from frazil.spark.ingest.formats.files import File, damaged
 _LARGE: Final = 0x800000
 #: Bytes of section 0, and of the number and length of the other sections.
 _FIRST: Final = 16
+#: The last bytes of a message.
+_END: Final = b"7777"
 _HEAD: Final = 5
 #: Bytes of section 5 that are the same for all templates of grid points, and byte 23 of complex packing.
 _REPRESENTATION: Final = 23
@@ -52,9 +54,12 @@ def check_messages(file: File) -> None:
                 raise damaged(
                     file.url, f"message {count} of {size} bytes", f"{file.size - at} bytes: it is truncated"
                 )
-            stream.seek(end - 4)
-            if stream.read(4) != b"7777":
-                raise damaged(file.url, f"the end of message {count} (7777) at byte {end - 4}", "other bytes")
+            if size < _FIRST + len(_END):
+                raise damaged(file.url, f"message {count} of at least {_FIRST + len(_END)} bytes", size)
+            last = end - len(_END)
+            stream.seek(last)
+            if stream.read(len(_END)) != _END:
+                raise damaged(file.url, f"the end of message {count} (7777) at byte {last}", "other bytes")
             at, count = end, count + 1
     if not count:
         raise damaged(file.url, "a GRIB file", repr(file.head[:4]))
