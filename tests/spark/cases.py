@@ -283,7 +283,7 @@ def batches_are_published(repo: frazil.Repository) -> None:
     assert zarr.open_group(repo.readonly_session("main").store, mode="r").attrs["largest"] == 2.5
     history = list(repo.ancestry(branch="main"))
     assert [info.message for info in history[:2]] == [
-        "Batch 0 of query largest: _largest into main",
+        "Batch 0 of query largest: pipeline into main",
         "largest",
     ]
     assert len(history) == 3
