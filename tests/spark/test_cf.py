@@ -22,6 +22,7 @@ STORED: list[tuple[str, dict[str, Any]]] = [
     ("f4", {"missing_value": 0.1}),
     ("f4", {"_FillValue": "AAAAAAAA8L8="}),  # -1
     ("i4", {"missing_value": -1, "_FillValue": -1}),
+    ("i1", {"dtype": "bool"}),  # as xarray writes booleans to NetCDF
 ]
 
 

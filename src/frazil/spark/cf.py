@@ -21,10 +21,17 @@ _MISSING: Final = ("_FillValue", "missing_value")
 #: Attributes that say that values are not what is stored.
 PACKED: Final = frozenset({*_MISSING, "scale_factor", "add_offset", "_Unsigned"})
 
+#: The attribute by which xarray says that integers are booleans.
+BOOLEAN: Final = ("dtype", "bool")
+
 
 def is_packed(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> bool:
     """Whether values are not what is stored."""
-    return dtype.kind in "iuf" and not PACKED.isdisjoint(attributes)
+    return dtype.kind in "iuf" and (not PACKED.isdisjoint(attributes) or _is_boolean(attributes, dtype))
+
+
+def _is_boolean(attributes: Mapping[str, Any], dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" and attributes.get(BOOLEAN[0]) == BOOLEAN[1]
 
 
 def decoded(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]:
@@ -32,10 +39,14 @@ def decoded(values: NDArray[Any], attributes: Mapping[str, Any]) -> NDArray[Any]
 
     >>> decoded(np.array([1, 2, -9], "i2"), {"_FillValue": -9, "scale_factor": 0.5}).tolist()
     [0.5, 1.0, nan]
+    >>> decoded(np.array([1, 0], "i1"), {"dtype": "bool"}).tolist()
+    [True, False]
     """
     if not is_packed(attributes, values.dtype):
         return values
     told = {name: value for name, value in attributes.items() if name in PACKED}
+    if _is_boolean(attributes, values.dtype):
+        told |= [BOOLEAN]
     for name in _MISSING:
         if name in told:
             told[name] = _missing(told[name], values.dtype)

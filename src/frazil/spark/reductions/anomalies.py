@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import ForkSession, Session
+from frazil.spark import cf
 from frazil.spark.blocks import blocks, split
 from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, Tasks, run_job
@@ -163,7 +164,9 @@ def _prepare(shared: _Shared, task: int, session: Session) -> Tasks:
     for number, each in enumerate(shared.all):
         field = each.field
         told = {
-            name: value for name, value in field.attributes.items() if name not in ENCODING - {"coordinates"}
+            name: value
+            for name, value in field.attributes.items()
+            if name not in ENCODING - {"coordinates"} and (name, value) != cf.BOOLEAN
         }
         zarr.create_array(
             session.store,

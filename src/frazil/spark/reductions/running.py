@@ -15,6 +15,7 @@ import zarr
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.session import Session
+from frazil.spark import cf
 from frazil.spark.blocks import parse_bytes, split
 from frazil.spark.engine import Engine, EngineName
 from frazil.spark.job import Job, Phase, Tasks, run_job
@@ -451,7 +452,11 @@ def _attributes(asked: Asked, reduction: Reduction, measure: Measure) -> dict[st
     field = reduction.field
     told = dict(field.attributes) if asked.settings.get("keep_attrs", True) else {}
     if field.decode:
-        told = {name: value for name, value in told.items() if name not in ENCODING}
+        told = {
+            name: value
+            for name, value in told.items()
+            if name not in ENCODING and (name, value) != cf.BOOLEAN
+        }
     others = [
         name
         for name in str(field.attributes.get("coordinates", "")).split()

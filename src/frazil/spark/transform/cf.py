@@ -49,7 +49,11 @@ def unpacked_attributes(array: ArrayInfo) -> Json:
     attributes = array.attributes
     if not is_packed(array):
         return attributes
-    return {key: value for key, value in attributes.items() if key not in _OF_STORED}
+    return {
+        key: value
+        for key, value in attributes.items()
+        if key not in _OF_STORED and (key, value) != cf.BOOLEAN
+    }
 
 
 # Coordinates

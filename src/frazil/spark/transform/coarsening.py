@@ -17,6 +17,7 @@ and of strings, records and other data that are no numbers, the first of each wi
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -309,7 +310,9 @@ def reduced(values: Values, windows: Shape, how: How, boundary: Edge) -> Values:
         over = {dims[0]: 1}
     array = xr.DataArray(values, dims=dims)
     rolled = array.coarsen(over, boundary="pad" if boundary == "pad" else "trim")
-    out: Values = np.asarray(getattr(rolled, how)().values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, of windows without a value: they are NaN
+        out: Values = np.asarray(getattr(rolled, how)().values)
     return out
 
 
