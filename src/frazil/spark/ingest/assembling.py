@@ -298,7 +298,7 @@ def _tasks(
     fixed: list[tuple[int, list[int], bool]] = []
     taken: set[str] = set()
     unpacked: set[str] = set()
-    kept = _kept(request, combined, there, axis)
+    old_scalars = _old_scalars(request, combined, there, axis)
     _require_same_scalars(request, combined, there, axis)
     _with_axes(request, combined, there, axis)
     for family in combined.families:
@@ -323,7 +323,7 @@ def _tasks(
             adds = target.name in family.along
             numbers.append((arrays.add(target, existing is not None, adds), virtual))
         if axis is not None and pieces is not None:
-            several = _joined(combined, family, axis, arrays, numbers, kept)
+            several = _joined(combined, family, axis, arrays, numbers, old_scalars)
             groups += [(Group((number,), joined), False) for number, joined in several.items()]
             numbers = [each for each in numbers if each[0] not in several]
         for virtual in (False, True):
@@ -397,20 +397,22 @@ def _joined(
     axis: Axis,
     arrays: _Arrays,
     numbers: Sequence[tuple[int, bool]],
-    kept: frozenset[str],
+    old_scalars: frozenset[str],
 ) -> dict[int, Pieces]:
     """The arrays of a family that other families have too, with the steps of all of them; those that are
-    ``kept`` with the new steps alone.
+    ``old_scalars`` with the new steps alone.
     """
-    found = {}
+    pieces_of = {}
     for number, _ in numbers:
         target = arrays.targets[number]
         if target.axis is None:
             continue
         sharing = list(others(combined.families, family, target.name))
-        if target.name in kept or len(sharing) > 1:
-            found[number] = joined_pieces(combined.steps, sharing, axis, fresh_only=target.name in kept)
-    return found
+        if target.name in old_scalars or len(sharing) > 1:
+            pieces_of[number] = joined_pieces(
+                combined.steps, sharing, axis, fresh_only=target.name in old_scalars
+            )
+    return pieces_of
 
 
 def _require_lengths(there: Present, arrays: _Arrays, dim: str | None) -> None:
@@ -423,12 +425,12 @@ def _require_lengths(there: Present, arrays: _Arrays, dim: str | None) -> None:
     require_one_length([*(each for path, each in old.items() if path not in new), *new.values()], dim)
 
 
-def _kept(request: Request, combined: Combined, there: Present, axis: Axis | None) -> frozenset[str]:
+def _old_scalars(request: Request, combined: Combined, there: Present, axis: Axis | None) -> frozenset[str]:
     """The scalars along the dimension of which the group keeps what it has, as ``allow`` says.
 
     New variables do not change the scalars of those that are in the group, which no file of this call has.
     """
-    dim, kept = request.dim, set()
+    dim, old_scalars = request.dim, set()
     if dim is None or axis is None or len(combined.steps.start) <= 1:
         return frozenset()
     written = {name for family in combined.families for name in family.layout.variables}
@@ -449,8 +451,8 @@ def _kept(request: Request, combined: Combined, there: Present, axis: Axis | Non
                     "allow={'values'} (--allow values) keeps those of the repository",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
-            kept.add(name)
-    return frozenset(kept)
+            old_scalars.add(name)
+    return frozenset(old_scalars)
 
 
 def _require_same_scalars(request: Request, combined: Combined, there: Present, axis: Axis | None) -> None:
