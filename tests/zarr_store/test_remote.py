@@ -67,7 +67,9 @@ def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> N
     repo = frazil.Repository.create(slow, config=config)
     session = repo.writable_session("main")
     data = np.random.default_rng(0).random((64, 100))
-    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
+    # zarr asks for all chunks at once: how they are grouped does not depend on the speed of the machine.
+    options = {"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}", "async.concurrency": 64}
+    with zarr.config.set(options):
         array = zarr.create_array(session.store, name="a", shape=data.shape, chunks=(1, 100), dtype="f8")
         array[:] = data
         np.testing.assert_array_equal(array[:], data)
@@ -77,8 +79,8 @@ def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> N
         assert not _store_supports_sync_io(store)
         slow.awaited.clear()
         np.testing.assert_array_equal(zarr.open_array(store, path="a", mode="r")[:], data)
-    # zarr asks for some chunks at a time: those of one pack are one request, files are one each, at once.
-    assert 0 < len(slow.awaited) <= 32 if packed else len(slow.awaited) == 64
+    # Chunks of one pack are one request, files are one each, at the same time.
+    assert 0 < len(slow.awaited) <= 8 if packed else len(slow.awaited) == 64
     assert packed or slow.at_once > 4
     assert slow.blocked_a_loop == []
 
