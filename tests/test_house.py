@@ -118,11 +118,6 @@ DELIBERATE: dict[tuple[str, str], str] = {
         )
     },
     (
-        "frazil.storage.named",
-        "frazil.storage.constructors",
-    ): "class methods of `Storage` make its subclasses: an edge downwards",
-    ("frazil.storage.named", "frazil.storage.from_options"): "the same",
-    (
         "frazil.storage.web",
         "frazil.storage.web_pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",

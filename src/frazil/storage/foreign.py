@@ -44,7 +44,7 @@ from frazil.storage.locations import (
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
-from frazil.storage.redirect import TIGRIS_ENDPOINT
+from frazil.storage.services import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
 from frazil.storage.web import WebClient
 from frazil.storage.web_answer import Answer, Unreachable

@@ -33,6 +33,7 @@ from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
+from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.web import WebClient
 from frazil.storage.web_address import joined
@@ -43,10 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterator, Mapping
 
     from frazil.storage.base import ObjectInfo, Storage, Version
-
-#: Where R2 and Tigris are.
-R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
-TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 _MAX_REDIRECTS: Final = 10
 #: A user waits for the redirect before the first read.
