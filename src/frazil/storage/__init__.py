@@ -59,6 +59,7 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
+from frazil.storage.urls import storage_from_url
 
 __all__ = [
     "ALWAYS",
@@ -109,6 +110,7 @@ __all__ = [
     "s3_object_store_storage",
     "s3_storage",
     "s3_store",
+    "storage_from_url",
     "tigris_storage",
 ]
 
