@@ -59,8 +59,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 #: Modules that may import pyspark, and packages of such modules. All others run where it is not installed.
 WITH_PYSPARK = {
-    *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
-    "frazil.spark.spark_failures",
+    *(
+        "frazil.spark.daemon",
+        "frazil.spark.runtime.on_spark",
+        "frazil.spark.runtime.deployment",
+        "frazil.spark.runtime.session",
+    ),
+    "frazil.spark.runtime.error_translation",
     *("frazil.spark.streams", "frazil.spark.tables"),
     *("frazil.testing.spark_cluster", "pyspark_frazil"),
 }
@@ -101,15 +106,15 @@ ONLY_IN: dict[str, set[str]] = {
 # (module, what it imports) -> why an import inside a function, against the table, is right there.
 DELIBERATE: dict[tuple[str, str], str] = {
     (
-        "frazil.repository.session",
+        "frazil.repository.session.session",
         "frazil.zarr_store",
     ): "`session.store`, as users know it: an edge upwards",
     (
-        "frazil.spark.transform.regridding",
+        "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
     **{
-        ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
+        ("frazil.repository.handle.upkeep", f"frazil.maintenance.{module}"): (
             "upkeep is public as methods of `Repository`, and is made of what is below it"
         )
         for module in (
@@ -130,16 +135,16 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
             "frazil.pipeline",
-            *(f"frazil.spark.ingest.{module}" for module in ("problems", "referring", "size")),
+            *(f"frazil.pipeline.ingest.{module}" for module in ("problems", "referring", "size")),
         )
     },
     **{
-        ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
-        for target in ("frazil.spark.on_spark", "frazil.spark.session")
+        ("frazil.jobs.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
+        for target in ("frazil.spark.runtime.on_spark", "frazil.spark.runtime.session")
     },
     (
         "pyspark_frazil",
-        "frazil.spark.tables.source",
+        "frazil.spark.data_source",
     ): "Spark imports every `pyspark_*` for whatever source: ours costs nothing until it is used",
 }
 
@@ -269,7 +274,9 @@ def closure(module: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.spark.local", "frazil.cli"])
+@pytest.mark.parametrize(
+    "module", ["frazil.pipeline", "frazil.spark", "frazil.jobs.local_engine", "frazil.cli"]
+)
 def test_pipelines_do_not_import_pyspark(module: str) -> None:
     assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
     assert not {each for each in closure(module) if may_import_pyspark(each)}

@@ -16,9 +16,9 @@ import numpy as np
 import zarr
 
 import frazil
-from frazil.repository.leases import Lease
+from frazil.jobs.staging import Round, Staging
+from frazil.repository.catalog.leases import Lease
 from frazil.spark import Job, Local, Outcome, Target, Tasks, run_job
-from frazil.spark.staging import Round, Staging
 
 CONFIG = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
 ROWS = 24

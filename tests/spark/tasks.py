@@ -17,9 +17,9 @@ import numpy as np
 import zarr
 
 import frazil
+from frazil.jobs.engine import attempt
+from frazil.jobs.parallel_write import write_block
 from frazil.spark import Block, Outcome
-from frazil.spark.engine import attempt
-from frazil.spark.write import write_block
 
 
 def joined(shared: bytes, task: bytes) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import InvalidInputError
-from frazil.spark.blocks import block_shape, blocks, cells, groups, parse_bytes, sizes
+from frazil.jobs.blocks import block_shape, blocks, cells, groups, parse_bytes, sizes
 
 axis = st.tuples(st.integers(0, 12), st.integers(1, 7))
 orders = st.sampled_from(["C", "F"])

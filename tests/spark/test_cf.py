@@ -11,8 +11,8 @@ import zarr
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.jobs.cf import fill_value
 from frazil.spark import Finite, Inline, NanShare, Target, coarsen, reduce, validate
-from frazil.spark.cf import fill_value
 
 STORED: list[tuple[str, dict[str, Any]]] = [
     ("i2", {"_FillValue": -1, "scale_factor": 0.5, "add_offset": 10.0}),

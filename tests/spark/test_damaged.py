@@ -30,7 +30,7 @@ from frazil.spark import (
 )
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.grid import Selection, grid_of
-from frazil.spark.tables.planning import plan
+from frazil.spark.tables.scan_plan import plan
 
 ENGINE: Final = Inline()
 

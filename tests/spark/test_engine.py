@@ -18,7 +18,7 @@ from tests.spark import tasks
 
 from frazil.errors import IcechunkError, InvalidInputError, TaskFailedError
 from frazil.spark import Engine, Inline, Local, OnSpark
-from frazil.spark.on_spark import _partitions
+from frazil.spark.runtime.on_spark import _partitions
 
 
 @pytest.mark.parametrize("count", [0, 7])

@@ -16,6 +16,8 @@ from tests.spark import tasks
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
+from frazil.jobs import job as module
+from frazil.jobs.job import JOB
 from frazil.spark import (
     Engine,
     Exists,
@@ -47,8 +49,6 @@ from frazil.spark import (
     write_audit_publish,
     zonal_stats,
 )
-from frazil.spark import job as module
-from frazil.spark.job import JOB
 
 ENGINE = Inline()
 

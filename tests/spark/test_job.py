@@ -14,6 +14,7 @@ from tests.spark import tasks
 
 import frazil
 from frazil.errors import IcechunkError
+from frazil.jobs.job import JOB
 from frazil.spark import (
     Engine,
     Inline,
@@ -27,7 +28,6 @@ from frazil.spark import (
     job_metrics,
     run_job,
 )
-from frazil.spark.job import JOB
 from frazil.storage.counted import COUNTS, Taken
 
 

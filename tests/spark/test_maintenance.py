@@ -17,7 +17,8 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import InvalidInputError
 from frazil.format.ids import id_to_text
-from frazil.spark import Inline, OnSpark, maintenance
+from frazil.pipeline import maintenance
+from frazil.spark import Inline, OnSpark
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 

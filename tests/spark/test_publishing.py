@@ -20,6 +20,7 @@ from frazil.errors import (
     SnapshotNotFoundError,
     ValidationFailedError,
 )
+from frazil.pipeline import publishing as module
 from frazil.spark import (
     Exists,
     Inline,
@@ -32,7 +33,6 @@ from frazil.spark import (
     rollback_to,
     write_audit_publish,
 )
-from frazil.spark import publishing as module
 
 RULES = (Exists("/mean/t"), Range("/mean/t", 0, 100))
 

@@ -34,13 +34,13 @@ from frazil.errors import (
     StorageError,
     TaskFailedError,
 )
-from frazil.repository.staged import STAGING
+from frazil.jobs import job as jobs
+from frazil.jobs.engine import Task
+from frazil.jobs.job import JOB
+from frazil.jobs.staging import Folder
+from frazil.jobs.task_results import joined, split
+from frazil.repository.session.staged_work import STAGING
 from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
-from frazil.spark import job as jobs
-from frazil.spark.engine import Task
-from frazil.spark.job import JOB
-from frazil.spark.results import joined, split
-from frazil.spark.staging import Folder
 from frazil.testing.faults import Fault, FaultyStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

@@ -12,8 +12,8 @@ import pytest
 from pyspark.cloudpickle import dumps
 
 from frazil.errors import InvalidInputError
+from frazil.jobs.unpicklable import culprit
 from frazil.spark import Local
-from frazil.spark.unpicklable import culprit
 
 LOCK: Final = threading.Lock()
 

@@ -17,9 +17,9 @@ from hypothesis.extra import numpy as hnp
 from numpy._core.multiarray import _reconstruct  # type: ignore[import-not-found,unused-ignore]
 from tests.spark import killed
 
-import frazil.spark.local
+import frazil.jobs.local_engine
+from frazil.jobs.value_codec import _Unpickler, dumped, loaded
 from frazil.spark import Local, Outcome
-from frazil.spark.values import _Unpickler, dumped, loaded
 
 DTYPES = hnp.scalar_dtypes() | hnp.byte_string_dtypes() | hnp.unicode_string_dtypes() | hnp.array_dtypes()
 ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_dims=3, max_side=3))
@@ -90,19 +90,19 @@ def named(module: str, name: str) -> bytes:
         pickle.dumps(Calls(eval, "1")),
         pickle.dumps(Calls(subprocess.run, "true")),
         dumped(lambda: 1),
-        named("frazil.spark.local", "subprocess.Popen"),
-        named("frazil.spark.job", "Repository.open"),
-        named("frazil.spark.values", "pickle.loads"),
-        named("frazil.spark.values", "loaded"),
-        named("frazil.repository.values", "SnapshotInfo"),
+        named("frazil.jobs.local_engine", "subprocess.Popen"),
+        named("frazil.jobs.job", "Repository.open"),
+        named("frazil.jobs.value_codec", "pickle.loads"),
+        named("frazil.jobs.value_codec", "loaded"),
+        named("frazil.repository.catalog.version_info", "SnapshotInfo"),
         named(killed.__name__, "die"),
         named("frazil.sparkling", "x"),
-        pickle.dumps(Calls(frazil.spark.values.array_of, "O", (1,), b"A" * 8)),
-        pickle.dumps(Calls(frazil.spark.values.array_of, [("x", "O")], (1,), b"A" * 8)),
-        pickle.dumps(Calls(frazil.spark.values.array_of, "f8", (1 << 60,), b"A" * 8)),
-        pickle.dumps(Calls(frazil.spark.values.array_of, "f8", (-1, -1), b"A" * 8)),
-        pickle.dumps(Calls(frazil.spark.values.dtype_of, "f8,O")),
-        pickle.dumps(Calls(frazil.spark.values.dtype_of, Local())),
+        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, "O", (1,), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, [("x", "O")], (1,), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, "f8", (1 << 60,), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.value_codec.array_of, "f8", (-1, -1), b"A" * 8)),
+        pickle.dumps(Calls(frazil.jobs.value_codec.dtype_of, "f8,O")),
+        pickle.dumps(Calls(frazil.jobs.value_codec.dtype_of, Local())),
     ],
 )
 def test_nothing_else_comes_from_a_storage(data: bytes) -> None:

@@ -20,7 +20,7 @@ from frazil.errors import ErrorKind, FormatError, SessionStateError
 from frazil.format.manifest import ChunkTable, InlineRef, NativeRef, VirtualRef
 from frazil.format.snapshot import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.transaction_log import Move
-from frazil.spark import wire
+from frazil.jobs import wire
 
 U64 = st.integers(0, 2**64 - 1)
 NODE_IDS = st.binary(min_size=8, max_size=8)

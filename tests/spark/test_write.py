@@ -15,8 +15,8 @@ from tests.spark import tasks
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, SessionStateError
+from frazil.jobs.parallel_write import returned, write_block
 from frazil.spark import Block, Engine, Inline, OnSpark, plan, write_blocks
-from frazil.spark.write import returned, write_block
 
 SHAPE, CHUNKS = (22, 9), (4, 5)
 

@@ -12,8 +12,8 @@ from tests.spark.ingest.archives import daily, same, seen, truth
 
 import frazil
 from frazil.cli.main import main
+from frazil.pipeline.ingest import operation
 from frazil.spark import Version
-from frazil.spark.ingest import operation
 
 
 def version(place: Path, branch: str = "main") -> Version:

@@ -12,9 +12,9 @@ import frazil
 import frazil.pipeline
 from frazil.cli.main import main
 from frazil.cli.wording import for_terminal, lines_of
+from frazil.pipeline.ingest import size
+from frazil.pipeline.ingest.size import is_small
 from frazil.spark import Version
-from frazil.spark.ingest import size
-from frazil.spark.ingest.size import is_small
 
 #: What the library says, and what the command says.
 WORDS = {

@@ -19,6 +19,7 @@ from tests.spark.reference import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from frazil.pipeline.ingest import items, operation, task_files, tasks
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -31,7 +32,6 @@ from frazil.spark import (
     inspect_files,
     staged_jobs,
 )
-from frazil.spark.ingest import operation, planning, readers, working
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +78,11 @@ def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
 
 # As if a few hundred bytes were much.
 TINY = (
-    (planning, "LARGE", 100),
-    (planning, "TASK", 150),
-    (planning, "FILES", 2),
-    (working, "HELD", 60),
-    (readers, "OPEN", 1),
+    (items, "LARGE", 100),
+    (items, "TASK", 150),
+    (items, "FILES", 2),
+    (tasks, "HELD", 60),
+    (task_files, "OPEN", 1),
 )
 LABELS = st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True).map(sorted)
 

@@ -16,8 +16,8 @@ from tests.spark.ingest.test_virtual import container
 
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest, inspect_files
-from frazil.spark.ingest.opening import open_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 POINT = np.dtype([("level", "i4"), ("unit", "S3")])

@@ -8,9 +8,9 @@ import pytest
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.ingest import pattern
+from frazil.pipeline.ingest.pattern import expand
 from frazil.spark import ConcatDim, FilePattern
-from frazil.spark.ingest import pattern
-from frazil.spark.ingest.pattern import expand
 from frazil.storage.base import ALWAYS
 
 KEYS = (

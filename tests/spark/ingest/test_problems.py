@@ -14,8 +14,8 @@ from tests.spark.ingest.test_virtual import container
 import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.problems import KINDS, TABLE, TOLERABLE, Problem, refused
 from frazil.spark import Inline, Target, ingest, inspect_files
-from frazil.spark.ingest.problems import KINDS, TABLE, TOLERABLE, Problem, refused
 
 
 @pytest.fixture

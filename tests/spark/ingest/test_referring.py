@@ -20,8 +20,8 @@ from tests.spark.reference import reference_storage
 
 import frazil
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.readers.reader import INLINE, ChunkReferences
 from frazil.spark import Inline, ingest, inspect_files
-from frazil.spark.ingest.sources import INLINE, ChunkReferences
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),

@@ -15,9 +15,9 @@ from tests.spark.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
+from frazil.pipeline.ingest import operation, task_files, tasks
+from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest
-from frazil.spark.ingest import operation, readers, working
-from frazil.spark.ingest.formats.hdf5 import Hdf5Reader
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     files = paths
     if case == "while it is read":
         files = paths[1:2]
-        then_changed(working, "_read")
+        then_changed(tasks, "_read")
     else:
         then_changed(operation, "look")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: expected the file that was inspected"):
@@ -178,7 +178,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    monkeypatch.setattr(readers, "OPEN", 2)
+    monkeypatch.setattr(task_files, "OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

@@ -11,8 +11,8 @@ import zarr
 from tests.spark.ingest.archives import repository, seen
 
 import frazil
+from frazil.pipeline.ingest import sparse
 from frazil.spark import Inline, ingest
-from frazil.spark.ingest import sparse
 
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
 

@@ -20,10 +20,10 @@ from tests.spark.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.ingest.inspection import Options, look
+from frazil.pipeline.ingest.pattern import Expanded, expand
+from frazil.pipeline.ingest.reconcile import combine
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
-from frazil.spark.ingest.combining import combine
-from frazil.spark.ingest.inspection import Options, look
-from frazil.spark.ingest.pattern import Expanded, expand
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
 

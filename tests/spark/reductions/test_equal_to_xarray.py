@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from xarray.groupers import BinGrouper
 
 import frazil
+from frazil.pipeline.reductions import Limits, groupby, reduce, resample, zonal_stats
 from frazil.spark import Inline, Target
-from frazil.spark.reductions import Limits, groupby, reduce, resample, zonal_stats
 
 #: Small enough that every way is taken: few bytes in a block, a task, a result.
 WAYS = {

@@ -14,10 +14,10 @@ from tests.spark.reductions.test_equal_to_xarray import quietly, read, repositor
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.reductions import partials
+from frazil.pipeline.reductions.fields import open_field
+from frazil.pipeline.reductions.plan import Measure, Reduction, planned
 from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
-from frazil.spark.reductions import partials
-from frazil.spark.reductions.fields import open_field
-from frazil.spark.reductions.plan import Measure, Reduction, planned
 
 HERE = Inline()
 

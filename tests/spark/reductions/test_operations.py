@@ -15,6 +15,9 @@ from tests.spark.reductions.test_equal_to_xarray import WAYS, equal, quietly, re
 
 import frazil
 from frazil.errors import InvalidInputError, NodeNotFoundError
+from frazil.jobs.job import JOB
+from frazil.pipeline.reductions.quantiles import rank_error
+from frazil.pipeline.reductions.zones import rasterized
 from frazil.spark import (
     Inline,
     Limits,
@@ -31,9 +34,6 @@ from frazil.spark import (
     resample,
     zonal_stats,
 )
-from frazil.spark.job import JOB
-from frazil.spark.reductions.quantiles import rank_error
-from frazil.spark.reductions.zones import rasterized
 
 
 def temperatures(calendar: str = "standard", days: int = 800) -> xr.DataArray:

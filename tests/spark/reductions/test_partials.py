@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frazil.spark.reductions.partials import (
+from frazil.pipeline.reductions.partials import (
     NAMES,
     Cells,
     Options,
@@ -22,7 +22,7 @@ from frazil.spark.reductions.partials import (
     kernel,
     nothing,
 )
-from frazil.spark.reductions.quantiles import Sketch, exact_quantiles
+from frazil.pipeline.reductions.quantiles import Sketch, exact_quantiles
 
 DTYPES = st.sampled_from(["f4", "f8", "i4", "u1"])
 

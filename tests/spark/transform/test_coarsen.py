@@ -15,8 +15,8 @@ from tests.spark.transform.shared import INLINE, made, opened, read
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.transform.coarsening import HOW
 from frazil.spark import Target, coarsen
-from frazil.spark.transform.coarsening import HOW
 
 
 @settings(max_examples=15)

@@ -14,6 +14,7 @@ import zarr
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.pipeline.transform.block_functions import fingerprint
 from frazil.spark import (
     Block,
     Inline,
@@ -27,7 +28,6 @@ from frazil.spark import (
     regrid,
     select,
 )
-from frazil.spark.transform.mapping import fingerprint
 
 VALUES = np.arange(35.0).reshape(5, 7)
 

@@ -17,8 +17,8 @@ from zarr.codecs import BytesCodec, ZstdCodec
 
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, RebaseFailedError
+from frazil.pipeline.transform.arrays import info
 from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
-from frazil.spark.transform.arrays import info
 
 
 @settings(max_examples=15)
@@ -207,7 +207,7 @@ def test_a_job_of_two_stages_goes_on_where_it_was(
     slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read(Version.of(slices), "t")[:]
-    monkeypatch.setattr("frazil.spark.transform.rechunking._LEAST_TASK", 20_000)
+    monkeypatch.setattr("frazil.pipeline.transform.rechunking._LEAST_TASK", 20_000)
     real = zarr.Array.__setitem__
     done: list[str] = []
 

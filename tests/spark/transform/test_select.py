@@ -18,10 +18,10 @@ from tests.spark.transform.shared import INLINE, TYPES, made, opened, read, valu
 import frazil
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.format.ids import id_list
+from frazil.pipeline.transform.arrays import create, info
+from frazil.pipeline.transform.block_job import as_it_is
+from frazil.pipeline.transform.transfer import share
 from frazil.spark import Target, Version, crop, materialize, select
-from frazil.spark.transform.arrays import create, info
-from frazil.spark.transform.building import as_it_is
-from frazil.spark.transform.transfer import share
 
 lengths = st.tuples(st.integers(1, 9), st.integers(1, 4), st.integers(1, 2))
 

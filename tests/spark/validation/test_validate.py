@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError, ValidationFailedError
+from frazil.pipeline.reductions import Limits
+from frazil.pipeline.validation.rules import KINDS, as_json
 from frazil.spark import (
     Attributes,
     Dims,
@@ -37,8 +39,6 @@ from frazil.spark import (
     validate,
     write_audit_publish,
 )
-from frazil.spark.reductions import Limits
-from frazil.spark.validation.rules import KINDS, as_json
 
 SMALL = Limits(task=200, block=80)
 

@@ -19,7 +19,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from frazil.spark.ingest.sources import INLINE, ChunkReferences, NotVirtual, Reader, VariableSchema
+from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual, Reader, VariableSchema
 
 
 def read_all(reader: Reader, name: str) -> NDArray[Any]:

@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from tests.spark.ingest.formats.comparing import read_all
 
-from frazil.spark.ingest.sources import Reader
+from frazil.readers.reader import Reader
 
 cfgrib = pytest.importorskip("cfgrib")
 eccodes = pytest.importorskip("eccodes")

@@ -10,8 +10,8 @@ import xarray as xr
 from tests.spark.ingest.formats.comparing import same_as_xarray, same_by_references
 from tests.spark.ingest.samples import NETCDF, files, parameters
 
-from frazil.spark.ingest.opening import open_source
-from frazil.spark.ingest.sources import ChunkReferences
+from frazil.readers.reader import ChunkReferences
+from frazil.readers.registry import open_source
 
 pytest.importorskip("h5py")
 pytest.importorskip("netCDF4")

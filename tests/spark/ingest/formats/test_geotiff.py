@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.spark.ingest.formats.comparing import read_all, same, same_by_references, same_regions, why_not
 
 from frazil.errors import FormatError
-from frazil.spark.ingest.formats.files import find_file
-from frazil.spark.ingest.formats.tiff_layout import read_layout
-from frazil.spark.ingest.opening import open_source
+from frazil.readers.files import find_file
+from frazil.readers.registry import open_source
+from frazil.readers.tiff_layout import read_layout
 
 rasterio = pytest.importorskip("rasterio")
 pytestmark = [

@@ -16,7 +16,7 @@ from tests.spark.ingest.formats.comparing import (
 from tests.spark.ingest.formats.gribs import cubes, dataset, field, has, message, original
 
 from frazil.errors import FormatError, InvalidInputError
-from frazil.spark.ingest.opening import open_source
+from frazil.readers.registry import open_source
 
 
 def cube(edition: int) -> bytes:

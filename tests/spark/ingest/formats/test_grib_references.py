@@ -15,10 +15,10 @@ from tests.spark.ingest.formats.gribs import field, message
 
 import frazil
 from frazil.errors import MissingExtraError
+from frazil.readers.grib_messages import edition, packing
+from frazil.readers.reader import ChunkReferences
+from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest
-from frazil.spark.ingest.formats.grib_messages import edition, packing
-from frazil.spark.ingest.opening import open_source
-from frazil.spark.ingest.sources import ChunkReferences
 
 gribberish = pytest.importorskip("gribberish")
 

@@ -20,7 +20,7 @@ from tests.spark.ingest.formats.comparing import (
 )
 
 from frazil.errors import ErrorKind, FormatError, StorageError
-from frazil.spark.ingest.opening import open_source
+from frazil.readers.registry import open_source
 
 h5py = pytest.importorskip("h5py")
 netCDF4 = pytest.importorskip("netCDF4")  # noqa: N816
@@ -432,7 +432,7 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
 
 def test_a_reader_of_ranges_is_a_file_object(tmp_path: Path) -> None:
     """The file object that libraries get for an object in a bucket."""
-    from frazil.spark.ingest.formats.files import BLOCK, Blocks, File
+    from frazil.readers.files import BLOCK, Blocks, File
 
     data = np.random.default_rng(1).bytes(3 * BLOCK + 17)
     path = tmp_path / "a"

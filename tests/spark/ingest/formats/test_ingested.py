@@ -18,8 +18,8 @@ from tests.spark.ingest.formats import test_zarr as test_zarr_groups
 from tests.spark.ingest.formats.comparing import as_text, plain, read_all, sample_files
 
 import frazil
+from frazil.readers.registry import open_source
 from frazil.spark import Inline, ingest
-from frazil.spark.ingest.opening import open_source
 
 pytestmark = [
     pytest.mark.interop,

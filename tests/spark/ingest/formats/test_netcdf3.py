@@ -18,7 +18,7 @@ from tests.spark.ingest.formats.comparing import (
 )
 
 from frazil.errors import ErrorKind, FormatError
-from frazil.spark.ingest.opening import open_source
+from frazil.readers.registry import open_source
 
 netCDF4 = pytest.importorskip("netCDF4")  # noqa: N816
 pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import ErrorKind, FormatError, MissingExtraError
-from frazil.spark.ingest.formats.files import Blocks, File, find_file, merged
-from frazil.spark.ingest.opening import ALIASES, FORMATS, open_source, sniff
+from frazil.readers.files import Blocks, File, find_file, merged
+from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)).map(lambda at: (at[0], sum(at))))
 
@@ -46,7 +46,7 @@ def test_what_nobody_knows(data: bytes, tmp_path: Path) -> None:
 def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "a"
     path.write_bytes(FORMATS[name].magic[0] + bytes(100))
-    for module in [each for each in sys.modules if each.startswith("frazil.spark.ingest.formats.")]:
+    for module in [each for each in sys.modules if each.startswith("frazil.readers.")]:
         monkeypatch.delitem(sys.modules, module)  # one of them may have imported the library
     monkeypatch.setitem(sys.modules, library, None)
     extra = {"h5py": "pipeline", "cfgrib": "grib", "rasterio": "geotiff"}[library]

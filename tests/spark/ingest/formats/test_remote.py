@@ -16,11 +16,11 @@ from tests.spark.ingest.formats import test_geotiff, test_grib2, test_netcdf3
 from tests.spark.ingest.formats.comparing import read_all, same
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
-from frazil.spark.ingest.formats import common
-from frazil.spark.ingest.formats.files import find_file
-from frazil.spark.ingest.formats.schemas import Schemas
-from frazil.spark.ingest.opening import open_source
-from frazil.spark.ingest.sources import ChunkReferences
+from frazil.readers import conventions
+from frazil.readers.files import find_file
+from frazil.readers.reader import ChunkReferences
+from frazil.readers.registry import open_source
+from frazil.readers.schema_cache import Schemas
 from frazil.testing import servers
 
 h5py = pytest.importorskip("h5py")
@@ -146,7 +146,7 @@ def test_every_format(
 
 def test_a_part_is_not_the_whole(places: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata and two chunks of sixteen megabytes: a few blocks."""
-    monkeypatch.setattr(common, "SCHEMAS", Schemas())
+    monkeypatch.setattr(conventions, "SCHEMAS", Schemas())
     url, options = places["http"]
     with open_source(f"{url}/big.h5", storage_options=options) as reader:
         reader.schema()

@@ -15,12 +15,12 @@ from tests.counting import python_steps
 from tests.spark.ingest.archives import daily, write
 
 import frazil
+from frazil.readers import conventions
+from frazil.readers.hdf5 import Hdf5Reader
+from frazil.readers.reader import FileSchema
+from frazil.readers.registry import open_source
+from frazil.readers.schema_cache import Schemas
 from frazil.spark import Inline, ingest
-from frazil.spark.ingest.formats import common
-from frazil.spark.ingest.formats.hdf5 import Hdf5Reader
-from frazil.spark.ingest.formats.schemas import Schemas
-from frazil.spark.ingest.opening import open_source
-from frazil.spark.ingest.sources import FileSchema
 
 
 def wide(path: Path, variables: int, *, inner: bool = False) -> str:
@@ -43,7 +43,7 @@ def schema(url: str, group: str = "/") -> FileSchema:
 @pytest.fixture(autouse=True)
 def no_schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
     fresh = Schemas()
-    monkeypatch.setattr(common, "SCHEMAS", fresh)
+    monkeypatch.setattr(conventions, "SCHEMAS", fresh)
     return fresh
 
 
@@ -53,7 +53,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counts: Counter[str] = Counter()
     read = Hdf5Reader.parts
 
-    def counted(reader: Hdf5Reader) -> common.Parts:
+    def counted(reader: Hdf5Reader) -> conventions.Parts:
         counts[reader.file.url] += 1
         return read(reader)
 
@@ -80,7 +80,7 @@ def test_a_schema_takes_steps_for_each_variable(
         url = wide(tmp_path / f"{count}.h5", count, inner=inner)
         schema(url, group)
         names = 0
-        monkeypatch.setattr(common, "SCHEMAS", Schemas())
+        monkeypatch.setattr(conventions, "SCHEMAS", Schemas())
         steps.append(python_steps(partial(schema, url, group)))
         assert names <= 10
     assert math.log10(steps[1] / steps[0]) < 1.3

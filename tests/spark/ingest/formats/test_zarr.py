@@ -23,9 +23,9 @@ from tests.spark.ingest.formats.comparing import (
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from frazil.errors import FormatError, StorageError
-from frazil.spark.ingest.formats.storage_store import StorageStore
-from frazil.spark.ingest.opening import open_source
-from frazil.spark.ingest.sources import ChunkReferences
+from frazil.readers.reader import ChunkReferences
+from frazil.readers.registry import open_source
+from frazil.readers.storage_store import StorageStore
 from frazil.storage.constructors import local_filesystem_storage
 
 pytestmark = [
