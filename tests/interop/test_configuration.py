@@ -64,7 +64,7 @@ OURS = Names(
     config,
     virtual_containers,
     attribution,
-    values,
+    version_info,
 )
 
 
@@ -315,9 +315,9 @@ def test_metadata_values_have_the_same_bytes(tmp_path: Path) -> None:
         "text": ["x" * 300, "", "é"],
     }
     file = created(tmp_path, icechunk.RepositoryConfig(inline_chunk_threshold_bytes=1))
-    opened(tmp_path).set_metadata(version_info)
+    opened(tmp_path).set_metadata(values)
     body = bytes(file.body())
-    for value in version_info.values():
+    for value in values.values():
         assert dumps(value) in body
 
 

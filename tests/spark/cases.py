@@ -19,7 +19,7 @@ import pyarrow as pa
 import zarr
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter
-from tests.spark import tasks
+from tests.jobs import tasks
 from tests.spark.driver import Case, Site, lose_the_second
 
 import frazil

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.spark.ingest.archives import daily
+from tests.pipeline.ingest.archives import daily
 
 import frazil
 import frazil.pipeline

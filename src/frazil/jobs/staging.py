@@ -109,8 +109,8 @@ class Folder:
 class Plan:
     """What a job that has begun is relative to.
 
-    ``seen`` and ``since`` are those of its session (see `frazil.repository.catalog.collection_guard`), ``started`` is when it
-    began: microseconds since 1970.
+    ``seen`` and ``since`` are those of its session (see `frazil.repository.catalog.collection_guard`).
+    ``started`` is the time of its beginning: microseconds since 1970.
     """
 
     job: str

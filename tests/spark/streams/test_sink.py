@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
-from tests.spark.reference import same_by_reference
+from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import IcechunkError

@@ -240,7 +240,8 @@ def zonal_stats(
 
     ``zones``: an array of labels over some dimensions (with a name; NaN is no zone), the name of a coordinate
     with labels, or the borders of bands of latitude, ``[-90, -30, 30, 90]``; a band has its lower border, the
-    last its upper one too. ``dims`` go as well. For polygons see `frazil.pipeline.reductions.zones.rasterized`.
+    last its upper one too. ``dims`` go as well. For polygons see
+    `frazil.pipeline.reductions.zones.rasterized`.
     """
     parameters: dict[str, Any]
     if isinstance(zones, str | xr.DataArray):

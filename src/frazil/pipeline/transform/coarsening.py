@@ -106,8 +106,8 @@ def coarsen(
     ``paths`` are arrays, or groups for all that is below; their coordinates come along. ``how`` is ``mean``,
     ``sum``, ``min``, ``max``, ``median``, ``std``, ``var``, ``count`` (of what is not missing) or ``first``
     (one of each window as it is, for classes and strings). Packed values are unpacked, see
-    `frazil.pipeline.transform.cf_metadata`. Arrays without any of the dimensions are taken over as they are. ``chunks``
-    are those of the results; without it they are as long as before.
+    `frazil.pipeline.transform.cf_metadata`. Arrays without any of the dimensions are taken over as they are.
+    ``chunks`` are those of the results; without it they are as long as before.
 
     ``max_mem`` bounds the values that one task holds; without it that is 256 MB, or what one chunk needs.
     ``boundary`` says what becomes of elements at the end of a dimension that do not fill a window:

@@ -1,4 +1,4 @@
-"""The interior of a repository's handle, for rooms that are built on it: jobs, operations, tables and streams."""
+"""The interior of a repository's handle, for the rooms above: jobs, operations, tables, streams."""
 
 from __future__ import annotations
 

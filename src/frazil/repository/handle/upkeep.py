@@ -12,6 +12,14 @@ from typing import Any, Final, get_args
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.ids import id_to_text, ids_to_text
+from frazil.maintenance.deletion import Patience
+from frazil.maintenance.expire import Expiring, Expiry
+from frazil.maintenance.expire_v1 import expire_v1
+from frazil.maintenance.garbage import Collection, collect, look
+from frazil.maintenance.rewrite import rewrite
+from frazil.maintenance.storage_stats import storage_stats
+from frazil.maintenance.verification import plan
+from frazil.maintenance.walk import Bounds
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.findings import VerificationReport, VerifyLevel, verify_level
@@ -74,9 +82,6 @@ class Upkeep:
         >>> repo.expire_snapshots(datetime.now(UTC))
         set()
         """
-        from frazil.maintenance.expire import Expiring, Expiry
-        from frazil.maintenance.expire_v1 import expire_v1
-
         what = Expiry(from_datetime(older_than, "older_than"), delete_expired_branches, delete_expired_tags)
         if self._context.spec_version < 2:
             return set(ids_to_text(expire_v1(self._context, what)))
@@ -122,10 +127,6 @@ class Upkeep:
         >>> repo.garbage_collect(datetime.now(UTC)).chunks_deleted
         0
         """
-        from frazil.maintenance.deletion import Patience
-        from frazil.maintenance.garbage import Collection, collect, look
-        from frazil.maintenance.walk import Bounds
-
         listings = 32 if max_concurrent_listings is None else max_concurrent_listings
         _require_positive(
             max_concurrent_deletes=max_concurrent_deletes,
@@ -219,8 +220,6 @@ class Upkeep:
         >>> repo.lookup_branch("main") == id_
         True
         """
-        from frazil.maintenance.rewrite import rewrite
-
         if not isinstance(commit_method, str):
             raise TypeError(f"commit_method: expected text, found {type(commit_method).__name__}")
         if commit_method not in get_args(CommitMethod):
@@ -247,9 +246,6 @@ class Upkeep:
         >>> frazil.Repository.create(frazil.in_memory_storage()).chunk_storage_stats().total_bytes()
         0
         """
-        from frazil.maintenance.storage_stats import storage_stats
-        from frazil.maintenance.walk import Bounds
-
         bounds = _require_positive(
             max_snapshots_in_memory=max_snapshots_in_memory,
             max_compressed_manifest_mem_bytes=max_compressed_manifest_mem_bytes,
@@ -291,8 +287,6 @@ class Upkeep:
         >>> repo.verify("checksum").ok
         True
         """
-        from frazil.maintenance.verification import plan
-
         return plan.verify(self._context, verify_level(level), plan.here(self._context))
 
     expire_snapshots_async = awaitable(expire_snapshots)

@@ -1,4 +1,4 @@
-"""The rows of a micro-batch go into arrays, as those of a table do: see `frazil.spark.tables.target_arrays`."""
+"""The rows of a micro-batch are written to arrays like rows of a table: see `spark.tables.target_arrays`."""
 
 from __future__ import annotations
 

@@ -65,8 +65,9 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = set(self._names) - set(change_feed.SCHEMA.names)
         if unknown:
             raise InvalidInputError(
-                f"expected columns of the table {change_feed.FEED} ({', '.join(change_feed.SCHEMA.names)}), found "
-                f"{', '.join(sorted(unknown))}: commits are read with the option table={change_feed.FEED}",
+                f"expected columns of the table {change_feed.FEED} "
+                f"({', '.join(change_feed.SCHEMA.names)}), found {', '.join(sorted(unknown))}: "
+                f"commits are read with the option table={change_feed.FEED}",
                 ErrorKind.NOT_ALLOWED,
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):

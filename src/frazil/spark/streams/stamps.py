@@ -7,9 +7,9 @@ tried again. The same update of the repository writes a record of it into the re
 outlives the commit (`frazil.repository.catalog.stream_records`).
 
 A version has a batch if the commit of the batch is in its history, whether it has expired, was amended,
-merged or picked since (`frazil.repository.catalog.stream_batches`). So a branch that is reset to before a batch has
-not done it, and one that was created from another has done what that had done. Spec version 1 has no such
-metadata: there the stamp lives as long as the commit.
+merged or picked since (`frazil.repository.catalog.stream_batches`). So a branch that is reset to before a
+batch has not done it, and one that was created from another has done what that had done. Spec version 1
+has no such metadata: there the stamp lives as long as the commit.
 
 Others commit to the branch meanwhile, perhaps even a second driver of the same query. So a commit that
 comes too late is taken to the new tip, where the stamp is looked for again; if its rows conflict with what
