@@ -1,9 +1,9 @@
 """The bytes of one file, wherever it is: what all readers of formats stand on.
 
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
-``az://container/key`` (``account`` in the options), ``https://host/path``. Objects are read in ranges;
-libraries that want a file object get one that keeps the blocks it read (``open``), libraries that want a path
-get a temporary copy (``local``), which is removed when it is closed.
+``az://account/container/key``, ``https://host/path``: see ``frazil.storage.url_parts``. Objects are read in
+ranges; libraries that want a file object get one that keeps the blocks it read (``open``), libraries that
+want a path get a temporary copy (``local``), which is removed when it is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,11 +23,10 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.readers.reader import fingerprint
-from frazil.storage.constructors import azure_storage, gcs_storage, http_storage, s3_storage
+from frazil.storage.urls import StorageUrl, parse_url
 
 if TYPE_CHECKING:
     from frazil.storage.base import Storage
@@ -131,6 +130,11 @@ class File:
         if self._head is None:
             self._head = self.read(0, min(self.size, ENDS))
         return self._head
+
+    @property
+    def location(self) -> str:
+        """The URL as locations of virtual chunks have it."""
+        return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
         """What tells this file from another one of this name."""
@@ -262,59 +266,25 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Fil
 
 
 def local_path(url: str) -> str | None:
-    """The absolute path of a file of this machine; None if it is elsewhere."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return os.path.abspath(unquote(parts.path))
-    return None if "://" in url else os.path.abspath(url)
+    """The absolute path of a file of this machine; None for a URL of another kind."""
+    try:
+        return parse_url(url).path or None
+    except InvalidInputError:  # whoever opens the file raises it
+        return None
 
 
 def object_storage(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
     """The storage of the bucket (container, host) of a URL, and the key in it."""
-    parts = urlsplit(url)
-    connect = _STORAGES.get(parts.scheme)
-    if connect is None:
-        raise InvalidInputError(
-            f"{url}: expected a path or a URL with one of {', '.join(sorted(_STORAGES))}, file",
-            ErrorKind.CANNOT_PARSE_URL,
-        )
-    place = f"{parts.scheme}://{parts.netloc}"
-    known = (place, pickle.dumps(storage_options or None))
+    bucket, key = parse_url(url).split_key()
+    known = (bucket, pickle.dumps(storage_options or None))
     storage = _connected.get(known)
     if storage is None:
         if len(_connected) >= _MOST_CONNECTED:
             _connected.clear()
-        storage = _connected[known] = connect(place, dict(storage_options or {}))
-    if parts.scheme.startswith("http"):
-        return storage, unquote(parts.path).strip("/")
-    return storage, url[len(place) + 1 :]  # all of it, letter by letter
-
-
-def _s3(place: str, options: dict[str, Any]) -> Storage:
-    return s3_storage(bucket=place.partition("://")[2], prefix=None, **options)
-
-
-def _gcs(place: str, options: dict[str, Any]) -> Storage:
-    return gcs_storage(bucket=place.partition("://")[2], prefix=None, **options)
-
-
-def _azure(place: str, options: dict[str, Any]) -> Storage:
-    return azure_storage(container=place.partition("://")[2], prefix="", **options)
-
-
-def _http(place: str, options: dict[str, Any]) -> Storage:
-    return http_storage(place, **options)
+        storage = _connected[known] = bucket.storage(storage_options)
+    return storage, key
 
 
 #: Storages of this process: clients keep connections, which files of one bucket share.
-_connected: Final[dict[tuple[str, bytes], Storage]] = {}
+_connected: Final[dict[tuple[StorageUrl, bytes], Storage]] = {}
 _MOST_CONNECTED: Final = 32
-_STORAGES: Final[dict[str, Callable[[str, dict[str, Any]], Storage]]] = {
-    "s3": _s3,
-    "s3a": _s3,
-    "gs": _gcs,
-    "gcs": _gcs,
-    "az": _azure,
-    "http": _http,
-    "https": _http,
-}

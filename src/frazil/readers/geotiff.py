@@ -156,7 +156,7 @@ class GeoTiffReader(BaseReader):
             codecs=codecs,
             dtype=dtype,
             fill_value=variable.fill_value if variable.fill_value is not None else dtype.type(0),
-            locations=(self.file.url,),
+            locations=(self.file.location,),
             index=np.ascontiguousarray(index[there]),
             offset=layout.offset[there].astype(np.uint64),
             length=layout.length[there].astype(np.uint64),

@@ -130,7 +130,7 @@ class NetCdf3Reader(BaseReader):
         if variable.is_record:
             index[:, 0] = np.arange(rows, dtype=np.uint32)
         return one_location(
-            self.file.url,
+            self.file.location,
             [max(size, 1) for size in chunks],
             [bytes_codec(variable.dtype)],
             variable.dtype,

@@ -19,8 +19,8 @@
 
 The last column is the default. Names may have hyphens (``endpoint-url``), and values may be text (``true``).
 In Python the other arguments of ``s3_storage``, ``gcs_storage``, ``azure_storage`` and ``http_storage`` are
-options as well. Options that hold no credentials have no effect on a URL of another kind. Other options that
-do not belong to the kind of the URL are an error.
+options as well. The region, the endpoint and the flags have no effect on a URL of another kind. Credentials
+of another cloud are an error. On files no option has an effect.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _CREDENTIALS: Final[Mapping[str, tuple[str, ...]]] = {
     "s3": ("access_key_id", "secret_access_key", "session_token"),
     "gs": ("service_account_file", "service_account_key", "application_credentials", "bearer_token"),
     "az": ("account_key", "sas_token", "bearer_token"),
+    "http": (),
 }
 #: Arguments of constructors that are options in Python: their values are not text.
 _CONSTRUCTOR_ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
@@ -71,7 +72,6 @@ _CONSTRUCTOR_ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "az": frozenset({"config", "from_env"}),
     "http": frozenset({"headers", "opts"}),
-    "file": frozenset(),
 }
 #: Another name of an option: the argument of ``azure_storage``.
 _ALIASES: Final = {"access_key": "account_key"}
@@ -131,6 +131,8 @@ class UrlOptions:
 
         Raises ``InvalidInputError`` (``not-allowed``) for an option that does not belong to the family.
         """
+        if family == "file":
+            return {}
         self._require_family(family)
         match family:
             case "s3":
@@ -141,7 +143,7 @@ class UrlOptions:
 
     def _require_family(self, family: str) -> None:
         names = [name for name in _CREDENTIAL_NAMES if getattr(self, name) is not None]
-        offences = [name for name in names if name not in _CREDENTIALS.get(family, ())]
+        offences = [name for name in names if name not in _CREDENTIALS[family]]
         offences += [name for name in self.further if name not in _CONSTRUCTOR_ARGUMENTS[family]]
         if offences:
             raise InvalidInputError(

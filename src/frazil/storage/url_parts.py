@@ -54,8 +54,9 @@ _SCHEMES: Final[Mapping[str, Scheme]] = {
 }
 _HADOOP_SCHEMES: Final = frozenset({"abfs", "abfss"})
 _HADOOP_AZURE: Final = re.compile(r"([^@/]+)@([^.@/]+)\.(?:dfs|blob)\.core\.windows\.net")
-#: A scheme, and what makes it one: two letters at least, then ``:/``.
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)")
+#: A scheme has two characters at least. Without a slash behind the colon it is a scheme if it is one word:
+#: names of files may contain colons, such as ``run-2024-05-01T00:00.nc``.
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?=:/)|((?i:s3[an]?)|[A-Za-z]{2,})(?=:)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +117,10 @@ def parse_parts(text: str | os.PathLike[str]) -> UrlParts:
     text = os.fspath(text)
     match = _SCHEME.match(text)
     if match is None:
-        if not text or "\0" in text or (text.partition(":")[0].lower() in _SCHEMES and ":" in text):
+        if not text or "\0" in text:
             raise _cannot_parse(text)
         return UrlParts("file", "", os.path.expanduser(text))
-    alias, rest = match[1].lower(), text[match.end() :]
+    alias, rest = match[0].lower(), text[match.end() + 1 :]
     scheme = _SCHEMES.get(alias)
     if scheme is None:
         raise _cannot_parse(text)
@@ -149,7 +150,7 @@ def _parse_file(text: str, rest: str) -> UrlParts:
             raise _cannot_parse(text)
         rest = f"/{path}"
     path = unquote(rest)
-    if "\0" in path:
+    if not path.startswith("/") or "\0" in path:
         raise _cannot_parse(text)
     return UrlParts("file", "", path)
 

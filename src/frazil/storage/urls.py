@@ -129,9 +129,10 @@ def parse_url(text: str | os.PathLike[str]) -> StorageUrl:
 def storage_from_url(url: str | os.PathLike[str], options: Options = None, /, **named: Any) -> Storage:
     """The storage that a URL names. Options are in ``options``, or arguments of their names.
 
-    ``frazil.storage.url_parts`` shows the URLs, ``frazil.storage.url_options`` the options. Without credentials
-    in the options, the storage takes those of the environment. Raises ``InvalidInputError``:
-    ``cannot-parse-url`` for a text that names no storage, ``not-allowed`` for options that do not belong to it.
+    ``frazil.storage.url_parts`` shows the URLs, ``frazil.storage.url_options`` the options. Without
+    credentials in the options, the storage takes those of the environment. Raises ``InvalidInputError``:
+    ``cannot-parse-url`` for a text that names no storage, and ``not-allowed`` for options that do not belong
+    to it.
 
     >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
     <frazil.Storage>
