@@ -4,7 +4,9 @@
 ``region``                                                  S3          ``AWS_REGION``, ``AWS_DEFAULT_REGION``
 ``endpoint_url``                                            S3          ``AWS_ENDPOINT_URL_S3``,
                                                                         ``AWS_ENDPOINT_URL``
-``endpoint_url``                                            GCS, Azure
+``endpoint_url``                                            GCS         ``GOOGLE_BASE_URL``
+``endpoint_url``                                            Azure       ``AZURE_STORAGE_ENDPOINT``,
+                                                                        ``AZURE_ENDPOINT``
 ``allow_http``                                              all three   true for an ``http://`` endpoint
 ``force_path_style``                                        S3          true where there is an endpoint
 ``anonymous``                                               all three   requests without credentials
@@ -72,6 +74,11 @@ _CONSTRUCTOR_ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "az": frozenset({"config", "from_env"}),
     "http": frozenset({"headers", "opts"}),
+}
+#: The client's option for the endpoint, and its environment variables.
+_CLIENT_ENDPOINTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "gs": ("base_url", ("GOOGLE_BASE_URL",)),
+    "az": ("endpoint", ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")),
 }
 #: Another name of an option: the argument of ``azure_storage``.
 _ALIASES: Final = {"access_key": "account_key"}
@@ -173,9 +180,10 @@ class UrlOptions:
     def _client_arguments(self, family: str) -> Arguments:
         """Arguments for GCS and Azure, where the endpoint is an option of the client."""
         config = dict(self.further.get("config") or {})
-        endpoint = self.endpoint_url
+        option, variables = _CLIENT_ENDPOINTS[family]
+        endpoint = self.endpoint_url or config.get(option) or _environment(*variables)
         if endpoint is not None:
-            config["base_url" if family == "gs" else "endpoint"] = endpoint
+            config[option] = endpoint
         is_plain_http = endpoint is not None and endpoint.startswith("http://")
         if is_plain_http if self.allow_http is None else self.allow_http:
             config["allow_http"] = "true"

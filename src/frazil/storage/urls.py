@@ -143,5 +143,8 @@ def storage_from_url(url: str | os.PathLike[str], options: Options = None, /, **
     anonymous: True
     <BLANKLINE>
     """
-    values = {**options, **named} if isinstance(options, Mapping) else named or options
-    return parse_url(url).storage(values)
+    if named and isinstance(options, UrlOptions):
+        raise TypeError("storage_from_url: give UrlOptions or options by their names, not both")
+    if named and isinstance(options, Mapping):
+        named = {**options, **named}
+    return parse_url(url).storage(named or options)
