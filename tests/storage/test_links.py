@@ -13,7 +13,7 @@ from tests.repository.hostile import DATA, hostile, read
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import StorageError
-from frazil.storage import links
+from frazil.storage.files import links
 from frazil.storage.foreign import open_foreign
 from frazil.storage.object_store_config import local_filesystem_store
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage import local
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
 from frazil.storage.constructors import local_filesystem_storage
+from frazil.storage.files import locks, reads
 from frazil.storage.local import LocalStorage
 from frazil.testing.storage_suite import StorageSuite, add_line
 
@@ -285,7 +285,7 @@ def test_a_stopped_lock_holder_is_an_error_not_a_hang(
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        monkeypatch.setattr(local, "_LOCK_SECONDS", 0.2)
+        monkeypatch.setattr(locks, "LOCK_SECONDS", 0.2)
         with pytest.raises(StorageError) as caught:
             storage.put("repo", b"2", IfVersion(stored.version))
         assert caught.value.kind == ErrorKind.SEMAPHORE_ACQUIRE
@@ -362,7 +362,7 @@ def test_of_many_the_first_error_is_raised_and_nothing_is_left_open(
 
 
 def test_a_large_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_CALL_BYTES", 1 << 20)
+    monkeypatch.setattr(reads, "CALL_BYTES", 1 << 20)
     data = os.urandom((5 << 20) + 3)
     storage = LocalStorage(tmp_path)
     storage.put("chunks/a", data)

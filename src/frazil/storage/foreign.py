@@ -27,14 +27,15 @@ import obstore
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage import failures, file_failures, web_failures
+from frazil.storage import failures, web_failures
 from frazil.storage.access import anonymous_access, require_scheme
 from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import (
     AnyCredential,
     Credentials,
 )
-from frazil.storage.links import open_inside
+from frazil.storage.files import failures as file_failures
+from frazil.storage.files.links import open_inside
 from frazil.storage.locations import (
     AzureLocation,
     GcsLocation,
@@ -146,7 +147,7 @@ def open_foreign(
 class ForeignFiles(ForeignObjects):
     """Files of this machine: those below the path of ``url_prefix``, or else below ``path``.
 
-    Links to files outside of that folder are refused: see ``frazil.storage.links``.
+    Links to files outside of that folder are refused: see ``frazil.storage.files.links``.
     """
 
     url_prefix: str
