@@ -21,9 +21,9 @@ import pytest
 import frazil
 from frazil.errors import StorageError
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings
-from frazil.storage.web import WebClient
-from frazil.storage.web_answer import Unreachable
-from frazil.storage.web_options import CONNECTIONS, web_options
+from frazil.storage.web.answer import Unreachable
+from frazil.storage.web.client import WebClient
+from frazil.storage.web.options import CONNECTIONS, web_options
 from frazil.testing.loopback_http import LoopbackHttp
 
 CERTIFICATE = Path(__file__).with_name("loopback.pem")

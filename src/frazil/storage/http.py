@@ -1,7 +1,7 @@
 """A repository on a web server: read only, and nothing in it can be listed.
 
 Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects: ``get`` cuts them.
-Redirects to other servers are refused: see ``frazil.storage.web``.
+Redirects to other servers are refused: see ``frazil.storage.web.client``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from frazil.storage.keys import check_key, check_range, object_not_found, range_
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import WebClient
-from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_failures import reason_of, reason_of_status
-from frazil.storage.web_options import web_options
+from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.client import WebClient
+from frazil.storage.web.failures import reason_of, reason_of_status
+from frazil.storage.web.options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator, Mapping

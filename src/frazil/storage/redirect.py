@@ -38,10 +38,10 @@ from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.url_parts import UrlParts, parse_parts
-from frazil.storage.web import WebClient
-from frazil.storage.web_address import joined
-from frazil.storage.web_answer import Unreachable
-from frazil.storage.web_options import web_options
+from frazil.storage.web.address import joined
+from frazil.storage.web.answer import Unreachable
+from frazil.storage.web.client import WebClient
+from frazil.storage.web.options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterator, Mapping

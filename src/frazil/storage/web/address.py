@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from frazil.storage.option_names import shown_url
-from frazil.storage.web_answer import Unreachable
+from frazil.storage.web.answer import Unreachable
 
 _PORTS: Final = {"http": 80, "https": 443}
 #: Characters of a path that stay as they are; percent codes stay, too.

@@ -2,7 +2,7 @@
 
 ``Retry`` of urllib3 counts the tries and says how long to wait. The loop is here for three reasons: urllib3
 does not try again when a body breaks off that it reads in parts, it has no limit for all tries together, and
-it logs addresses with their queries, which may hold signatures. ``frazil.storage.web`` follows redirects.
+it logs addresses with their queries, which may hold signatures. ``frazil.storage.web.client`` follows redirects.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.option_names import shown_url
-from frazil.storage.web_address import basic, origin_of, sent_form
-from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_options import CONNECTIONS, WebOptions
+from frazil.storage.web.address import basic, origin_of, sent_form
+from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.options import CONNECTIONS, WebOptions
 
 #: Statuses after which the same request may succeed.
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})

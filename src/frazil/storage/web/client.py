@@ -6,7 +6,7 @@ followed to the same server (host and port), or from http to https there. Others
 sets the option ``follow_redirects``: then they are followed without the user's headers, and never from https
 to http.
 
-``frazil.storage.web_pools`` sends the requests. An event loop sends them from threads (``in_thread``).
+``frazil.storage.web.pools`` sends the requests. An event loop sends them from threads (``in_thread``).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.option_names import check_headers, shown_url
-from frazil.storage.web_address import basic, joined, origin_of
-from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_options import CONNECTIONS, WebOptions
+from frazil.storage.web.address import basic, joined, origin_of
+from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.options import CONNECTIONS, WebOptions
 
 if TYPE_CHECKING:
-    from frazil.storage.web_pools import Pools
+    from frazil.storage.web.pools import Pools
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS: Final = 10
@@ -80,7 +80,7 @@ class WebClient:
         process = os.getpid()
         pools = self._pools.get(process)
         if pools is None:
-            from frazil.storage.web_pools import Pools
+            from frazil.storage.web.pools import Pools
 
             # Threads may race here: `setdefault` gives the same pools to all. Those of a parent are left.
             pools = self._pools.setdefault(process, Pools(self._options))

@@ -1,0 +1,143 @@
+"""Objects in S3, GCS and Azure that belong to others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.counted import COUNTS
+from frazil.storage.credentials import AnyCredential, Credentials
+from frazil.storage.foreign.base import (
+    ForeignObjects,
+    ForeignRange,
+    check_segments,
+    credentials_mismatch,
+    fetch_errors,
+    outside_prefix,
+)
+from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
+from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
+from frazil.storage.option_names import shown_url
+from frazil.storage.process_guard import enter_runtime
+from frazil.storage.services import TIGRIS_ENDPOINT
+from frazil.storage.settings import StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+
+    from obstore import GetResult
+    from obstore.store import ObjectStore
+
+
+@dataclass(slots=True)
+class ForeignStore(ForeignObjects):
+    """Objects in S3, GCS or Azure: one client for each bucket or container."""
+
+    url_prefix: str
+    config: AnyObjectStoreConfig
+    credentials: AnyCredential
+    settings: StorageSettings
+    user_agent: str | None = None
+    _clients: dict[str, ObjectStore] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (self.url_prefix, self.config, self.credentials, self.settings, self.user_agent)
+        return (ForeignStore, values)
+
+    def read_range(self, wanted: ForeignRange) -> Buffer:
+        client, key = self._client_and_key(wanted.url)
+        if wanted.is_empty:
+            return b""
+        with fetch_errors(wanted.url):
+            answer = obstore.get(client, key, options={"range": (wanted.start, wanted.stop)})
+            _check_answer(wanted, answer)
+            return COUNTS.read(answer.bytes())
+
+    async def read_range_async(self, wanted: ForeignRange) -> Buffer:
+        client, key = self._client_and_key(wanted.url)
+        if wanted.is_empty:
+            return b""
+        with fetch_errors(wanted.url):
+            answer = await obstore.get_async(client, key, options={"range": (wanted.start, wanted.stop)})
+            _check_answer(wanted, answer)
+            return COUNTS.read(await answer.bytes_async())
+
+    def size(self, url: str) -> int:
+        client, key = self._client_and_key(url)
+        with fetch_errors(url):
+            return obstore.head(client, key)["size"]
+
+    def _client_and_key(self, url: str) -> tuple[ObjectStore, str]:
+        if not url.startswith(self.url_prefix):
+            raise outside_prefix(url, self.url_prefix)
+        bucket, key = _split_bucket(url)
+        check_segments(url, key)
+        enter_runtime()
+        client = self._clients.get(bucket)
+        if client is None:
+            location = _location(self.config, self.credentials, bucket)
+            headers = {} if self.user_agent is None else {"User-Agent": self.user_agent}
+            client = self._clients[bucket] = location.connect("", self.settings, headers)
+        return client, key
+
+
+#: Names of buckets and containers become parts of host names: they may not have characters that end one.
+_BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
+
+
+def _split_bucket(url: str) -> tuple[str, str]:
+    bucket, _, key = url.partition("://")[2].partition("/")
+    if _BUCKET.fullmatch(bucket) is None:
+        raise InvalidInputError(
+            f"cannot address {shown_url(url)!r}: expected a bucket of letters, digits, '.', '-', '_' and '$'",
+            ErrorKind.INVALID_VIRTUAL_REF,
+        )
+    return bucket, key
+
+
+def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, bucket: str) -> Location:
+    """The location of the bucket or container ``bucket``, with the credentials that the user granted."""
+    match config, credentials:
+        case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
+            return S3Location(bucket, options, keys)
+        case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
+            return S3Location(bucket, _tigris(options), keys)
+        case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
+            return GcsLocation(bucket, dict(opts or {}), token)
+        case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
+            return _azure(bucket, dict(opts or {}), secret)
+        case _:
+            raise credentials_mismatch(credentials, config)
+
+
+def _tigris(options: S3Options) -> S3Options:
+    endpoint = TIGRIS_ENDPOINT if options.endpoint_url is None else options.endpoint_url
+    return S3Options(
+        region=options.region or "auto",
+        endpoint_url=endpoint,
+        allow_http=options.allow_http,
+        anonymous=options.anonymous,
+        force_path_style=options.force_path_style,
+        network_stream_timeout_seconds=options.network_stream_timeout_seconds,
+    )
+
+
+def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocation:
+    if "account" not in opts:
+        raise InvalidInputError(
+            "an Azure store needs the name of its account: use azure_store(account=...)",
+            ErrorKind.STORAGE_CONFIG,
+        )
+    return AzureLocation(opts.pop("account"), container, opts, credentials)
+
+
+def _check_answer(wanted: ForeignRange, answer: GetResult) -> None:
+    meta = answer.meta
+    # Object stores send whole seconds; some send more in listings.
+    wanted.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
+    if answer.range != (wanted.start, wanted.stop):
+        raise wanted.too_short(answer.range[1])
