@@ -46,7 +46,6 @@ from frazil.storage.base import (
     IfVersion,
     ObjectInfo,
     Refused,
-    Storage,
     Stored,
     Version,
 )
@@ -64,6 +63,7 @@ from frazil.storage.settings import (
     StorageRetriesSettings,
     StorageSettings,
 )
+from frazil.storage.synchronous import SynchronousStorage
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -78,7 +78,7 @@ _is_hidden = re.compile(r".*#\d+", re.DOTALL).fullmatch
 _IS_LINK: Final = frozenset({errno.ELOOP, errno.EMLINK})
 
 
-class LocalStorage(Storage):
+class LocalStorage(SynchronousStorage):
     """Objects in the directory ``root``, which is made at the first write.
 
     >>> import tempfile
@@ -89,11 +89,6 @@ class LocalStorage(Storage):
     >>> storage.put("repo", b"third", IfVersion(stored.version))
     Refused()
     """
-
-    is_local = True
-
-    def encodes_names(self) -> bool:
-        return True
 
     def __init__(self, root: str | os.PathLike[str], settings: StorageSettings | None = None) -> None:
         # Absolute once and for all: the process may change its working directory later.
@@ -201,9 +196,6 @@ class LocalStorage(Storage):
                 else:
                     yield inside, entry
 
-    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return self.get(key, start, stop)
-
     # writing
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
@@ -274,11 +266,6 @@ class LocalStorage(Storage):
                         os.unlink(entry.path)
                         count += 1
         return count
-
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        stored = self.put(key, data)
-        assert isinstance(stored, Stored)  # nothing refuses an unconditional write
-        return stored
 
     # settings
 

@@ -25,7 +25,6 @@ from frazil.storage.base import (
     IfVersion,
     ObjectInfo,
     Refused,
-    Storage,
     Stored,
     Version,
 )
@@ -37,6 +36,7 @@ from frazil.storage.settings import (
     StorageRetriesSettings,
     StorageSettings,
 )
+from frazil.storage.synchronous import SynchronousStorage
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -63,7 +63,7 @@ class _Contents:
 _alive: weakref.WeakValueDictionary[str, _Contents] = weakref.WeakValueDictionary()
 
 
-class MemoryStorage(Storage):
+class MemoryStorage(SynchronousStorage):
     """A dictionary. Each new instance is empty and shares nothing with others.
 
     >>> storage = MemoryStorage()
@@ -74,11 +74,6 @@ class MemoryStorage(Storage):
     >>> bytes(storage.get("repo"))
     b'first'
     """
-
-    is_local = True
-
-    def encodes_names(self) -> bool:
-        return True
 
     def __init__(self, settings: StorageSettings | None = None) -> None:
         self._settings = settings
@@ -157,14 +152,6 @@ class MemoryStorage(Storage):
             COUNTS.request()
             with self._contents.lock:
                 objects.pop(key, None)
-
-    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return self.get(key, start, stop)
-
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        stored = self.put(key, data)
-        assert isinstance(stored, Stored)  # nothing refuses an unconditional write
-        return stored
 
     def default_settings(self) -> StorageSettings:
         return StorageSettings(

@@ -2,7 +2,8 @@
 
 ``Retry`` of urllib3 counts the tries and says how long to wait. The loop is here for three reasons: urllib3
 does not try again when a body breaks off that it reads in parts, it has no limit for all tries together, and
-it logs addresses with their queries, which may hold signatures. ``frazil.storage.web.client`` follows redirects.
+it logs addresses with their queries, which may hold signatures. ``frazil.storage.web.client`` follows
+redirects.
 """
 
 from __future__ import annotations
