@@ -19,27 +19,26 @@ from frazil.maintenance.walk import Bounds, Here, chunks_of
 from frazil.repository.catalog.context import Context
 
 
-def parts_piece(context: Context, ids: list[bytes]) -> Iterator[Parts]:
+def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
     return (parts_of(context.storage, id_) for id_ in ids)
 
 
-def manifests_piece(context: Context, item: Any) -> Iterator[ManifestFiles]:
+def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
     ids, others = map(id_matrix, item)
     yield Here(Bounds()).manifests(context.storage, ids, others)
 
 
-def chunks_piece(context: Context, ids: list[bytes]) -> Iterator[U8]:
+def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[U8]:
     yield distinct([chunks_of(context.storage, id_) for id_ in ids])
 
 
-def deleted_piece(context: Context, item: Any) -> Iterator[Swept]:
+def delete_files(context: Context, item: Any) -> Iterator[Swept]:
     files, patience = item
     yield Sweeper(context.storage, patience).sweep(files)
 
 
 _PIECES: Final[dict[str, plan.Piece]] = {
-    piece.__name__: piece
-    for piece in (*plan.PIECES, parts_piece, manifests_piece, chunks_piece, deleted_piece)
+    piece.__name__: piece for piece in (*plan.PIECES, sum_parts, walk_manifests, walk_chunks, delete_files)
 }
 
 

@@ -28,12 +28,12 @@ from frazil.jobs.bulk_commit import MANIFESTS_ON_EXECUTORS_ABOVE, rewritten
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.engines import engine_of
 from frazil.jobs.maintenance_tasks import (
-    chunks_piece,
-    deleted_piece,
-    manifests_piece,
-    parts_piece,
+    delete_files,
     pieces,
     pieces_run,
+    sum_parts,
+    walk_chunks,
+    walk_manifests,
 )
 from frazil.maintenance.deletion import Patience, Swept
 from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
@@ -88,7 +88,7 @@ def storage_stats(repo: Repository, *, engine: Engine | EngineName | None = None
     walk = _OnEngine(context, engine)
     nothing = info.snapshots.ids()[:0]
     manifests = walk.manifests(context.storage, info.snapshots.ids()[referred(info)], nothing)
-    return summed(pieces(context, engine, parts_piece, manifest_batches(manifests)))
+    return summed(pieces(context, engine, sum_parts, manifest_batches(manifests)))
 
 
 def rewrite_manifests(
@@ -139,11 +139,11 @@ class _OnEngine(Walk):
     def manifests(self, storage: Storage, snapshots: U8, optional: U8) -> ManifestFiles:
         items: list[Any] = [(batch, []) for batch in snapshot_batches(id_list(snapshots))]
         items += [([], batch) for batch in snapshot_batches(id_list(optional))]
-        parts = pieces(self.context, self.engine, manifests_piece, items)
+        parts = pieces(self.context, self.engine, walk_manifests, items)
         return each_once([ManifestFiles.empty(), *parts])
 
     def chunks(self, storage: Storage, manifests: ManifestFiles) -> U8:
-        return distinct(list(pieces(self.context, self.engine, chunks_piece, manifest_batches(manifests))))
+        return distinct(list(pieces(self.context, self.engine, walk_chunks, manifest_batches(manifests))))
 
 
 def _sweep(context: Context, engine: Engine, patience: Patience) -> Callable[[Listed], Swept]:
@@ -153,7 +153,7 @@ def _sweep(context: Context, engine: Engine, patience: Patience) -> Callable[[Li
         numbers = np.arange(len(files)) // _DELETED
         parts = [files.take(numbers == number) for number in range(-(-len(files) // _DELETED))]
         done = Swept()
-        for swept in pieces(context, engine, deleted_piece, [(part, patience) for part in parts]):
+        for swept in pieces(context, engine, delete_files, [(part, patience) for part in parts]):
             done.objects += swept.objects
             done.size += swept.size
             done.failed += swept.failed
