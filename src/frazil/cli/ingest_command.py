@@ -7,13 +7,13 @@ import json
 from typing import Any, Final
 
 from frazil.cli.command import Command
-from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
 from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.repository.handle.repository import Repository
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.urls import parse_url
+from frazil.storage.url_parts import COMMON_URLS
+from frazil.storage.urls import parse_url, storage_from_url
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 ENGINES: Final = ("auto", "inline", "local", "spark")
@@ -21,7 +21,7 @@ ENGINES: Final = ("auto", "inline", "local", "spark")
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
-    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; created if it is not there")
+    parser.add_argument("repository", metavar="REPOSITORY", help=f"{COMMON_URLS}; created if it is not there")
     parser.add_argument(
         "--inspect", action="store_true", help="only say what is in the files, and what is wrong"
     )
@@ -166,7 +166,7 @@ def _run(given: argparse.Namespace) -> int:
         report = inspect_files(given.source, allow=given.allow, **options)
         print(for_terminal(str(report)))
         return 1 if report.fatal() else 0
-    storage = storage_at(given.repository)
+    storage = storage_from_url(given.repository)
     if given.on_problem == "fail" and not Repository.exists(storage):
         # before the repository is created: a refusal leaves none
         report = inspect_files(given.source, allow=given.allow, **options)

@@ -33,10 +33,10 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
         )
     if not isinstance(storage, ObjectStorage):
         return None
-    found = _of_location(storage.location)
-    if found is None:
+    address = _of_location(storage.location)
+    if address is None:
         return None
-    url, store = found
+    url, store = address
     return url + "".join(f"{part}/" for part in (storage.prefix, folder) if part), store
 
 

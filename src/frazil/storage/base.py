@@ -200,7 +200,7 @@ class Storage(StorageClassMethods, ABC):
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> _List[tuple[str, int]]:
         """Key and size in bytes of every object; ``list_objects_metadata`` also knows when it was written."""
-        return [(found.key, found.size_bytes) for found in self.list_objects_metadata(settings, prefix)]
+        return [(info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)]
 
     @checked
     def list_objects_metadata(
@@ -208,9 +208,9 @@ class Storage(StorageClassMethods, ABC):
     ) -> _List[StorageObjectInfo]:
         """Every object, or those in the directory ``prefix``; their keys are then relative to it."""
         storage = self if settings is None else self.with_settings(settings)
-        found = storage.list(prefix or "")
+        objects = storage.list(prefix or "")
         inside = len(prefix.rstrip("/")) + 1 if prefix and prefix.rstrip("/") else 0
-        return [StorageObjectInfo(each.key[inside:], each.size, each.modified) for each in found]
+        return [StorageObjectInfo(info.key[inside:], info.size, info.modified) for info in objects]
 
     def _repr_html_(self) -> str:
         """The storage as HTML, for notebooks."""

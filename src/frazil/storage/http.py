@@ -13,11 +13,11 @@ from urllib.parse import quote, urlsplit
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ObjectInfo, Version
-from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_range, object_not_found, range_past_end
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
+from frazil.storage.traffic import TRAFFIC
 from frazil.storage.web.answer import Answer, Unreachable
 from frazil.storage.web.client import WebClient
 from frazil.storage.web.failures import reason_of, reason_of_status
@@ -82,7 +82,7 @@ class HttpStorage(ReadOnlyStorage):
         answer = self._ask("GET", key, headers)
         if answer.status == 416:
             raise range_past_end(key, start, answer.size)
-        return COUNTS.read(_cut(key, answer, start, stop))
+        return TRAFFIC.count_read(_cut(key, answer, start, stop))
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         loop = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class HttpStorage(ReadOnlyStorage):
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         answer = self._ask("GET", key, {})
-        return COUNTS.read(answer.body), Version((answer.etag or "").strip('"') or None)
+        return TRAFFIC.count_read(answer.body), Version((answer.etag or "").strip('"') or None)
 
     def head(self, key: str) -> ObjectInfo | None:
         try:
@@ -120,7 +120,7 @@ class HttpStorage(ReadOnlyStorage):
     def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
         parts = urlsplit(self._url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
-        COUNTS.request()
+        TRAFFIC.count_request()
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
         except Unreachable as error:

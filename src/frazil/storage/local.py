@@ -49,7 +49,6 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.counted import COUNTS
 from frazil.storage.files import reads
 from frazil.storage.files.directories import flush_names
 from frazil.storage.files.failures import MISSING_FILE, file_errors
@@ -64,6 +63,7 @@ from frazil.storage.settings import (
     StorageSettings,
 )
 from frazil.storage.synchronous import SynchronousStorage
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -110,8 +110,8 @@ class LocalStorage(SynchronousStorage):
     def place(self) -> str:
         if os.path.isdir(self._root):
             return f"the directory {self._root}"
-        found = "is a file, not a directory" if os.path.exists(self._root) else "does not exist"
-        return f"{self._root}, which {found}"
+        problem = "is a file, not a directory" if os.path.exists(self._root) else "does not exist"
+        return f"{self._root}, which {problem}"
 
     def _path(self, key: str) -> str:
         check_key(key)
@@ -127,16 +127,16 @@ class LocalStorage(SynchronousStorage):
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
-        COUNTS.request()
+        TRAFFIC.count_request()
         with file_errors(key, "read"):
             descriptor = self._open(self._path(key))
             try:
                 if stop is None or stop - start > reads.CALL_BYTES:
-                    return COUNTS.read(read_large(descriptor, key, start, stop))
+                    return TRAFFIC.count_read(read_large(descriptor, key, start, stop))
                 data = os.pread(descriptor, stop - start, start)
                 if len(data) < stop - start:
                     check_short_read(descriptor, key, start, len(data))
-                return COUNTS.read(data)
+                return TRAFFIC.count_read(data)
             finally:
                 os.close(descriptor)
 
@@ -156,7 +156,7 @@ class LocalStorage(SynchronousStorage):
 
     def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
-        COUNTS.request()
+        TRAFFIC.count_request()
         with file_errors(key, "look up"):
             try:
                 status = os.stat(path)
@@ -166,7 +166,7 @@ class LocalStorage(SynchronousStorage):
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
-        COUNTS.request()
+        TRAFFIC.count_request()
         return self._walk(f"{path}/" if path else "")
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
@@ -206,8 +206,8 @@ class LocalStorage(SynchronousStorage):
         """
         path = self._path(key)
         view = memoryview(data).cast("B")
-        COUNTS.request()
-        COUNTS.written(view)
+        TRAFFIC.count_request()
+        TRAFFIC.count_write(view)
         with file_errors(key, "write"):
             match condition:
                 case Always():
@@ -232,8 +232,8 @@ class LocalStorage(SynchronousStorage):
         with ExitStack() as opened:
             files = [opened.enter_context(UnnamedFile(self._path(key), key, data)) for key, data in objects]
             for _, data in objects:
-                COUNTS.request()
-                COUNTS.written(data)
+                TRAFFIC.count_request()
+                TRAFFIC.count_write(data)
             for file in files:
                 file.set_name()
             directories = {os.path.dirname(file.path): None for file in files}
@@ -245,14 +245,14 @@ class LocalStorage(SynchronousStorage):
         """See ``Storage.backup``: a second name for the same file, if that holds ``data``; else a copy."""
         target = self._path(to)
         view = memoryview(data).cast("B")
-        COUNTS.request()
+        TRAFFIC.count_request()
         with file_errors(to, "write"):
             if not link_if_equal(self._path(key), target, view):
                 write_and_name(target, view, os.replace)
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            COUNTS.request()
+            TRAFFIC.count_request()
             with file_errors(key, "delete"), suppress(*MISSING_FILE):
                 os.unlink(self._path(key))
 

@@ -28,7 +28,6 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.process_guard import forked_process
 from frazil.storage.settings import (
@@ -37,6 +36,7 @@ from frazil.storage.settings import (
     StorageSettings,
 )
 from frazil.storage.synchronous import SynchronousStorage
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -84,7 +84,7 @@ class MemoryStorage(SynchronousStorage):
         return "<frazil.Storage>\ntype: in-memory\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_find_again, (self._contents.name, self._settings))
+        return (_unpickle, (self._contents.name, self._settings))
 
     def _objects(self) -> dict[str, _Object]:
         # A forked child has a copy of the dictionary: writes would vanish with it, in silence.
@@ -93,63 +93,69 @@ class MemoryStorage(SynchronousStorage):
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
-        COUNTS.request()
-        found = self._objects().get(check_key(key))
-        if found is None:
+        TRAFFIC.count_request()
+        stored_object = self._objects().get(check_key(key))
+        if stored_object is None:
             raise object_not_found(key)
-        return found
+        return stored_object
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         data = self._object(key).data
         if start == 0 and stop is None:
-            return COUNTS.read(data)
+            return TRAFFIC.count_read(data)
         if start >= len(data):
             raise range_past_end(key, start, len(data))
-        return COUNTS.read(memoryview(data)[start:stop])
+        return TRAFFIC.count_read(memoryview(data)[start:stop])
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        found = self._object(key)
-        return COUNTS.read(found.data), found.version
+        stored_object = self._object(key)
+        return TRAFFIC.count_read(stored_object.data), stored_object.version
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
         copied = bytes(data)
-        COUNTS.request()
-        COUNTS.written(copied)
+        TRAFFIC.count_request()
+        TRAFFIC.count_write(copied)
         objects = self._objects()
         with self._contents.lock:
-            now = objects.get(key)
-            if not _holds(condition, now):
+            current = objects.get(key)
+            if not _holds(condition, current):
                 return Refused()
             self._contents.writes += 1
-            written = _Object(copied, Version(etag=str(self._contents.writes)), datetime.now(UTC))
-            objects[key] = written
-        return Stored(written.version)
+            new = _Object(copied, Version(etag=str(self._contents.writes)), datetime.now(UTC))
+            objects[key] = new
+        return Stored(new.version)
 
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         self.put(to, data)
 
     def head(self, key: str) -> ObjectInfo | None:
-        COUNTS.request()
-        found = self._objects().get(check_key(key))
-        return None if found is None else ObjectInfo(key, len(found.data), found.modified)
+        TRAFFIC.count_request()
+        stored_object = self._objects().get(check_key(key))
+        return (
+            None
+            if stored_object is None
+            else ObjectInfo(key, len(stored_object.data), stored_object.modified)
+        )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         inside = f"{path}/" if path else ""
-        COUNTS.request()
+        TRAFFIC.count_request()
         # A copy: a listing must survive the writes and deletes made while it is walked.
         items = list(self._objects().items())
         return (
-            ObjectInfo(key, len(found.data), found.modified) for key, found in items if key.startswith(inside)
+            ObjectInfo(key, len(stored_object.data), stored_object.modified)
+            for key, stored_object in items
+            if key.startswith(inside)
         )
 
     def delete(self, keys: Iterable[str]) -> None:
         objects = self._objects()
         for key in keys:
             check_key(key)
-            COUNTS.request()
+            TRAFFIC.count_request()
             with self._contents.lock:
                 objects.pop(key, None)
 
@@ -162,27 +168,31 @@ class MemoryStorage(SynchronousStorage):
         )
 
     def with_settings(self, settings: StorageSettings) -> MemoryStorage:
-        return _over(self._contents, settings)
+        return _storage_of_contents(self._contents, settings)
 
 
-def _holds(condition: Condition, now: _Object | None) -> bool:
+def _info(key: str, stored_object: _Object) -> ObjectInfo:
+    return ObjectInfo(key, len(stored_object.data), stored_object.modified)
+
+
+def _holds(condition: Condition, current: _Object | None) -> bool:
     match condition:
         case IfAbsent():
-            return now is None
+            return current is None
         case IfVersion(version):
-            return now is not None and now.version == version
+            return current is not None and current.version == version
         case _:
             return True
 
 
-def _over(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:
+def _storage_of_contents(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:
     storage = MemoryStorage.__new__(MemoryStorage)
     storage._contents = contents
     storage._settings = settings
     return storage
 
 
-def _find_again(name: str, settings: StorageSettings | None) -> MemoryStorage:
+def _unpickle(name: str, settings: StorageSettings | None) -> MemoryStorage:
     contents = _alive.get(name)
     if contents is None:
         raise StorageError(
@@ -190,4 +200,4 @@ def _find_again(name: str, settings: StorageSettings | None) -> MemoryStorage:
             "use a storage that other processes can reach",
             ErrorKind.STORAGE_CONFIG,
         )
-    return _over(contents, settings)
+    return _storage_of_contents(contents, settings)

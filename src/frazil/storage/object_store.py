@@ -42,12 +42,12 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.counted import COUNTS
 from frazil.storage.failures import explained, first_line, is_missing_bucket, shorten
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.option_names import check_headers
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Mapping, Sequence
@@ -144,26 +144,28 @@ class ObjectStorage(Storage):
         client = self._read_client()
         with self._errors(check_key(key)):
             if stop is not None:
-                return COUNTS.read(obstore.get_range(client, key, start=start, end=stop))
+                return TRAFFIC.count_read(obstore.get_range(client, key, start=start, end=stop))
             if start:
-                return COUNTS.read(obstore.get(client, key, options={"range": {"offset": start}}).bytes())
-            return COUNTS.read(obstore.get(client, key).bytes())
+                return TRAFFIC.count_read(
+                    obstore.get(client, key, options={"range": {"offset": start}}).bytes()
+                )
+            return TRAFFIC.count_read(obstore.get(client, key).bytes())
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
         with self._errors(check_key(key)):
             if stop is not None:
-                return COUNTS.read(await obstore.get_range_async(client, key, start=start, end=stop))
+                return TRAFFIC.count_read(await obstore.get_range_async(client, key, start=start, end=stop))
             options: Any = {"range": {"offset": start}} if start else {}
             answer = await obstore.get_async(client, key, options=options)
-            return COUNTS.read(await answer.bytes_async())
+            return TRAFFIC.count_read(await answer.bytes_async())
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         client = self._read_client()
         with self._errors(check_key(key)):
             answer = obstore.get(client, key)
-            return COUNTS.read(answer.bytes()), _version(answer.meta)
+            return TRAFFIC.count_read(answer.bytes()), _version(answer.meta)
 
     def head(self, key: str) -> ObjectInfo | None:
         client = self._read_client()
@@ -194,7 +196,7 @@ class ObjectStorage(Storage):
         client = self._write_client()
         check_key(key)
         bytes_view = _as_bytes(data)
-        COUNTS.written(bytes_view)
+        TRAFFIC.count_write(bytes_view)
         match self._possible(key, condition):
             case None:
                 return Refused()
@@ -208,7 +210,7 @@ class ObjectStorage(Storage):
 
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
-        COUNTS.written(data)
+        TRAFFIC.count_write(data)
         with self._errors(check_key(key), is_write=True):
             return _stored(
                 await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
@@ -310,7 +312,7 @@ class ObjectStorage(Storage):
     def _errors(self, key: str, *, is_write: bool = False) -> Iterator[None]:
         """Turn what obstore raises into errors of the contract."""
         start = time.perf_counter()
-        COUNTS.request()
+        TRAFFIC.count_request()
         try:
             yield
         except FileNotFoundError as error:

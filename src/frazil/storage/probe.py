@@ -39,9 +39,9 @@ def _expect_stored(storage: Storage, what: str, outcome: object) -> Stored:
     return outcome
 
 
-def _not_supported(storage: Storage, found: str) -> StorageError:
+def _not_supported(storage: Storage, offence: str) -> StorageError:
     return StorageError(
         "the storage does not keep the conditions of writes, so concurrent commits would be lost: "
-        f"{found}. Use another storage, not {storage.place()}",
+        f"{offence}. Use another storage, not {storage.place()}",
         ErrorKind.CONDITIONS_NOT_SUPPORTED,
     )

@@ -78,12 +78,12 @@ class RedirectStorage(ReadOnlyStorage):
         """The storage that the address leads to."""
         with self._lock:
             if self._resolved is None:
-                found = storage_of(follow(self._url, self._settings or _FEW_TRIES, self._user_agent))
+                storage = storage_of(follow(self._url, self._settings or _FEW_TRIES, self._user_agent))
                 if self._settings is not None:
-                    found = found.with_settings(self._settings)
+                    storage = storage.with_settings(self._settings)
                 if self._user_agent is not None:
-                    found = found.with_user_agent(self._user_agent)
-                self._resolved = found
+                    storage = storage.with_user_agent(self._user_agent)
+                self._resolved = storage
             return self._resolved
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:

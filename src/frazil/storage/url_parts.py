@@ -32,11 +32,10 @@ from frazil.storage.option_names import shown_url
 
 type Scheme = Literal["file", "s3", "gs", "az", "http", "https"]
 
-#: What messages and the help of commands say of the dialect.
-EXPECTED_URL: Final = (
-    "a folder, or s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix, http://host/path, "
-    "https://host/path or file:///path"
-)
+#: The most common URLs, for the help of commands.
+COMMON_URLS: Final = "a folder, or s3://bucket/prefix, gs://bucket/prefix, az://account/container/prefix"
+#: The dialect, for messages.
+_EXPECTED_URL: Final = f"{COMMON_URLS}, http://host/path, https://host/path or file:///path"
 
 #: Scheme as the user writes it -> scheme.
 _SCHEMES: Final[Mapping[str, Scheme]] = {
@@ -180,5 +179,5 @@ def _parse_hadoop(text: str, authority: str) -> tuple[str, str]:
 
 def _cannot_parse(text: str) -> InvalidInputError:
     return InvalidInputError(
-        f"expected {EXPECTED_URL}, found {shown_url(text)!r}", ErrorKind.CANNOT_PARSE_URL
+        f"expected {_EXPECTED_URL}, found {shown_url(text)!r}", ErrorKind.CANNOT_PARSE_URL
     )

@@ -12,9 +12,9 @@ from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.storage import failures
-from frazil.storage.counted import COUNTS
 from frazil.storage.files import failures as file_failures
 from frazil.storage.option_names import shown_url
+from frazil.storage.traffic import TRAFFIC
 from frazil.storage.web import failures as web_failures
 from frazil.storage.web.answer import Unreachable
 
@@ -146,7 +146,7 @@ def credentials_mismatch(credentials: object, config: object) -> InvalidInputErr
 @contextmanager
 def fetch_errors(url: str) -> Iterator[None]:
     """Count a request, and raise what it raises as ``StorageError`` (``virtual-chunk-fetch``)."""
-    COUNTS.request()
+    TRAFFIC.count_request()
     try:
         yield
     except (BaseError, OSError, ValueError) as error:

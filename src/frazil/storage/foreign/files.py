@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage.counted import COUNTS
 from frazil.storage.files import reads
 from frazil.storage.files.links import open_inside
 from frazil.storage.foreign.base import ForeignObjects, ForeignRange, fetch_errors, outside_prefix
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -35,7 +35,7 @@ class ForeignFiles(ForeignObjects):
                 if wanted.has_conditions:
                     status = os.fstat(descriptor)
                     wanted.check_object(file_etag(status), status.st_mtime)
-                return COUNTS.read(_read(descriptor, wanted))
+                return TRAFFIC.count_read(_read(descriptor, wanted))
             finally:
                 os.close(descriptor)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import obstore
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage.counted import COUNTS
 from frazil.storage.credentials import AnyCredential, Credentials
 from frazil.storage.foreign.base import (
     ForeignObjects,
@@ -25,6 +24,7 @@ from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.services import TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageSettings
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -55,7 +55,7 @@ class ForeignStore(ForeignObjects):
         with fetch_errors(wanted.url):
             answer = obstore.get(client, key, options={"range": (wanted.start, wanted.stop)})
             _check_answer(wanted, answer)
-            return COUNTS.read(answer.bytes())
+            return TRAFFIC.count_read(answer.bytes())
 
     async def read_range_async(self, wanted: ForeignRange) -> Buffer:
         client, key = self._client_and_key(wanted.url)
@@ -64,7 +64,7 @@ class ForeignStore(ForeignObjects):
         with fetch_errors(wanted.url):
             answer = await obstore.get_async(client, key, options={"range": (wanted.start, wanted.stop)})
             _check_answer(wanted, answer)
-            return COUNTS.read(await answer.bytes_async())
+            return TRAFFIC.count_read(await answer.bytes_async())
 
     def size(self, url: str) -> int:
         client, key = self._client_and_key(url)

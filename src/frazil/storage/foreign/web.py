@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.storage.counted import COUNTS
 from frazil.storage.foreign.base import (
     ForeignObjects,
     ForeignRange,
@@ -17,6 +16,7 @@ from frazil.storage.foreign.base import (
     outside_prefix,
 )
 from frazil.storage.option_names import shown_url
+from frazil.storage.traffic import TRAFFIC
 from frazil.storage.web.client import WebClient
 from frazil.storage.web.failures import reason_of_status
 
@@ -47,7 +47,7 @@ class ForeignWeb(ForeignObjects):
             wanted.check_object(answer.etag, int(answer.modified))
             if answer.start != start or len(answer.body) != stop - start:
                 raise wanted.too_short(answer.start + len(answer.body))
-            return COUNTS.read(answer.body)
+            return TRAFFIC.count_read(answer.body)
 
     async def read_range_async(self, wanted: ForeignRange) -> Buffer:
         loop = asyncio.get_running_loop()

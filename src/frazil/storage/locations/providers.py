@@ -29,8 +29,8 @@ def s3_provider(credentials: AnyS3Credential) -> Any:
         case S3Credentials.Refreshable():
             return Refreshing(credentials)
         case _:
-            found = profile_keys()
-            return None if found is None else Constant(_s3_answer(found))
+            profile = profile_keys()
+            return None if profile is None else Constant(_s3_answer(profile))
 
 
 def _s3_answer(keys: S3StaticCredentials) -> dict[str, Any]:

@@ -114,13 +114,13 @@ def _seconds(options: Mapping[str, Any], name: str) -> float:
     value = options.get(name, 0)
     if isinstance(value, timedelta):
         return value.total_seconds()
-    found = _TIME.fullmatch(str(value).lower())
-    unit = None if found is None else _UNITS.get(found[2])
-    if found is None or unit is None:
+    match = _TIME.fullmatch(str(value).lower())
+    unit = None if match is None else _UNITS.get(match[2])
+    if match is None or unit is None:
         raise StorageError(
             f"option `{name}`: expected a time such as 30s, found {value!r}", ErrorKind.STORAGE_CONFIG
         )
-    return float(found[1]) * unit
+    return float(match[1]) * unit
 
 
 def _flag(options: Mapping[str, Any], name: str) -> bool:

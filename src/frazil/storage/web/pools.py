@@ -151,8 +151,8 @@ def _once(
     finally:
         response.close()
         response.release_conn()
-    found = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status, found, body if most is None else body[:most])
+    lowered = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, lowered, body if most is None else body[:most])
 
 
 def _cause(error: BaseException) -> BaseException:
