@@ -11,6 +11,7 @@ import pytest
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Stored
+from frazil.storage.buckets import s3_addressing
 from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -24,7 +25,6 @@ from frazil.storage.constructors import (
     tigris_storage,
 )
 from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
-from frazil.storage.locations import s3_addressing
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.settings import (
     StorageConcurrencySettings,
@@ -75,7 +75,7 @@ _MAKE: dict[str, Callable[[], Storage]] = {
 def test_no_secret_is_printed(name: str) -> None:
     storage = _MAKE[name]()
     assert repr(storage).startswith("<frazil.Storage>\ntype: ")
-    for text in (repr(storage), str(storage), repr(getattr(storage, "_location", ""))):
+    for text in (repr(storage), str(storage), repr(getattr(storage, "_bucket", ""))):
         assert _SECRET not in text
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage)
 

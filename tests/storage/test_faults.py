@@ -63,7 +63,7 @@ def direct(server: RunningServer, bucket: str) -> ObjectStorage:
 
 @pytest.fixture
 def storage(server: RunningServer, bucket: str, proxy: FaultProxy) -> ObjectStorage:
-    return ObjectStorage(server.location(bucket, proxy.port), settings=_QUICK)
+    return ObjectStorage(server.bucket(bucket, proxy.port), settings=_QUICK)
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.STALL])

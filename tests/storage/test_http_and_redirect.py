@@ -18,7 +18,7 @@ from frazil.storage.object_store import ObjectStorage
 from frazil.storage.redirect import storage_of
 from frazil.storage.settings import StorageSettings
 from frazil.testing.object_server import Conditions, ObjectServer
-from frazil.testing.servers import s3_location
+from frazil.testing.servers import s3_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def server() -> Iterator[ObjectServer]:
     """Serves its buckets as folders, too."""
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("folder")
-        storage = ObjectStorage(s3_location("folder", server.port), "of ice")
+        storage = ObjectStorage(s3_bucket("folder", server.port), "of ice")
         storage.put("repo", b"0123456789")
         storage.put("chunks/a", b"abc")
         server.requests.clear()

@@ -12,7 +12,7 @@ from frazil.storage.object_store import ObjectStorage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
 from frazil.testing.object_server import Conditions, ObjectServer
-from frazil.testing.servers import s3_location
+from frazil.testing.servers import s3_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -38,7 +38,7 @@ def test_strict_servers_pass(ceph: RunningServer, azurite: RunningServer) -> Non
 def test_a_server_that_ignores_conditions_does_not_pass() -> None:
     with ObjectServer(Conditions.IGNORED) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port))
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
         # To one writer it looks fine.
         first = storage.put("repo", b"1", IfAbsent())
         assert isinstance(first, Stored)
@@ -63,7 +63,7 @@ def test_a_server_that_ignores_only_updates_does_not_pass() -> None:
 def test_a_server_that_wants_quoted_etags_is_understood() -> None:
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port))
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
         probe_conditions(storage)
         version = storage.put("repo", b"1", IfAbsent())
         server.requests.clear()
@@ -78,5 +78,5 @@ def test_conditions_may_be_switched_off() -> None:
     settings = StorageSettings(unsafe_use_conditional_create=False, unsafe_use_conditional_update=False)
     with ObjectServer(Conditions.IGNORED) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port), settings=settings)
+        storage = ObjectStorage(s3_bucket("bucket", server.port), settings=settings)
         probe_conditions(storage)  # one writer at a time is fine

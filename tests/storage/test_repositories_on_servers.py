@@ -88,7 +88,7 @@ def test_every_commit_is_kept_once_when_answers_are_lost(version: int, server: R
         faults = (Fault.LOSE_ANSWER, Fault.ERROR_AFTER)
         file = {1: r"ref(\.|%2E)json", 2: "repo"}[version]
         rules = [proxy.add(fault, rf"^PUT [^?]*(/|%2F){file}(\?|$)", times=3) for fault in faults]
-        faulty = ObjectStorage(server.location(bucket, proxy.port), "repository")
+        faulty = ObjectStorage(server.bucket(bucket, proxy.port), "repository")
         _commit_from_many_threads(faulty, server.storage(bucket, "repository"), version)
         assert [rule.hits for rule in rules] == [3, 3]
 

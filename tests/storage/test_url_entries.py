@@ -100,8 +100,8 @@ def google(server: RunningServer) -> Target:
 
 def azure(server: RunningServer) -> Target:
     container = fill(server)
-    location = server.location(container)
-    account, key = location.account, location.credentials.credentials.key  # type: ignore[attr-defined]
+    bucket = server.bucket(container)
+    account, key = bucket.account, bucket.credentials.credentials.key  # type: ignore[attr-defined]
     endpoint = f"http://127.0.0.1:{server.port}/{account}"
     return Target(
         (

@@ -228,8 +228,8 @@ ENDPOINT = "http://127.0.0.1:9"
 def test_options(text: str, options: dict[str, Any], expected: frazil.Storage) -> None:
     storage = parse_url(text).storage(options)
     assert repr(storage) == repr(expected)
-    location = getattr(expected, "location", None)
-    assert getattr(storage, "location", None) == location
+    bucket = getattr(expected, "bucket", None)
+    assert getattr(storage, "bucket", None) == bucket
     assert parse_url(text).storage(UrlOptions.from_mapping(options)).__class__ is type(expected)
 
 
@@ -290,7 +290,7 @@ def test_endpoints_in_the_environment(
     text: str, variable: str, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, ENDPOINT)
-    config = parse_url(text).storage().location.config  # type: ignore[attr-defined]
+    config = parse_url(text).storage().bucket.config  # type: ignore[attr-defined]
     assert config == {option: ENDPOINT, "allow_http": "true"}
 
 

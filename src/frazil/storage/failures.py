@@ -74,7 +74,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessageTerms:
     """What messages call a bucket, and which arguments its user would change.
 
     ``name`` is such as "bucket 'ice'", ``service`` such as "S3"; ``advice`` says how to give credentials,
@@ -92,7 +92,7 @@ class Place:
 class Cause:
     """A row of the tables: the kind, what happened, and what to do.
 
-    Both texts may name the fields of the place, the ``{server}`` that was asked, and the ``{status}``
+    Both texts may name the fields of the terms, the ``{server}`` that was asked, and the ``{status}``
     and ``{code}`` of its answer.
     """
 
@@ -269,14 +269,16 @@ _BY_NETWORK: Final = tuple(
 )
 
 
-def explained(error: BaseException, place: Place, key: str) -> StorageError:
+def explained(error: BaseException, terms: MessageTerms, key: str) -> StorageError:
     """What the client raised while it asked for ``key``, as an error with the cause first."""
-    kind, reason = reason_of(error, place, missing=_NO_PLACE)
+    kind, reason = reason_of(error, terms, missing=_NO_PLACE)
     shorten(error)
-    return StorageError(f"{reason} (object {key!r} in {place.name})", kind)
+    return StorageError(f"{reason} (object {key!r} in {terms.name})", kind)
 
 
-def reason_of(error: BaseException, place: Place, *, missing: Cause = _NO_OBJECT) -> tuple[ErrorKind, str]:
+def reason_of(
+    error: BaseException, terms: MessageTerms, *, missing: Cause = _NO_OBJECT
+) -> tuple[ErrorKind, str]:
     """The kind of an error of the client; the cause, what to do, and what the server says.
 
     ``missing`` is the cause if the server found nothing, and did not say that it is the bucket.
@@ -284,34 +286,34 @@ def reason_of(error: BaseException, place: Place, *, missing: Cause = _NO_OBJECT
     text = str(error)
     provider = _PROVIDER.search(text.partition(_DEBUG)[0])
     if provider is not None:
-        failed = f"the function that gets the credentials of {place.service} failed: {_short(provider[1])}"
+        failed = f"the function that gets the credentials of {terms.service} failed: {_short(provider[1])}"
         return ErrorKind.INVALID_CREDENTIALS, failed
     answer = Answer.of(text)
-    cause = _cause(text, answer, place)
+    cause = _cause(text, answer, terms)
     if cause is None and isinstance(error, FileNotFoundError):
         cause = missing
     if cause is None and answer.code:
         cause = _OTHER
     if cause is None:
         return ErrorKind.OBJECT_STORE, _short(first_line(error))
-    return _sentence(cause, answer, place)
+    return _sentence(cause, answer, terms)
 
 
-def reason_of_answer(answer: Answer, place: Place) -> tuple[ErrorKind, str] | None:
+def reason_of_answer(answer: Answer, terms: MessageTerms) -> tuple[ErrorKind, str] | None:
     """``reason_of`` for an answer of which the parts are known; None if no row recognises it."""
-    cause = _NO_OBJECT if answer.status in ("404", "410") else _cause("", answer, place)
-    return None if cause is None else _sentence(cause, answer, place)
+    cause = _NO_OBJECT if answer.status in ("404", "410") else _cause("", answer, terms)
+    return None if cause is None else _sentence(cause, answer, terms)
 
 
-def _sentence(cause: Cause, answer: Answer, place: Place) -> tuple[ErrorKind, str]:
+def _sentence(cause: Cause, answer: Answer, terms: MessageTerms) -> tuple[ErrorKind, str]:
     words = {
         "server": answer.server,
         "status": answer.status,
         "code": answer.code or f"HTTP {answer.status}",
-        "name": place.name,
-        "service": place.service,
-        "advice": place.advice,
-        "plain_http": place.plain_http,
+        "name": terms.name,
+        "service": terms.service,
+        "advice": terms.advice,
+        "plain_http": terms.plain_http,
     }
     sentence = f"{cause.happened}: {cause.remedy}".format(**words)
     says_more = answer.message and cause is not _NO_CREDENTIALS
@@ -334,7 +336,7 @@ def _is_missing_bucket(answer: Answer) -> bool:
     return _BY_CODE.get(answer.code) is _NO_BUCKET or (is_named and answer.status == "404")
 
 
-def _cause(text: str, answer: Answer, place: Place) -> Cause | None:
+def _cause(text: str, answer: Answer, terms: MessageTerms) -> Cause | None:
     if _METADATA.search(answer.url):
         return _NO_CREDENTIALS
     if text.partition(_DEBUG)[0].find(_TOKEN) >= 0 and answer.status in ("400", "401", "403"):
@@ -344,7 +346,7 @@ def _cause(text: str, answer: Answer, place: Place) -> Cause | None:
     if _REDIRECT in text or (answer.code == "AuthorizationHeaderMalformed" and "region" in answer.message):
         return _REGION
     cause = _BY_CODE.get(answer.code) or _BY_STATUS.get(answer.status)
-    if cause in (_DENIED, _FORBIDDEN, _UNAUTHORIZED) and place.is_anonymous:
+    if cause in (_DENIED, _FORBIDDEN, _UNAUTHORIZED) and terms.is_anonymous:
         return _NEEDED
     if cause is None and answer.network:
         return next((row for words, row in _BY_NETWORK if words.search(answer.network)), None)

@@ -48,6 +48,10 @@ class _Object:
     version: Version
     modified: datetime
 
+    def info(self, key: str) -> ObjectInfo:
+        """The entry of a listing."""
+        return ObjectInfo(key, len(self.data), self.modified)
+
 
 @dataclass(slots=True, weakref_slot=True)
 class _Contents:
@@ -133,11 +137,7 @@ class MemoryStorage(SynchronousStorage):
     def head(self, key: str) -> ObjectInfo | None:
         TRAFFIC.count_request()
         stored_object = self._objects().get(check_key(key))
-        return (
-            None
-            if stored_object is None
-            else ObjectInfo(key, len(stored_object.data), stored_object.modified)
-        )
+        return None if stored_object is None else stored_object.info(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
@@ -145,11 +145,7 @@ class MemoryStorage(SynchronousStorage):
         TRAFFIC.count_request()
         # A copy: a listing must survive the writes and deletes made while it is walked.
         items = list(self._objects().items())
-        return (
-            ObjectInfo(key, len(stored_object.data), stored_object.modified)
-            for key, stored_object in items
-            if key.startswith(inside)
-        )
+        return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
 
     def delete(self, keys: Iterable[str]) -> None:
         objects = self._objects()

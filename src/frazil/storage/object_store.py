@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-    from frazil.storage.locations import Location
+    from frazil.storage.buckets import Bucket
 
 _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
@@ -74,7 +74,7 @@ class ObjectStorage(Storage):
 
     def __init__(
         self,
-        location: Location,
+        bucket: Bucket,
         prefix: str = "",
         settings: StorageSettings | None = None,
         *,
@@ -83,7 +83,7 @@ class ObjectStorage(Storage):
         read_only: bool = False,
         user_agent: str | None = None,
     ) -> None:
-        self._location = location
+        self._bucket = bucket
         self._prefix = prefix.strip("/")
         self._settings = StorageSettings() if settings is None else settings
         check_headers(read_headers)
@@ -99,9 +99,9 @@ class ObjectStorage(Storage):
         self._writer: ObjectStore | None = None
 
     @property
-    def location(self) -> Location:
+    def bucket(self) -> Bucket:
         """The bucket or container."""
-        return self._location
+        return self._bucket
 
     @property
     def prefix(self) -> str:
@@ -109,17 +109,17 @@ class ObjectStorage(Storage):
         return self._prefix
 
     def encodes_names(self) -> bool:
-        return self._location.encodes_names
+        return self._bucket.encodes_names
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\n{self._location.describe(self._prefix)}"
+        return f"<frazil.Storage>\n{self._bucket.describe(self._prefix)}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
 
     def _connect(self, headers: Mapping[str, str]) -> ObjectStore:
         named = {} if self._user_agent is None else {"User-Agent": self._user_agent}
-        return self._location.connect(self._prefix, self._settings, {**named, **headers})
+        return self._bucket.connect(self._prefix, self._settings, {**named, **headers})
 
     def _read_client(self) -> ObjectStore:
         enter_runtime()
@@ -318,11 +318,11 @@ class ObjectStorage(Storage):
         except FileNotFoundError as error:
             # What a write misses is never the object.
             if is_write or is_missing_bucket(error):
-                raise explained(error, self._location.place, key) from error
+                raise explained(error, self._bucket.terms, key) from error
             shorten(error)
             raise object_not_found(key) from error
         except BaseError as error:
-            raise explained(error, self._location.place, key) from error
+            raise explained(error, self._bucket.terms, key) from error
         except ValueError as error:
             raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
         finally:
@@ -336,7 +336,7 @@ class ObjectStorage(Storage):
 
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
         return ObjectStorage(
-            self._location,
+            self._bucket,
             self._prefix,
             settings,
             read_headers=self._read_headers,

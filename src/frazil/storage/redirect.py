@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.buckets import AzureContainer, GcsBucket, S3Bucket
 from frazil.storage.credentials import (
     azure_anonymous_credentials,
     gcs_anonymous_credentials,
     s3_anonymous_credentials,
 )
 from frazil.storage.http import HttpStorage, checked_url
-from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
@@ -120,11 +120,11 @@ def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | N
     for _ in range(_MAX_REDIRECTS + 1):
         if urlsplit(now).scheme not in ("http", "https"):
             return now
-        now = joined(now, _location(client, now))
+        now = joined(now, _redirect_target(client, now))
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
-def _location(client: WebClient, url: str) -> str:
+def _redirect_target(client: WebClient, url: str) -> str:
     try:
         answer = client.ask("GET", url, {}, 0)
     except Unreachable as error:
@@ -178,8 +178,8 @@ class _Target:
 
 def _s3(target: _Target, options: S3Options) -> Storage:
     parts = target.parts("s3")
-    location = S3Location(parts.bucket, options, s3_anonymous_credentials())
-    return ObjectStorage(location, parts.key, read_only=True)
+    bucket = S3Bucket(parts.bucket, options, s3_anonymous_credentials())
+    return ObjectStorage(bucket, parts.key, read_only=True)
 
 
 def _aws(target: _Target) -> Storage:
@@ -198,14 +198,14 @@ def _tigris(target: _Target) -> Storage:
 
 def _gcs(target: _Target) -> Storage:
     parts = target.parts("gs")
-    location = GcsLocation(parts.bucket, {}, gcs_anonymous_credentials())
-    return ObjectStorage(location, parts.key, read_only=True)
+    bucket = GcsBucket(parts.bucket, {}, gcs_anonymous_credentials())
+    return ObjectStorage(bucket, parts.key, read_only=True)
 
 
 def _azure(target: _Target) -> Storage:
     parts = target.parts("az", target.require_parameter("account"))
-    location = AzureLocation(parts.account, parts.bucket, {}, azure_anonymous_credentials())
-    return ObjectStorage(location, parts.key, read_only=True)
+    bucket = AzureContainer(parts.account, parts.bucket, {}, azure_anonymous_credentials())
+    return ObjectStorage(bucket, parts.key, read_only=True)
 
 
 def _http(target: _Target) -> Storage:

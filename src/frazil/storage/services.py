@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.buckets import NATIVE, AzureContainer, GcsBucket, S3Bucket
 from frazil.storage.credentials import AzureCredentials, GcsCredentials, S3Credentials, s3_credentials
-from frazil.storage.locations import NATIVE, AzureLocation, GcsLocation, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 
@@ -94,7 +94,7 @@ def build_s3(arguments: S3Arguments, *, read_only: bool = False, shown_as: str =
     if credentials is None:
         credentials = S3Credentials.Anonymous() if options.anonymous else S3Credentials.FromEnv()
     return ObjectStorage(
-        S3Location(arguments.bucket or "", options, credentials, shown_as),
+        S3Bucket(arguments.bucket or "", options, credentials, shown_as),
         arguments.prefix or "",
         read_headers=_combined(arguments.headers, arguments.read_headers),
         write_headers=_combined(arguments.headers, arguments.write_headers),
@@ -178,7 +178,7 @@ def build_gcs(
     """Objects in Google Cloud Storage."""
     credentials = GcsCredentials.FromEnv() if credentials is None else credentials
     return ObjectStorage(
-        GcsLocation(bucket, dict(config or {}), credentials),
+        GcsBucket(bucket, dict(config or {}), credentials),
         prefix or "",
         read_headers=_combined(headers, read_headers),
         write_headers=_combined(headers, write_headers),
@@ -194,7 +194,7 @@ def build_azure(
 ) -> Storage:
     """Objects in Azure blob storage."""
     credentials = AzureCredentials.FromEnv() if credentials is None else credentials
-    return ObjectStorage(AzureLocation(account, container, dict(config or {}), credentials), prefix)
+    return ObjectStorage(AzureContainer(account, container, dict(config or {}), credentials), prefix)
 
 
 def _combined(headers: Headers, special: Headers) -> dict[str, str]:

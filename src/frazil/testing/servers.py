@@ -37,12 +37,12 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Final
 
+from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.credentials import (
     azure_credentials,
     gcs_credentials,
     s3_static_credentials,
 )
-from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.testing.object_server import Conditions, ObjectServer
@@ -70,23 +70,23 @@ _AZURITE_KEY: Final = (
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that runs: how to make a bucket in it, and a location in that bucket."""
+    """A server that runs: how to make a bucket in it, and how to open one."""
 
     name: str
     port: int
     make_bucket: Callable[[str], None]
-    locate: Callable[[str, int], Location]
+    open_bucket: Callable[[str, int], Bucket]
 
-    def location(self, bucket: str, port: int | None = None) -> Location:
-        """Where that bucket is; through the proxy at ``port``, if one is given."""
-        return self.locate(bucket, self.port if port is None else port)
+    def bucket(self, name: str, port: int | None = None) -> Bucket:
+        """The bucket of this name; through the proxy at ``port``, if one is given."""
+        return self.open_bucket(name, self.port if port is None else port)
 
     def storage(self, bucket: str | None = None, prefix: str = "") -> ObjectStorage:
         """A storage in that bucket; in a new one if none is given."""
         if bucket is None:
             bucket = f"bucket-{secrets.token_hex(8)}"
             self.make_bucket(bucket)
-        return ObjectStorage(self.location(bucket), prefix)
+        return ObjectStorage(self.bucket(bucket), prefix)
 
 
 class ServerFailedError(RuntimeError):
@@ -135,25 +135,25 @@ def azurite() -> Iterator[RunningServer]:
         running(command, Path(directory), {}, ready=lambda: _answers(port)),
     ):
 
-        def locate(container: str, port: int) -> Location:
+        def open_bucket(container: str, port: int) -> Bucket:
             endpoint = f"http://127.0.0.1:{port}/{_AZURITE_ACCOUNT}"
             config = {"endpoint": endpoint, "allow_http": "true"}
             credentials = azure_credentials(access_key=_AZURITE_KEY)
-            return AzureLocation(_AZURITE_ACCOUNT, container, config, credentials)
+            return AzureContainer(_AZURITE_ACCOUNT, container, config, credentials)
 
-        yield RunningServer("azurite", port, lambda name: _make_container(port, name), locate)
+        yield RunningServer("azurite", port, lambda name: _make_container(port, name), open_bucket)
 
 
 @contextmanager
 def gcs() -> Iterator[RunningServer]:
     """Our own stand-in for GCS."""
 
-    def locate(bucket: str, port: int) -> Location:
+    def open_bucket(bucket: str, port: int) -> Bucket:
         config = {"base_url": f"http://127.0.0.1:{port}", "allow_http": "true"}
-        return GcsLocation(bucket, config, gcs_credentials(bearer_token="test"))
+        return GcsBucket(bucket, config, gcs_credentials(bearer_token="test"))
 
     with ObjectServer(Conditions.GENERATION) as server:
-        yield RunningServer("gcs", server.port, server.make_bucket, locate)
+        yield RunningServer("gcs", server.port, server.make_bucket, open_bucket)
 
 
 @contextmanager
@@ -186,17 +186,17 @@ def azurite_binary() -> Path | None:
     return binary if binary.exists() else None
 
 
-def s3_location(bucket: str, port: int) -> S3Location:
+def s3_bucket(bucket: str, port: int) -> S3Bucket:
     """A bucket of an S3 server on 127.0.0.1."""
     options = S3Options(
         region="us-east-1", endpoint_url=f"http://127.0.0.1:{port}", allow_http=True, force_path_style=True
     )
     credentials = s3_static_credentials(access_key_id=_ACCESS_KEY, secret_access_key=_SECRET_KEY)
-    return S3Location(bucket, options, credentials)
+    return S3Bucket(bucket, options, credentials)
 
 
 def _s3_server(name: str, port: int) -> RunningServer:
-    return RunningServer(name, port, lambda bucket: _make_bucket(port, bucket), s3_location)
+    return RunningServer(name, port, lambda bucket: _make_bucket(port, bucket), s3_bucket)
 
 
 # processes

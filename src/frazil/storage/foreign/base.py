@@ -162,7 +162,7 @@ def _reason(error: Exception, url: str) -> str:
     """Why the object could not be read, and what to do."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{file_failures.reason_of(error)[1]} ({error.strerror})"
-    place = failures.Place(
+    terms = failures.MessageTerms(
         "/".join(shown_url(url).split("/", 3)[:3]),
         "virtual chunks",
         "give those of this container in `authorize_virtual_chunk_access`",
@@ -170,6 +170,6 @@ def _reason(error: Exception, url: str) -> str:
     )
     if isinstance(error, Unreachable):
         return web_failures.reason_of(error, url)[1]
-    reason = failures.reason_of(error, place)[1]
+    reason = failures.reason_of(error, terms)[1]
     failures.shorten(error)
     return reason

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import obstore
 
 from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.credentials import AnyCredential, Credentials
 from frazil.storage.foreign.base import (
     ForeignObjects,
@@ -18,7 +19,6 @@ from frazil.storage.foreign.base import (
     fetch_errors,
     outside_prefix,
 )
-from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig, S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.process_guard import enter_runtime
@@ -74,14 +74,14 @@ class ForeignStore(ForeignObjects):
     def _client_and_key(self, url: str) -> tuple[ObjectStore, str]:
         if not url.startswith(self.url_prefix):
             raise outside_prefix(url, self.url_prefix)
-        bucket, key = _split_bucket(url)
+        name, key = _split_bucket(url)
         check_segments(url, key)
         enter_runtime()
-        client = self._clients.get(bucket)
+        client = self._clients.get(name)
         if client is None:
-            location = _location(self.config, self.credentials, bucket)
+            bucket = _bucket_of(self.config, self.credentials, name)
             headers = {} if self.user_agent is None else {"User-Agent": self.user_agent}
-            client = self._clients[bucket] = location.connect("", self.settings, headers)
+            client = self._clients[name] = bucket.connect("", self.settings, headers)
         return client, key
 
 
@@ -90,26 +90,26 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9$._-]+")
 
 
 def _split_bucket(url: str) -> tuple[str, str]:
-    bucket, _, key = url.partition("://")[2].partition("/")
-    if _BUCKET.fullmatch(bucket) is None:
+    name, _, key = url.partition("://")[2].partition("/")
+    if _BUCKET.fullmatch(name) is None:
         raise InvalidInputError(
             f"cannot address {shown_url(url)!r}: expected a bucket of letters, digits, '.', '-', '_' and '$'",
             ErrorKind.INVALID_VIRTUAL_REF,
         )
-    return bucket, key
+    return name, key
 
 
-def _location(config: AnyObjectStoreConfig, credentials: AnyCredential, bucket: str) -> Location:
-    """The location of the bucket or container ``bucket``, with the credentials that the user granted."""
+def _bucket_of(config: AnyObjectStoreConfig, credentials: AnyCredential, name: str) -> Bucket:
+    """The bucket or container of this name, with the credentials that the user granted."""
     match config, credentials:
         case (ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options), Credentials.S3(keys)):
-            return S3Location(bucket, options, keys)
+            return S3Bucket(name, options, keys)
         case ObjectStoreConfig.Tigris(options), Credentials.S3(keys):
-            return S3Location(bucket, _tigris(options), keys)
+            return S3Bucket(name, _tigris(options), keys)
         case ObjectStoreConfig.Gcs(opts), Credentials.Gcs(token):
-            return GcsLocation(bucket, dict(opts or {}), token)
+            return GcsBucket(name, dict(opts or {}), token)
         case ObjectStoreConfig.Azure(opts), Credentials.Azure(secret):
-            return _azure(bucket, dict(opts or {}), secret)
+            return _azure(name, dict(opts or {}), secret)
         case _:
             raise credentials_mismatch(credentials, config)
 
@@ -126,13 +126,13 @@ def _tigris(options: S3Options) -> S3Options:
     )
 
 
-def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureLocation:
+def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureContainer:
     if "account" not in opts:
         raise InvalidInputError(
             "an Azure store needs the name of its account: use azure_store(account=...)",
             ErrorKind.STORAGE_CONFIG,
         )
-    return AzureLocation(opts.pop("account"), container, opts, credentials)
+    return AzureContainer(opts.pop("account"), container, opts, credentials)
 
 
 def _check_answer(wanted: ForeignRange, answer: GetResult) -> None:

@@ -1,4 +1,4 @@
-"""What locations in all object stores share: the contract, and checks before a client is made."""
+"""What buckets in all object stores share: the contract, and checks before a client is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from obstore.exceptions import BaseError
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.failures import Place, first_line
+from frazil.storage.failures import MessageTerms, first_line
 from frazil.storage.option_names import shown_url
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from frazil.storage.settings import StorageSettings
 
 
-class Location(ABC):
-    """One place in one object store."""
+class Bucket(ABC):
+    """A bucket or container of an object store."""
 
     @property
     @abstractmethod
-    def place(self) -> Place:
-        """How messages speak of it."""
+    def terms(self) -> MessageTerms:
+        """What messages call the bucket."""
 
     @property
     def encodes_names(self) -> bool:
@@ -47,13 +47,13 @@ def description(rows: Mapping[str, str | bool | None]) -> str:
     return "".join(f"{name}: {value}\n" for name, value in rows.items() if value is not None)
 
 
-def connect_client[T](place: Place, connect: Callable[[], T]) -> T:
+def connect_client[T](terms: MessageTerms, connect: Callable[[], T]) -> T:
     """Make a client; what the client says about its options is the caller's mistake."""
     try:
         return connect()
     except (BaseError, ValueError, TypeError) as error:
         raise StorageError(
-            f"the options or credentials of {place.name} ({place.service}) are not valid: "
+            f"the options or credentials of {terms.name} ({terms.service}) are not valid: "
             f"{first_line(error)}",
             ErrorKind.STORAGE_CONFIG,
         ) from None

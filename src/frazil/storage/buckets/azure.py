@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.store import AzureStore
 
+from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
+from frazil.storage.buckets.client import retry_config, split_options
+from frazil.storage.buckets.providers import Refreshing
 from frazil.storage.credentials import AnyAzureCredential, AzureCredentials, AzureStaticCredentials
-from frazil.storage.failures import Place
-from frazil.storage.locations.base import Location, check_bucket, check_endpoint, connect_client, description
-from frazil.storage.locations.client import retry_config, split_options
-from frazil.storage.locations.providers import Refreshing
+from frazil.storage.failures import MessageTerms
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AzureLocation(Location):
+class AzureContainer(Bucket):
     """A container of Azure blob storage."""
 
     account: str
-    container: str
+    name: str
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyAzureCredential = field(default_factory=AzureCredentials.FromEnv)
 
     @property
-    def place(self) -> Place:
-        return Place(
-            f"container {self.container!r} of account {self.account!r}",
+    def terms(self) -> MessageTerms:
+        return MessageTerms(
+            f"container {self.name!r} of account {self.account!r}",
             "Azure",
             "give access_key, sas_token, bearer_token, `from_env=True` with credentials in the environment, "
             "or `anonymous=True` for public data",
@@ -41,15 +41,15 @@ class AzureLocation(Location):
         )
 
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
-        check_bucket(self.container)
+        check_bucket(self.name)
         check_endpoint("endpoint", self.config.get("endpoint"))
         client, config = split_options(self.config, settings, headers)
         config |= _azure_config(self.credentials)
         config["account_name"] = self.account
         return connect_client(
-            self.place,
+            self.terms,
             lambda: AzureStore(
-                self.container,
+                self.name,
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
@@ -61,7 +61,7 @@ class AzureLocation(Location):
         )
 
     def describe(self, prefix: str) -> str:
-        rows = {"type": "Azure", "account": self.account, "container": self.container}
+        rows = {"type": "Azure", "account": self.account, "container": self.name}
         return description({**rows, "prefix": prefix or None})
 
 

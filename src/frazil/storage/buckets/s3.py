@@ -12,11 +12,11 @@ from obstore.store import S3Store
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.storage.aws_profile import profile_region
+from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
+from frazil.storage.buckets.client import client_options, retry_config
+from frazil.storage.buckets.providers import s3_provider
 from frazil.storage.credentials import AnyS3Credential, S3Credentials
-from frazil.storage.failures import Place
-from frazil.storage.locations.base import Location, check_bucket, check_endpoint, connect_client, description
-from frazil.storage.locations.client import client_options, retry_config
-from frazil.storage.locations.providers import s3_provider
+from frazil.storage.failures import MessageTerms
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.option_names import shown_url
 
@@ -30,18 +30,18 @@ NATIVE: Final = "S3 (native)"
 
 
 @dataclass(frozen=True, slots=True)
-class S3Location(Location):
+class S3Bucket(Bucket):
     """A bucket of S3, or of a server that speaks its protocol."""
 
-    bucket: str
+    name: str
     options: S3Options = field(default_factory=S3Options)
     credentials: AnyS3Credential = field(default_factory=S3Credentials.FromEnv)
     shown_as: str = NATIVE
 
     @property
-    def place(self) -> Place:
-        return Place(
-            f"bucket {self.bucket!r}",
+    def terms(self) -> MessageTerms:
+        return MessageTerms(
+            f"bucket {self.name!r}",
             "S3",
             "give access_key_id and secret_access_key, `from_env=True` with credentials in the environment, "
             "`get_credentials`, or `anonymous=True` for public data",
@@ -55,15 +55,15 @@ class S3Location(Location):
 
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
         options = self.options
-        check_bucket(self.bucket)
+        check_bucket(self.name)
         check_endpoint("endpoint_url", options.endpoint_url)
         config: dict[str, Any] = {"request_payer": True} if options.requester_pays else {}
-        anonymous = self.place.is_anonymous
+        anonymous = self.terms.is_anonymous
         config["skip_signature"] = anonymous
         region = profile_region() if options.region is None else options.region
         if region is not None:
             config["region"] = region
-        endpoint, virtual_hosted = s3_addressing(self.bucket, options)
+        endpoint, virtual_hosted = s3_addressing(self.name, options)
         config["virtual_hosted_style_request"] = virtual_hosted
         if endpoint is not None:
             config["endpoint"] = endpoint
@@ -72,9 +72,9 @@ class S3Location(Location):
         client = client_options(settings, headers, stream_timeout=options.network_stream_timeout_seconds)
         client["allow_http"] = options.allow_http
         return connect_client(
-            self.place,
+            self.terms,
             lambda: S3Store(
-                self.bucket,
+                self.name,
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
@@ -87,7 +87,7 @@ class S3Location(Location):
         options = self.options
         rows = {
             "type": self.shown_as,
-            "bucket": self.bucket,
+            "bucket": self.name,
             "prefix": prefix or None,
             "region": options.region,
             "endpoint_url": None if options.endpoint_url is None else shown_url(options.endpoint_url),
@@ -125,10 +125,10 @@ def _is_plain_host(host: str) -> bool:
 
 
 def _s3_checksum(algorithm: ChecksumAlgorithm) -> str:
-    known = {ChecksumAlgorithm.Sha256: "SHA256", ChecksumAlgorithm.Crc64Nvme: "CRC64NVME"}
-    if algorithm not in known:
+    names = {ChecksumAlgorithm.Sha256: "SHA256", ChecksumAlgorithm.Crc64Nvme: "CRC64NVME"}
+    if algorithm not in names:
         raise InvalidInputError(
             f"checksum algorithm {algorithm.name} is not supported: expected Sha256 or Crc64Nvme",
             ErrorKind.STORAGE_CONFIG,
         )
-    return known[algorithm]
+    return names[algorithm]

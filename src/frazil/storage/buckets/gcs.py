@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from obstore.store import GCSStore
 
+from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
+from frazil.storage.buckets.client import retry_config, split_options
+from frazil.storage.buckets.providers import Refreshing
 from frazil.storage.credentials import AnyGcsCredential, GcsCredentials, GcsStaticCredentials
-from frazil.storage.failures import Place
-from frazil.storage.locations.base import Location, check_bucket, check_endpoint, connect_client, description
-from frazil.storage.locations.client import retry_config, split_options
-from frazil.storage.locations.providers import Refreshing
+from frazil.storage.failures import MessageTerms
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GcsLocation(Location):
+class GcsBucket(Bucket):
     """A bucket of Google Cloud Storage."""
 
-    bucket: str
+    name: str
     config: Mapping[str, str] = field(default_factory=dict, repr=False)
     credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
 
     @property
-    def place(self) -> Place:
-        return Place(
-            f"bucket {self.bucket!r}",
+    def terms(self) -> MessageTerms:
+        return MessageTerms(
+            f"bucket {self.name!r}",
             "Google Cloud Storage",
             "give service_account_file, service_account_key, application_credentials, bearer_token, "
             "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
@@ -41,14 +41,14 @@ class GcsLocation(Location):
         )
 
     def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
-        check_bucket(self.bucket)
+        check_bucket(self.name)
         check_endpoint("base_url", self.config.get("base_url"))
         client, config = split_options(self.config, settings, headers)
         config |= _gcs_config(self.credentials)
         return connect_client(
-            self.place,
+            self.terms,
             lambda: GCSStore(
-                self.bucket,
+                self.name,
                 prefix=prefix or None,
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
@@ -60,7 +60,7 @@ class GcsLocation(Location):
         )
 
     def describe(self, prefix: str) -> str:
-        return description({"type": "GCS", "bucket": self.bucket, "prefix": prefix or None})
+        return description({"type": "GCS", "bucket": self.name, "prefix": prefix or None})
 
 
 def _gcs_config(credentials: AnyGcsCredential) -> dict[str, Any]:
