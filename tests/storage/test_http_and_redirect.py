@@ -15,7 +15,7 @@ from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Version
 from frazil.storage.constructors import http_storage, redirect_storage
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.redirect import storage_of
+from frazil.storage.redirect import storage_of_redirect
 from frazil.storage.settings import StorageSettings
 from frazil.testing.object_server import Conditions, ObjectServer
 from frazil.testing.servers import s3_bucket
@@ -160,7 +160,7 @@ def test_redirect(server: ObjectServer, redirects: Redirects) -> None:
     ],
 )
 def test_targets(url: str, expected: str) -> None:
-    storage = storage_of(url)
+    storage = storage_of_redirect(url)
     assert expected in repr(storage)
     assert storage.is_read_only
 

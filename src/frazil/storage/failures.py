@@ -44,7 +44,7 @@ _LONGEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ErrorParts:
     """A text of the client, taken apart; what it does not say is empty."""
 
     url: str = ""
@@ -54,7 +54,7 @@ class Answer:
     network: str = ""
 
     @classmethod
-    def of(cls, text: str) -> Answer:
+    def of(cls, text: str) -> ErrorParts:
         head, _, debug = text.partition(_DEBUG)
         request, status, network = _REQUEST.search(head), _STATUS.search(head), _NETWORK.search(debug)
         body = status[2] if status else ""
@@ -97,7 +97,7 @@ class Cause:
     """
 
     kind: ErrorKind
-    happened: str
+    event: str
     remedy: str
 
 
@@ -220,9 +220,9 @@ _BY_STATUS: Final = {
 }
 #: Words in the network error that a client dumps, in the order in which they are looked for.
 _BY_NETWORK: Final = tuple(
-    (re.compile(words), Cause(kind, happened, remedy))
-    for words, kind, happened, remedy in (
-        ("BadScheme", _PLAIN_HTTP.kind, _PLAIN_HTTP.happened, _PLAIN_HTTP.remedy),
+    (re.compile(words), Cause(kind, event, remedy))
+    for words, kind, event, remedy in (
+        ("BadScheme", _PLAIN_HTTP.kind, _PLAIN_HTTP.event, _PLAIN_HTTP.remedy),
         (
             '"dns error"',
             ErrorKind.STORAGE_UNREACHABLE,
@@ -269,7 +269,7 @@ _BY_NETWORK: Final = tuple(
 )
 
 
-def explained(error: BaseException, terms: MessageTerms, key: str) -> StorageError:
+def storage_error(error: BaseException, terms: MessageTerms, key: str) -> StorageError:
     """What the client raised while it asked for ``key``, as an error with the cause first."""
     kind, reason = reason_of(error, terms, missing=_NO_PLACE)
     shorten(error)
@@ -286,38 +286,38 @@ def reason_of(
     text = str(error)
     provider = _PROVIDER.search(text.partition(_DEBUG)[0])
     if provider is not None:
-        failed = f"the function that gets the credentials of {terms.service} failed: {_short(provider[1])}"
-        return ErrorKind.INVALID_CREDENTIALS, failed
-    answer = Answer.of(text)
-    cause = _cause(text, answer, terms)
+        problem = f"the function that gets the credentials of {terms.service} failed: {_short(provider[1])}"
+        return ErrorKind.INVALID_CREDENTIALS, problem
+    parts = ErrorParts.of(text)
+    cause = _cause(text, parts, terms)
     if cause is None and isinstance(error, FileNotFoundError):
         cause = missing
-    if cause is None and answer.code:
+    if cause is None and parts.code:
         cause = _OTHER
     if cause is None:
         return ErrorKind.OBJECT_STORE, _short(first_line(error))
-    return _sentence(cause, answer, terms)
+    return _sentence(cause, parts, terms)
 
 
-def reason_of_answer(answer: Answer, terms: MessageTerms) -> tuple[ErrorKind, str] | None:
+def reason_of_answer(parts: ErrorParts, terms: MessageTerms) -> tuple[ErrorKind, str] | None:
     """``reason_of`` for an answer of which the parts are known; None if no row recognises it."""
-    cause = _NO_OBJECT if answer.status in ("404", "410") else _cause("", answer, terms)
-    return None if cause is None else _sentence(cause, answer, terms)
+    cause = _NO_OBJECT if parts.status in ("404", "410") else _cause("", parts, terms)
+    return None if cause is None else _sentence(cause, parts, terms)
 
 
-def _sentence(cause: Cause, answer: Answer, terms: MessageTerms) -> tuple[ErrorKind, str]:
+def _sentence(cause: Cause, parts: ErrorParts, terms: MessageTerms) -> tuple[ErrorKind, str]:
     words = {
-        "server": answer.server,
-        "status": answer.status,
-        "code": answer.code or f"HTTP {answer.status}",
+        "server": parts.server,
+        "status": parts.status,
+        "code": parts.code or f"HTTP {parts.status}",
         "name": terms.name,
         "service": terms.service,
         "advice": terms.advice,
         "plain_http": terms.plain_http,
     }
-    sentence = f"{cause.happened}: {cause.remedy}".format(**words)
-    says_more = answer.message and cause is not _NO_CREDENTIALS
-    return cause.kind, f"{sentence}. The server says: {answer.message!r}" if says_more else sentence
+    sentence = f"{cause.event}: {cause.remedy}".format(**words)
+    says_more = parts.message and cause is not _NO_CREDENTIALS
+    return cause.kind, f"{sentence}. The server says: {parts.message!r}" if says_more else sentence
 
 
 def shorten(error: BaseException) -> None:
@@ -328,28 +328,28 @@ def shorten(error: BaseException) -> None:
 
 def is_missing_bucket(error: BaseException) -> bool:
     """Whether an object was not found because its bucket was not."""
-    return _is_missing_bucket(Answer.of(str(error)))
+    return _is_missing_bucket(ErrorParts.of(str(error)))
 
 
-def _is_missing_bucket(answer: Answer) -> bool:
-    is_named = "specified bucket does not exist" in answer.message
-    return _BY_CODE.get(answer.code) is _NO_BUCKET or (is_named and answer.status == "404")
+def _is_missing_bucket(parts: ErrorParts) -> bool:
+    is_named = "specified bucket does not exist" in parts.message
+    return _BY_CODE.get(parts.code) is _NO_BUCKET or (is_named and parts.status == "404")
 
 
-def _cause(text: str, answer: Answer, terms: MessageTerms) -> Cause | None:
-    if _METADATA.search(answer.url):
+def _cause(text: str, parts: ErrorParts, terms: MessageTerms) -> Cause | None:
+    if _METADATA.search(parts.url):
         return _NO_CREDENTIALS
-    if text.partition(_DEBUG)[0].find(_TOKEN) >= 0 and answer.status in ("400", "401", "403"):
+    if text.partition(_DEBUG)[0].find(_TOKEN) >= 0 and parts.status in ("400", "401", "403"):
         return _NOT_EXCHANGED
-    if _is_missing_bucket(answer):
+    if _is_missing_bucket(parts):
         return _NO_BUCKET
-    if _REDIRECT in text or (answer.code == "AuthorizationHeaderMalformed" and "region" in answer.message):
+    if _REDIRECT in text or (parts.code == "AuthorizationHeaderMalformed" and "region" in parts.message):
         return _REGION
-    cause = _BY_CODE.get(answer.code) or _BY_STATUS.get(answer.status)
+    cause = _BY_CODE.get(parts.code) or _BY_STATUS.get(parts.status)
     if cause in (_DENIED, _FORBIDDEN, _UNAUTHORIZED) and terms.is_anonymous:
         return _NEEDED
-    if cause is None and answer.network:
-        return next((row for words, row in _BY_NETWORK if words.search(answer.network)), None)
+    if cause is None and parts.network:
+        return next((row for words, row in _BY_NETWORK if words.search(parts.network)), None)
     return cause
 
 

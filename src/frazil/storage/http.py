@@ -48,7 +48,7 @@ class HttpStorage(ReadOnlyStorage):
         settings: StorageSettings | None = None,
         user_agent: str | None = None,
     ) -> None:
-        self._url = checked_url(url)
+        self._url = check_url(url)
         self._options = dict(options or {})
         self._headers = dict(headers or {})
         self._settings = StorageSettings() if settings is None else settings
@@ -86,7 +86,7 @@ class HttpStorage(ReadOnlyStorage):
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._client.in_thread(), self.get, key, start, stop)
+        return await loop.run_in_executor(self._client.thread_pool(), self.get, key, start, stop)
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         answer = self._ask("GET", key, {})
@@ -147,17 +147,17 @@ def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
     return view if stop is None else view[: stop - start]
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     """``url`` itself.
 
     Raises ``StorageError`` (``cannot-parse-url``) for one without a scheme and a host, or with a bad port.
     """
     try:
         parts = urlsplit(url)
-        parsed = bool(parts.scheme and parts.hostname) and parts.port != 0
+        is_valid = bool(parts.scheme and parts.hostname) and parts.port != 0
     except ValueError:
-        parsed = False
-    if not parsed:
+        is_valid = False
+    if not is_valid:
         raise StorageError(
             f"cannot parse URL {shown_url(url)!r}: expected a scheme, a host and maybe a port, such as "
             "https://host/path",

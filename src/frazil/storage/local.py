@@ -170,31 +170,31 @@ class LocalStorage(SynchronousStorage):
         return self._walk(f"{path}/" if path else "")
 
     def _walk(self, start: str) -> Iterator[ObjectInfo]:
-        for inside, entry in self._files(start):
+        for folder, entry in self._files(start):
             if not _is_hidden(entry.name):
-                with file_errors(inside + entry.name, "list"):
+                with file_errors(folder + entry.name, "list"):
                     try:
                         status = entry.stat()
                     except FileNotFoundError:  # deleted since the directory was read
                         continue
                 if S_ISREG(status.st_mode):
-                    yield _info(inside + entry.name, status)
+                    yield _info(folder + entry.name, status)
 
     def _files(self, start: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        todo = [start]
-        while todo:
-            inside = todo.pop()
-            with file_errors(inside, "list"):
+        folders = [start]
+        while folders:
+            folder = folders.pop()
+            with file_errors(folder, "list"):
                 try:
-                    with os.scandir(self._base + inside) as scan:
+                    with os.scandir(self._base + folder) as scan:
                         entries = [*scan]
                 except MISSING_FILE:
                     continue
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    todo.append(f"{inside}{entry.name}/")
+                    folders.append(f"{folder}{entry.name}/")
                 else:
-                    yield inside, entry
+                    yield folder, entry
 
     # writing
 
@@ -212,11 +212,11 @@ class LocalStorage(SynchronousStorage):
             match condition:
                 case Always():
                     write_and_name(path, view, os.replace)
-                    hashed = len(view) <= _LARGEST_HASHED_ALWAYS
-                    return Stored(version_of(view) if hashed else Version())
+                    is_small = len(view) <= _LARGEST_HASHED_ALWAYS
+                    return Stored(version_of(view) if is_small else Version())
                 case IfAbsent():
-                    created = not os.path.lexists(path) and create_file(path, view)
-                    return Stored(version_of(view)) if created else Refused()
+                    is_new = not os.path.lexists(path) and create_file(path, view)
+                    return Stored(version_of(view)) if is_new else Refused()
                 case IfVersion(version):
                     return update_file(path, view, version)
 
@@ -229,8 +229,8 @@ class LocalStorage(SynchronousStorage):
             self._put_batch(batch)
 
     def _put_batch(self, objects: Iterable[tuple[str, Buffer]]) -> None:
-        with ExitStack() as opened:
-            files = [opened.enter_context(UnnamedFile(self._path(key), key, data)) for key, data in objects]
+        with ExitStack() as stack:
+            files = [stack.enter_context(UnnamedFile(self._path(key), key, data)) for key, data in objects]
             for _, data in objects:
                 TRAFFIC.count_request()
                 TRAFFIC.count_write(data)
@@ -259,9 +259,9 @@ class LocalStorage(SynchronousStorage):
     def delete_abandoned(self, before: datetime) -> int:
         """Delete the temporary files of writers that died before that time; how many there were."""
         count = 0
-        for inside, entry in self._files(""):
+        for folder, entry in self._files(""):
             if _is_hidden(entry.name) and not entry.name.endswith("#0"):
-                with file_errors(inside + entry.name, "delete"), suppress(FileNotFoundError):
+                with file_errors(folder + entry.name, "delete"), suppress(FileNotFoundError):
                     if entry.stat().st_mtime < before.timestamp():
                         os.unlink(entry.path)
                         count += 1

@@ -118,16 +118,16 @@ class MemoryStorage(SynchronousStorage):
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
-        copied = bytes(data)
+        content = bytes(data)
         TRAFFIC.count_request()
-        TRAFFIC.count_write(copied)
+        TRAFFIC.count_write(content)
         objects = self._objects()
         with self._contents.lock:
             current = objects.get(key)
             if not _holds(condition, current):
                 return Refused()
             self._contents.writes += 1
-            new = _Object(copied, Version(etag=str(self._contents.writes)), datetime.now(UTC))
+            new = _Object(content, Version(etag=str(self._contents.writes)), datetime.now(UTC))
             objects[key] = new
         return Stored(new.version)
 

@@ -42,7 +42,7 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.failures import explained, first_line, is_missing_bucket, shorten
+from frazil.storage.failures import first_line, is_missing_bucket, shorten, storage_error
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.option_names import check_headers
 from frazil.storage.process_guard import enter_runtime
@@ -197,26 +197,28 @@ class ObjectStorage(Storage):
         check_key(key)
         bytes_view = _as_bytes(data)
         TRAFFIC.count_write(bytes_view)
-        match self._possible(key, condition):
+        match self._effective_condition(key, condition):
             case None:
                 return Refused()
             case Always():
                 with self._errors(key, is_write=True):
-                    return _stored(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
+                    return _outcome(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
             case IfAbsent():
                 return self._put_if(client, key, bytes_view, "create")
             case IfVersion(version):
-                return self._update(client, key, bytes_view, version)
+                return self._put_if_version(client, key, bytes_view, version)
 
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
         TRAFFIC.count_write(data)
         with self._errors(check_key(key), is_write=True):
-            return _stored(
+            return _outcome(
                 await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
             )
 
-    def _update(self, client: ObjectStore, key: str, data: Buffer, version: Version) -> Stored | Refused:
+    def _put_if_version(
+        self, client: ObjectStore, key: str, data: Buffer, version: Version
+    ) -> Stored | Refused:
         quoted = bool(self._quoted)
         outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
         if isinstance(outcome, Stored):
@@ -227,10 +229,10 @@ class ObjectStorage(Storage):
         # may know etags only in quotes.
         with self._errors(key):
             try:
-                now = obstore.head(client, key)
+                current = obstore.head(client, key)
             except FileNotFoundError:
                 return outcome
-        if _version(now) != version:
+        if _version(current) != version:
             return outcome
         outcome = self._put_if(client, key, data, _mode(version, quoted=True))
         if isinstance(outcome, Stored):
@@ -241,7 +243,7 @@ class ObjectStorage(Storage):
         attributes = self._attributes(key)
         with self._errors(key, is_write=True):
             try:
-                return _stored(
+                return _outcome(
                     obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
                 )
             except (AlreadyExistsError, PreconditionError):
@@ -251,7 +253,7 @@ class ObjectStorage(Storage):
                     raise
                 return Refused()
 
-    def _possible(self, key: str, condition: Condition) -> Condition | None:
+    def _effective_condition(self, key: str, condition: Condition) -> Condition | None:
         """The condition to send; None if it does not hold.
 
         Where the user said that the server knows no conditions, it is looked at here, which is not atomic.
@@ -262,10 +264,10 @@ class ObjectStorage(Storage):
             case IfVersion(version) if self._settings.unsafe_use_conditional_update is False:
                 with self._errors(key):
                     try:
-                        now = obstore.head(self._read_client(), key)
+                        current = obstore.head(self._read_client(), key)
                     except FileNotFoundError:
                         return None
-                return ALWAYS if _version(now) == version else None
+                return ALWAYS if _version(current) == version else None
         return condition
 
     def _put_options(self, key: str, data: Buffer) -> dict[str, Any]:
@@ -318,11 +320,11 @@ class ObjectStorage(Storage):
         except FileNotFoundError as error:
             # What a write misses is never the object.
             if is_write or is_missing_bucket(error):
-                raise explained(error, self._bucket.terms, key) from error
+                raise storage_error(error, self._bucket.terms, key) from error
             shorten(error)
             raise object_not_found(key) from error
         except BaseError as error:
-            raise explained(error, self._bucket.terms, key) from error
+            raise storage_error(error, self._bucket.terms, key) from error
         except ValueError as error:
             raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
         finally:
@@ -360,7 +362,7 @@ def _version(meta: Mapping[str, Any]) -> Version:
     return Version(etag.strip('"') or None if etag else None, meta.get("version"))
 
 
-def _stored(answer: Mapping[str, Any]) -> Stored:
+def _outcome(answer: Mapping[str, Any]) -> Stored:
     return Stored(_version(answer))
 
 

@@ -33,9 +33,9 @@ def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
         storage.delete([key])
 
 
-def _expect_stored(storage: Storage, what: str, outcome: object) -> Stored:
+def _expect_stored(storage: Storage, action: str, outcome: object) -> Stored:
     if not isinstance(outcome, Stored):
-        raise _not_supported(storage, f"the {what} of a new object was refused")
+        raise _not_supported(storage, f"the {action} of a new object was refused")
     return outcome
 
 

@@ -30,7 +30,7 @@ from frazil.storage.credentials import (
     gcs_anonymous_credentials,
     s3_anonymous_credentials,
 )
-from frazil.storage.http import HttpStorage, checked_url
+from frazil.storage.http import HttpStorage, check_url
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
@@ -38,7 +38,7 @@ from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.url_parts import UrlParts, parse_parts
-from frazil.storage.web.address import joined
+from frazil.storage.web.address import join_url
 from frazil.storage.web.answer import Unreachable
 from frazil.storage.web.client import WebClient
 from frazil.storage.web.options import web_options
@@ -59,7 +59,7 @@ class RedirectStorage(ReadOnlyStorage):
     def __init__(
         self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
     ) -> None:
-        self._url = checked_url(url)
+        self._url = check_url(url)
         self._settings = settings
         self._user_agent = user_agent
         self._resolved: Storage | None = None
@@ -78,7 +78,9 @@ class RedirectStorage(ReadOnlyStorage):
         """The storage that the address leads to."""
         with self._lock:
             if self._resolved is None:
-                storage = storage_of(follow(self._url, self._settings or _FEW_TRIES, self._user_agent))
+                storage = storage_of_redirect(
+                    follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
+                )
                 if self._settings is not None:
                     storage = storage.with_settings(self._settings)
                 if self._user_agent is not None:
@@ -116,17 +118,17 @@ class RedirectStorage(ReadOnlyStorage):
 
 def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
     """The first address with a scheme of its own that ``url`` redirects to."""
-    client, now = WebClient(web_options({}, settings, user_agent), {}), url
+    client, current_url = WebClient(web_options({}, settings, user_agent), {}), url
     for _ in range(_MAX_REDIRECTS + 1):
-        if urlsplit(now).scheme not in ("http", "https"):
-            return now
-        now = joined(now, _redirect_target(client, now))
+        if urlsplit(current_url).scheme not in ("http", "https"):
+            return current_url
+        current_url = join_url(current_url, _redirect_target(client, current_url))
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
 def _redirect_target(client: WebClient, url: str) -> str:
     try:
-        answer = client.ask("GET", url, {}, 0)
+        answer = client.request_once("GET", url, {}, 0)
     except Unreachable as error:
         raise _bad_redirect(str(error)) from error
     location = answer.headers.get("location")
@@ -135,7 +137,7 @@ def _redirect_target(client: WebClient, url: str) -> str:
     return location
 
 
-def storage_of(url: str) -> Storage:
+def storage_of_redirect(url: str) -> Storage:
     """The storage that ``url`` names, read without credentials; see the module for the schemes."""
     plain, _, query = url.partition("#")[0].partition("?")
     scheme, _, rest = plain.partition(":")

@@ -67,19 +67,19 @@ class S3Arguments:
     @classmethod
     def from_single(cls, arguments: Mapping[str, Any]) -> Self:
         """From the arguments of ``s3_storage`` and its siblings, by their names. Other names do not count."""
-        options = _selected(arguments, _OPTION_ARGUMENTS)
+        options = _select(arguments, _OPTION_ARGUMENTS)
         options["anonymous"] = bool(options.get("anonymous"))
-        credentials = s3_credentials(**_selected(arguments, _CREDENTIAL_ARGUMENTS))
-        return cls(S3Options(**options), credentials=credentials, **_selected(arguments, _STORAGE_ARGUMENTS))
+        credentials = s3_credentials(**_select(arguments, _CREDENTIAL_ARGUMENTS))
+        return cls(S3Options(**options), credentials=credentials, **_select(arguments, _STORAGE_ARGUMENTS))
 
     @classmethod
     def from_values(cls, arguments: Mapping[str, Any]) -> Self:
         """From the arguments of ``Storage.new_s3`` and its siblings, by their names."""
-        selected = _selected(arguments, ("credentials", *_STORAGE_ARGUMENTS))
+        selected = _select(arguments, ("credentials", *_STORAGE_ARGUMENTS))
         return cls(arguments["config"], **selected)
 
 
-def _selected(arguments: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def _select(arguments: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: arguments[name] for name in names if name in arguments}
 
 
@@ -96,8 +96,8 @@ def build_s3(arguments: S3Arguments, *, read_only: bool = False, shown_as: str =
     return ObjectStorage(
         S3Bucket(arguments.bucket or "", options, credentials, shown_as),
         arguments.prefix or "",
-        read_headers=_combined(arguments.headers, arguments.read_headers),
-        write_headers=_combined(arguments.headers, arguments.write_headers),
+        read_headers=_combine_headers(arguments.headers, arguments.read_headers),
+        write_headers=_combine_headers(arguments.headers, arguments.write_headers),
         read_only=read_only,
     )
 
@@ -151,7 +151,7 @@ def build_tigris(arguments: S3Arguments, use_weak_consistency: bool) -> Storage:
         endpoint_url=TIGRIS_ENDPOINT if options.endpoint_url is None else options.endpoint_url,
         region="auto" if region is None else region,
     )
-    headers = _combined({} if use_weak_consistency else consistent, arguments.headers)
+    headers = _combine_headers({} if use_weak_consistency else consistent, arguments.headers)
     return build_s3(replace(arguments, options=options, headers=headers), read_only=use_weak_consistency)
 
 
@@ -180,8 +180,8 @@ def build_gcs(
     return ObjectStorage(
         GcsBucket(bucket, dict(config or {}), credentials),
         prefix or "",
-        read_headers=_combined(headers, read_headers),
-        write_headers=_combined(headers, write_headers),
+        read_headers=_combine_headers(headers, read_headers),
+        write_headers=_combine_headers(headers, write_headers),
     )
 
 
@@ -197,5 +197,5 @@ def build_azure(
     return ObjectStorage(AzureContainer(account, container, dict(config or {}), credentials), prefix)
 
 
-def _combined(headers: Headers, special: Headers) -> dict[str, str]:
+def _combine_headers(headers: Headers, special: Headers) -> dict[str, str]:
     return {**(headers or {}), **(special or {})}

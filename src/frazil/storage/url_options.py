@@ -115,23 +115,23 @@ class UrlOptions:
         >>> UrlOptions.from_mapping({"endpoint-url": "http://127.0.0.1:9000", "anonymous": "true"}).anonymous
         True
         """
-        own: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         further: dict[str, Any] = {}
-        for given, value in options.items():
-            name = given.replace("-", "_")
+        for option, value in options.items():
+            name = option.replace("-", "_")
             name = _ALIASES.get(name, name)
             if value is None:
                 continue
             if name in OPTION_NAMES:
-                own[name] = _as_flag(given, value) if name in _FLAGS else value
+                values[name] = _as_flag(option, value) if name in _FLAGS else value
             elif any(name in names for names in _CONSTRUCTOR_ARGUMENTS.values()):
                 further[name] = value
             else:
                 raise InvalidInputError(
-                    f"expected options of a storage ({', '.join(sorted(OPTION_NAMES))}), found {given!r}",
+                    f"expected options of a storage ({', '.join(sorted(OPTION_NAMES))}), found {option!r}",
                     ErrorKind.NOT_ALLOWED,
                 )
-        return cls(**own, further=further)
+        return cls(**values, further=further)
 
     def arguments(self, family: str) -> Arguments:
         """The arguments of the constructor for a family of URLs, besides its bucket and prefix.

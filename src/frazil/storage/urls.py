@@ -126,7 +126,9 @@ def parse_url(text: str | os.PathLike[str]) -> StorageUrl:
     return StorageUrl(parts.scheme, parts.bucket, parts.key, parts.account, parts.query)
 
 
-def storage_from_url(url: str | os.PathLike[str], options: Options = None, /, **named: Any) -> Storage:
+def storage_from_url(
+    url: str | os.PathLike[str], options: Options = None, /, **named_options: Any
+) -> Storage:
     """The storage that a URL names. Options are in ``options``, or arguments of their names.
 
     ``frazil.storage.url_parts`` shows the URLs, ``frazil.storage.url_options`` the options. Without
@@ -143,8 +145,8 @@ def storage_from_url(url: str | os.PathLike[str], options: Options = None, /, **
     anonymous: True
     <BLANKLINE>
     """
-    if named and isinstance(options, UrlOptions):
+    if named_options and isinstance(options, UrlOptions):
         raise TypeError("storage_from_url: give UrlOptions or options by their names, not both")
-    if named and isinstance(options, Mapping):
-        named = {**options, **named}
-    return parse_url(url).storage(named or options)
+    if named_options and isinstance(options, Mapping):
+        named_options = {**options, **named_options}
+    return parse_url(url).storage(named_options or options)

@@ -49,11 +49,11 @@ def client_options(
     client: ClientConfig = {"user_agent": user_agent(), "timeout": _ATTEMPT_TIMEOUT}
     if stream:
         client["read_timeout"] = timedelta(seconds=stream)
-    others = {name: value for name, value in headers.items() if name.lower() != _USER_AGENT}
-    if len(others) < len(headers):
+    plain_headers = {name: value for name, value in headers.items() if name.lower() != _USER_AGENT}
+    if len(plain_headers) < len(headers):
         client["user_agent"] = next(v for name, v in headers.items() if name.lower() == _USER_AGENT)
-    if others:
-        client["default_headers"] = others
+    if plain_headers:
+        client["default_headers"] = plain_headers
     if timeouts is not None:
         client["timeout"] = _milliseconds(timeouts.operation_attempt_timeout_ms, _ATTEMPT_TIMEOUT)
         if timeouts.connect_timeout_ms is not None:
@@ -81,10 +81,10 @@ def retry_config(settings: StorageSettings) -> RetryConfig:
 
 
 def split_options(
-    given: Mapping[str, str], settings: StorageSettings, headers: Mapping[str, str]
+    options: Mapping[str, str], settings: StorageSettings, headers: Mapping[str, str]
 ) -> tuple[ClientConfig, dict[str, Any]]:
     """The options of the HTTP client, and those of the store."""
     client: dict[str, Any] = dict(client_options(settings, headers))
-    client |= {name: value for name, value in given.items() if name in _CLIENT_OPTIONS}
-    store = {name: value for name, value in given.items() if name not in _CLIENT_OPTIONS}
+    client |= {name: value for name, value in options.items() if name in _CLIENT_OPTIONS}
+    store = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
     return client, store  # type: ignore[return-value]  # a TypedDict, built by key

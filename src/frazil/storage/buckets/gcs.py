@@ -10,7 +10,7 @@ from obstore.store import GCSStore
 
 from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
 from frazil.storage.buckets.client import retry_config, split_options
-from frazil.storage.buckets.providers import Refreshing
+from frazil.storage.buckets.providers import RefreshProvider
 from frazil.storage.credentials import AnyGcsCredential, GcsCredentials, GcsStaticCredentials
 from frazil.storage.failures import MessageTerms
 
@@ -53,7 +53,7 @@ class GcsBucket(Bucket):
                 config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
                 client_options=client,
                 retry_config=retry_config(settings),
-                credential_provider=Refreshing(self.credentials)
+                credential_provider=RefreshProvider(self.credentials)
                 if isinstance(self.credentials, GcsCredentials.Refreshable)
                 else None,
             ),

@@ -25,12 +25,12 @@ _EXPIRY_MARGIN: Final = timedelta(seconds=15)
 def s3_provider(credentials: AnyS3Credential) -> Any:
     match credentials:
         case S3Credentials.Static(keys):
-            return Constant(_s3_answer(keys))
+            return ConstantProvider(_s3_answer(keys))
         case S3Credentials.Refreshable():
-            return Refreshing(credentials)
+            return RefreshProvider(credentials)
         case _:
             profile = profile_keys()
-            return None if profile is None else Constant(_s3_answer(profile))
+            return None if profile is None else ConstantProvider(_s3_answer(profile))
 
 
 def _s3_answer(keys: S3StaticCredentials) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def _answer(credential: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantProvider:
     answer: dict[str, Any] = field(repr=False)
 
     def __call__(self) -> Any:
         return self.answer
 
 
-class Refreshing:
+class RefreshProvider:
     """Calls the user's function, and again when what it gave is about to expire.
 
     The client asks before every request from five minutes before the end on, so the last answer is kept.

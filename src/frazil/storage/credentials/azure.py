@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.arguments import checked
 from frazil.display import Family
-from frazil.storage.credentials.base import Credential, CredentialFactory, build_one, call_refresh
+from frazil.storage.credentials.base import Credential, CredentialFactory, build_static_variant, call_refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ def azure_static_credentials(
         "sas_token": (sas_token, AzureStaticCredentials.SasToken),
         "bearer_token": (bearer_token, AzureStaticCredentials.BearerToken),
     }
-    return build_one("azure_static_credentials", ways)
+    return build_static_variant("azure_static_credentials", ways)
 
 
 @checked

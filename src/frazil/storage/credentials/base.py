@@ -68,12 +68,12 @@ def pickle_function(function: Callable[[], Any]) -> bytes:
         ) from error
 
 
-def one_way(function: str, **given: bool) -> str | None:
+def choose_way(function: str, **ways: bool) -> str | None:
     """The name of the only way that the user gave; None without one."""
-    chosen = [name for name, is_given in given.items() if is_given]
+    chosen = [name for name, is_given in ways.items() if is_given]
     if len(chosen) > 1:
         raise InvalidInputError(
-            f"{function}: expected one of {', '.join(given)}, found {' and '.join(chosen)}: give only one",
+            f"{function}: expected one of {', '.join(ways)}, found {' and '.join(chosen)}: give only one",
             ErrorKind.INVALID_CREDENTIALS,
         )
     return chosen[0] if chosen else None
@@ -84,9 +84,9 @@ def incomplete(function: str, expected: str) -> InvalidInputError:
     return InvalidInputError(f"{function}: expected {expected}", ErrorKind.INVALID_CREDENTIALS)
 
 
-def build_one[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str], T]]]) -> T:
+def build_static_variant[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str], T]]]) -> T:
     """The variant of the only argument that the user gave."""
-    way = one_way(function, **{name: value is not None for name, (value, _) in ways.items()})
+    way = choose_way(function, **{name: value is not None for name, (value, _) in ways.items()})
     value, build = ways[way] if way is not None else (None, None)
     if value is None or build is None:
         raise incomplete(function, f"one of {', '.join(ways)}, found none")
@@ -113,7 +113,7 @@ class CredentialFactory:
 
         ``static`` says for each static way whether the user gave it, ``build_static`` constructs its value.
         """
-        way = one_way(
+        way = choose_way(
             self.function,
             **static,
             anonymous=bool(anonymous),

@@ -86,10 +86,10 @@ def containers_credentials(
         <frazil.credentials.S3Credentials.Anonymous>
     <BLANKLINE>
     """
-    return {prefix: _wrapped(prefix, credential) for prefix, credential in m.items()}
+    return {prefix: _wrap(prefix, credential) for prefix, credential in m.items()}
 
 
-def _wrapped(prefix: str, credential: Any) -> AnyCredential | None:
+def _wrap(prefix: str, credential: Any) -> AnyCredential | None:
     if credential is None or isinstance(credential, _ACCESS):
         return credential
     for family, wrap in _WRAPPERS:

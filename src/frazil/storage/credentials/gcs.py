@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from frazil.arguments import checked
 from frazil.display import Family
-from frazil.storage.credentials.base import Credential, CredentialFactory, build_one, call_refresh
+from frazil.storage.credentials.base import Credential, CredentialFactory, build_static_variant, call_refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ def gcs_static_credentials(
         "application_credentials": (application_credentials, GcsStaticCredentials.ApplicationCredentials),
         "bearer_token": (bearer_token, GcsStaticCredentials.BearerToken),
     }
-    return build_one("gcs_static_credentials", ways)
+    return build_static_variant("gcs_static_credentials", ways)
 
 
 @checked

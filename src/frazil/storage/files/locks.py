@@ -21,12 +21,12 @@ LOCK_SECONDS: Final = 60.0
 
 
 @contextmanager
-def locked(path: str) -> Iterator[None]:
+def object_lock(path: str) -> Iterator[None]:
     """Alone with the object at ``path``, among all threads and processes that ask for the same."""
     lock_path = f"{os.path.realpath(path)}#0"
-    within = process_state().thread_lock(lock_path)
+    thread_lock = process_state().thread_lock(lock_path)
     deadline = time.monotonic() + LOCK_SECONDS
-    if not within.acquire(timeout=LOCK_SECONDS):
+    if not thread_lock.acquire(timeout=LOCK_SECONDS):
         raise _lock_timeout(lock_path)
     try:
         descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -36,7 +36,7 @@ def locked(path: str) -> Iterator[None]:
         finally:
             os.close(descriptor)
     finally:
-        within.release()
+        thread_lock.release()
 
 
 def _lock_file(descriptor: int, path: str, deadline: float) -> None:

@@ -28,14 +28,14 @@ class DirectoryFlush:
         """Return after a flush that began after this call."""
         with self._count:
             self._requests += 1
-            mine = self._requests
+            ticket = self._requests
         with self._turn:
-            if self._completed >= mine:
+            if self._completed >= ticket:
                 return
             with self._count:
-                covered = self._requests
+                last_ticket = self._requests
             flush_directory_now(self._path)
-            self._completed = covered
+            self._completed = last_ticket
 
 
 def flush_directory_now(directory: str) -> None:
@@ -78,13 +78,13 @@ class ProcessState:
         with self._guard:
             if self._flushers is None:
                 self._flushers = ThreadPoolExecutor(_FLUSHERS, "frazil-flush")
-        running = [self._flushers.submit(flush) for flush in flushes[1:]]
+        futures = [self._flushers.submit(flush) for flush in flushes[1:]]
         try:
             flushes[0]()
         finally:
-            wait(running)
-        for each in running:
-            each.result()
+            wait(futures)
+        for future in futures:
+            future.result()
 
 
 _state = ProcessState()

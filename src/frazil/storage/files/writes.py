@@ -16,7 +16,7 @@ from frazil.storage.base import Refused, Stored
 from frazil.storage.files import reads
 from frazil.storage.files.directories import flush_directory, make_directory
 from frazil.storage.files.failures import MISSING_FILE, file_errors
-from frazil.storage.files.locks import locked
+from frazil.storage.files.locks import object_lock
 from frazil.storage.files.reads import read_large, version_of
 
 if TYPE_CHECKING:
@@ -93,19 +93,19 @@ def _write_all(descriptor: int, data: memoryview) -> None:
 def create_file(path: str, data: memoryview) -> bool:
     """Write a file under a free name. False if the name is taken."""
 
-    def link(temporary: str, name: str) -> None:
+    def link_name(temporary: str, name: str) -> None:
         os.link(temporary, name)
         os.unlink(temporary)
 
     def rename_if_free(temporary: str, name: str) -> None:
-        with locked(name):
+        with object_lock(name):
             if os.path.lexists(name):
                 raise FileExistsError(name)
             os.replace(temporary, name)
 
     try:
         try:
-            write_and_name(path, data, link)
+            write_and_name(path, data, link_name)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
@@ -119,12 +119,12 @@ def update_file(path: str, data: memoryview, version: Version) -> Stored | Refus
     """Replace a file if its bytes are of this version."""
     if not os.path.isfile(path):
         return Refused()
-    with locked(path):
+    with object_lock(path):
         try:
-            now = Path(path).read_bytes()
+            current = Path(path).read_bytes()
         except MISSING_FILE:
             return Refused()
-        if version_of(now) != version:
+        if version_of(current) != version:
             return Refused()
         write_and_name(path, data, os.replace)
     return Stored(version_of(data))

@@ -104,11 +104,11 @@ class ForeignObjects(ABC):
         return await self.read_range_async(ForeignRange(url, start, stop, etag, not_modified_since))
 
     @abstractmethod
-    def read_range(self, wanted: ForeignRange) -> Buffer:
+    def read_range(self, byte_range: ForeignRange) -> Buffer:
         """See ``get``."""
 
     @abstractmethod
-    async def read_range_async(self, wanted: ForeignRange) -> Buffer:
+    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
         """See ``get_async``."""
 
     @abstractmethod

@@ -28,19 +28,19 @@ class ForeignFiles(ForeignObjects):
     url_prefix: str
     path: str
 
-    def read_range(self, wanted: ForeignRange) -> Buffer:
-        with fetch_errors(wanted.url):
-            descriptor = open_inside(*self._path_and_folder(wanted.url))
+    def read_range(self, byte_range: ForeignRange) -> Buffer:
+        with fetch_errors(byte_range.url):
+            descriptor = open_inside(*self._path_and_folder(byte_range.url))
             try:
-                if wanted.has_conditions:
+                if byte_range.has_conditions:
                     status = os.fstat(descriptor)
-                    wanted.check_object(file_etag(status), status.st_mtime)
-                return TRAFFIC.count_read(_read(descriptor, wanted))
+                    byte_range.check_object(file_etag(status), status.st_mtime)
+                return TRAFFIC.count_read(_read(descriptor, byte_range))
             finally:
                 os.close(descriptor)
 
-    async def read_range_async(self, wanted: ForeignRange) -> Buffer:
-        return self.read_range(wanted)
+    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
+        return self.read_range(byte_range)
 
     def size(self, url: str) -> int:
         with fetch_errors(url):
@@ -78,13 +78,13 @@ def file_etag(status: os.stat_result) -> str:
     return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
 
-def _read(descriptor: int, wanted: ForeignRange) -> bytes:
+def _read(descriptor: int, byte_range: ForeignRange) -> bytes:
     parts: list[bytes] = []
-    at = wanted.start
-    while at < wanted.stop:
-        part = os.pread(descriptor, min(wanted.stop - at, reads.CALL_BYTES), at)
+    at = byte_range.start
+    while at < byte_range.stop:
+        part = os.pread(descriptor, min(byte_range.stop - at, reads.CALL_BYTES), at)
         if not part:
-            raise wanted.too_short(at)
+            raise byte_range.too_short(at)
         parts.append(part)
         at += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)

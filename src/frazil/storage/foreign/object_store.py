@@ -29,7 +29,7 @@ from frazil.storage.traffic import TRAFFIC
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-    from obstore import GetResult
+    from obstore import GetOptions, GetResult
     from obstore.store import ObjectStore
 
 
@@ -48,22 +48,25 @@ class ForeignStore(ForeignObjects):
         values = (self.url_prefix, self.config, self.credentials, self.settings, self.user_agent)
         return (ForeignStore, values)
 
-    def read_range(self, wanted: ForeignRange) -> Buffer:
-        client, key = self._client_and_key(wanted.url)
-        if wanted.is_empty:
+    def read_range(self, byte_range: ForeignRange) -> Buffer:
+        client, key = self._client_and_key(byte_range.url)
+        if byte_range.is_empty:
             return b""
-        with fetch_errors(wanted.url):
-            answer = obstore.get(client, key, options={"range": (wanted.start, wanted.stop)})
-            _check_answer(wanted, answer)
+        with fetch_errors(byte_range.url):
+            options: GetOptions = {"range": (byte_range.start, byte_range.stop)}
+            answer = obstore.get(client, key, options=options)
+            _check_answer(byte_range, answer)
             return TRAFFIC.count_read(answer.bytes())
 
-    async def read_range_async(self, wanted: ForeignRange) -> Buffer:
-        client, key = self._client_and_key(wanted.url)
-        if wanted.is_empty:
+    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
+        client, key = self._client_and_key(byte_range.url)
+        if byte_range.is_empty:
             return b""
-        with fetch_errors(wanted.url):
-            answer = await obstore.get_async(client, key, options={"range": (wanted.start, wanted.stop)})
-            _check_answer(wanted, answer)
+        with fetch_errors(byte_range.url):
+            answer = await obstore.get_async(
+                client, key, options={"range": (byte_range.start, byte_range.stop)}
+            )
+            _check_answer(byte_range, answer)
             return TRAFFIC.count_read(await answer.bytes_async())
 
     def size(self, url: str) -> int:
@@ -135,9 +138,9 @@ def _azure(container: str, opts: dict[str, str], credentials: Any) -> AzureConta
     return AzureContainer(opts.pop("account"), container, opts, credentials)
 
 
-def _check_answer(wanted: ForeignRange, answer: GetResult) -> None:
+def _check_answer(byte_range: ForeignRange, answer: GetResult) -> None:
     meta = answer.meta
     # Object stores send whole seconds; some send more in listings.
-    wanted.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
-    if answer.range != (wanted.start, wanted.stop):
-        raise wanted.too_short(answer.range[1])
+    byte_range.check_object(meta["e_tag"], int(meta["last_modified"].timestamp()))
+    if answer.range != (byte_range.start, byte_range.stop):
+        raise byte_range.too_short(answer.range[1])

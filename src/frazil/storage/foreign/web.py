@@ -33,10 +33,10 @@ class ForeignWeb(ForeignObjects):
     url_prefix: str
     client: WebClient
 
-    def read_range(self, wanted: ForeignRange) -> Buffer:
-        url, start, stop = wanted.url, wanted.start, wanted.stop
+    def read_range(self, byte_range: ForeignRange) -> Buffer:
+        url, start, stop = byte_range.url, byte_range.start, byte_range.stop
         self._check(url)
-        if wanted.is_empty:
+        if byte_range.is_empty:
             return b""
         with fetch_errors(url):
             headers = {"Range": f"bytes={start}-{stop - 1}"}
@@ -44,14 +44,14 @@ class ForeignWeb(ForeignObjects):
             if answer.status == 200:
                 raise OSError("Range request not supported by the server: expected status 206, found 200")
             _require_status(answer, 206, url)
-            wanted.check_object(answer.etag, int(answer.modified))
+            byte_range.check_object(answer.etag, int(answer.modified))
             if answer.start != start or len(answer.body) != stop - start:
-                raise wanted.too_short(answer.start + len(answer.body))
+                raise byte_range.too_short(answer.start + len(answer.body))
             return TRAFFIC.count_read(answer.body)
 
-    async def read_range_async(self, wanted: ForeignRange) -> Buffer:
+    async def read_range_async(self, byte_range: ForeignRange) -> Buffer:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.client.in_thread(), self.read_range, wanted)
+        return await loop.run_in_executor(self.client.thread_pool(), self.read_range, byte_range)
 
     def size(self, url: str) -> int:
         self._check(url)
