@@ -468,16 +468,18 @@ if sys.argv[2] == "used":
 child = os.fork()
 if child == 0:
     try:
-        found = bytes(storage.get("repo"))
+        content = bytes(storage.get("repo"))
     except StorageError as error:
         os._exit(7 if error.kind == "forked-process" else 1)
-    os._exit(0 if found == b"1" else 2)
+    os._exit(0 if content == b"1" else 2)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
 @pytest.mark.parametrize(("used", "expected"), [("used", "7"), ("unused", "0")])
-def test_a_forked_child_is_told_and_does_not_hang(used: str, expected: str, ministack: RunningServer) -> None:
+def test_a_forked_child_gets_an_error_and_does_not_hang(
+    used: str, expected: str, ministack: RunningServer
+) -> None:
     storage = ministack.storage()
     storage.put("repo", b"1")
     command = [sys.executable, "-W", "ignore", "-c", _FORKED, pickle.dumps(storage).hex(), used]

@@ -75,13 +75,13 @@ def _commit_from_many_threads(storage: Storage, direct: Storage, version: int) -
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_every_commit_is_kept(version: int, server: RunningServer) -> None:
+def test_no_commit_is_lost(version: int, server: RunningServer) -> None:
     storage = server.storage(prefix="repository")
     _commit_from_many_threads(storage, storage, version)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_every_commit_is_kept_once_when_answers_are_lost(version: int, server: RunningServer) -> None:
+def test_no_commit_is_lost_or_doubled_when_answers_are_lost(version: int, server: RunningServer) -> None:
     bucket = f"bucket-{uuid.uuid4().hex}"
     server.make_bucket(bucket)
     with FaultProxy(server.port) as proxy:

@@ -314,7 +314,7 @@ def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:
     def tunnel(handler: Handler) -> None:
         handler.send_response(200)
         handler.end_headers()
-        with socket.create_connection(("127.0.0.1", int(secure.url.rpartition(":")[2]))) as there:
+        with socket.create_connection(("127.0.0.1", int(secure.url.rpartition(":")[2]))) as upstream:
 
             def copy(source: socket.socket, target: socket.socket) -> None:
                 with suppress(OSError):
@@ -322,9 +322,9 @@ def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:
                         target.sendall(data)
                     target.shutdown(socket.SHUT_WR)
 
-            back = threading.Thread(target=copy, args=(there, handler.connection))
+            back = threading.Thread(target=copy, args=(upstream, handler.connection))
             back.start()
-            copy(handler.connection, there)
+            copy(handler.connection, upstream)
             back.join()
         handler.close_connection = True
 
