@@ -28,7 +28,7 @@ import numpy as np
 from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InternalError
 
-_KNOWN: Final[Mapping[str, tuple[type, ...]]] = {
+_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "None": (type(None),),
     "str": (str,),
     "bool": (bool, np.bool_),
@@ -123,16 +123,16 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nonlocal expected, signature
         if signature is None:
-            made = inspect.signature(function)
+            own_signature = inspect.signature(function)
             module = inspect.unwrap(function).__globals__
-            parameters = made.parameters.items()
+            parameters = own_signature.parameters.items()
             expected = {
                 name: None
                 if parameter.kind in _VARIOUS or (only is not None and name not in only)
                 else _expected(parameter.annotation, module)
                 for name, parameter in parameters
             }
-            signature = made
+            signature = own_signature
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
@@ -228,18 +228,18 @@ def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
     while (shorter := _GENERIC.sub("", text)) != text:
         text = shorter
     names = [name.strip() for name in text.split("|")]
-    found: list[type] = []
+    classes: list[type] = []
     for name in names:
-        known = _KNOWN.get(name) or _class(module.get(name))
-        if known is None:
+        named = _CLASSES.get(name) or _class(module.get(name))
+        if named is None:
             return None
-        found += known
+        classes += named
     sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
     members = [
         each.__name__ for name in names if _is_alias(module.get(name)) for each in _class(module[name]) or ()
     ]
     names = [name for name in names if not _is_alias(module.get(name))]
-    return tuple(found), " or ".join([*members, *names]), sequence
+    return tuple(classes), " or ".join([*members, *names]), sequence
 
 
 def _is_alias(value: object) -> bool:

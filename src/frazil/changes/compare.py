@@ -27,11 +27,11 @@ def compare(before: NodeTable, after: NodeTable, old: References, new: Reference
     """What makes ``after`` of ``before``; ``old`` and ``new`` are asked for arrays that may differ."""
     old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
     common = list(filter(old_rows.__contains__, new_rows))
-    here = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
-    there = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
-    one, other = before.take(there), after.take(here)
-    created = after.take(_others(len(after), here))
-    deleted = before.take(_others(len(before), there))
+    common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
+    common_after = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
+    one, other = before.take(common_after), after.take(common_before)
+    created = after.take(_others(len(after), common_before))
+    deleted = before.take(_others(len(before), common_after))
 
     updated = other.take(_differ(one.user_data.blobs(), other.user_data.blobs()))
     moves = zip(one.paths_list(), other.paths_list(), strict=True)

@@ -86,20 +86,20 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
 
 
 def _take_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> None:
-    known = out.chunks.get(id_)
+    edits = out.chunks.get(id_)
     if id_ in out.created:
         # An array that nobody else has yet has nothing to delete.
         stored = table.stored()
         if len(stored) < len(table):
-            table = stored if known is None else ChunkTable.merge([known.table(), table]).stored()
-            known = None
+            table = stored if edits is None else ChunkTable.merge([edits.table(), table]).stored()
+            edits = None
             out.chunks.pop(id_, None)
     if not len(table):
         return
-    if known is None:
-        known = out.chunks[id_] = ChunkEdits(path, table.ndim)
-    known.path = path
-    known.add(table)
+    if edits is None:
+        edits = out.chunks[id_] = ChunkEdits(path, table.ndim)
+    edits.path = path
+    edits.add(table)
 
 
 def check_forks(
@@ -121,19 +121,19 @@ def check_forks(
 
 def _check_nodes(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) -> set[bytes]:
     twins: set[bytes] = set()
-    written: dict[str, Node | None] = {}
+    changed_nodes: dict[str, Node | None] = {}
     for changes, made in zip(forks, since, strict=True):
         for path, node in changes.nodes.items():
-            at, known = seen.nodes.get(path, (-1, None))
-            if path in written:
-                known = written[path]
+            at, earlier = seen.nodes.get(path, (-1, None))
+            if path in changed_nodes:
+                earlier = changed_nodes[path]
             elif at < made:
-                written[path] = node
+                changed_nodes[path] = node
                 continue
-            if not _same(known, node):
+            if not _same(earlier, node):
                 raise _failed(f"two forks, or the session and a fork, changed the node `{path}` differently")
-            written.setdefault(path, known)
-            if node is not None and known is not None and known.id != node.id:
+            changed_nodes.setdefault(path, earlier)
+            if node is not None and earlier is not None and earlier.id != node.id:
                 twins.add(node.id)
     return twins
 
@@ -195,8 +195,8 @@ def differing(tables: Sequence[ChunkTable]) -> U32:
     wrong = np.zeros(len(twice), np.bool_)
     for table in tables:
         rows = table.find_many(twice)
-        there = np.flatnonzero(rows >= 0)
-        wrong[there] |= ~table.same(rows[there], last, expected[there])
+        present = np.flatnonzero(rows >= 0)
+        wrong[present] |= ~table.same(rows[present], last, expected[present])
     return twice[wrong]
 
 

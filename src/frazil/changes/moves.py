@@ -79,12 +79,12 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
         return None
     targets = list(map(_target, moves.values()))
     gone = set(map(_source, moves.values()))
-    there = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
-    kept = there.keys() - gone
-    groups = {path for path in kept if not there[path]}
+    is_array = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
+    unmoved = is_array.keys() - gone
+    groups = {path for path in unmoved if not is_array[path]}
     groups.update(map(_target, filterfalse(_is_array, moves.values())))
-    if len(set(targets)) < len(targets) or not kept.isdisjoint(targets):
-        return next(path for path in targets if path in kept or targets.count(path) > 1)
+    if len(set(targets)) < len(targets) or not unmoved.isdisjoint(targets):
+        return next(path for path in targets if path in unmoved or targets.count(path) > 1)
     return next((path for path in targets if parent_of(path) not in groups), None)
 
 

@@ -172,8 +172,8 @@ def _update_nodes(
     for id_, path in _paths(at.ground, at.changes.updated).items():
         if (Did.UPDATED, id_) in undone:
             continue
-        node, here = at.changes.nodes[at.ours.updated[id_]], at.here
-        old, new = here.node(int(rows_of(here, _matrix([id_]))[0])), at.ground.node(at.ground.find(path))
+        node, base = at.changes.nodes[at.ours.updated[id_]], at.here
+        old, new = base.node(int(rows_of(base, _matrix([id_]))[0])), at.ground.node(at.ground.find(path))
         assert node is not None
         array = node.array
         if id_ in documents:

@@ -39,10 +39,10 @@ class Layers:
         open_ = np.ones(len(table), np.bool_)
         for part, generations in reversed(self.parts):
             rows = part.find_many(table.index)
-            here = np.flatnonzero(open_ & (rows >= 0))
-            open_[here] = False
-            here = here[generations[rows[here]] >= since]
-            wrong[here] = ~table.same(here, part, rows[here])
+            present = np.flatnonzero(open_ & (rows >= 0))
+            open_[present] = False
+            present = present[generations[rows[present]] >= since]
+            wrong[present] = ~table.same(present, part, rows[present])
         return table.index[wrong]
 
     def _arrange(self) -> None:

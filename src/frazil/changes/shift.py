@@ -75,10 +75,10 @@ def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | Non
         return moved
     rest = table.index[moved.find_many(table.index) < 0]
     comes, sources = _applied(backward, "backward", rest, len(array.num_chunks))
-    kept = comes.copy()
+    has_source = comes.copy()
     near = (sources < _FAR >> 1).all(axis=1)
-    kept[comes] = near & (table.find_many(np.minimum(sources, 0xFFFF_FFFF).astype(np.uint32)) >= 0)
-    return ChunkTable.merge([moved, ChunkTable.from_absent(rest[~kept])])
+    has_source[comes] = near & (table.find_many(np.minimum(sources, 0xFFFF_FFFF).astype(np.uint32)) >= 0)
+    return ChunkTable.merge([moved, ChunkTable.from_absent(rest[~has_source])])
 
 
 def _applied(

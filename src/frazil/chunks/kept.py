@@ -31,10 +31,10 @@ class KeptBytes:
     def get(self, key: Hashable) -> bytes | None:
         """The bytes of a chunk, if they are here."""
         with self._lock:
-            found = self._values.get(key)
-            if found is not None:
+            value = self._values.get(key)
+            if value is not None:
                 self._values.move_to_end(key)
-            return found
+            return value
 
     def keep(self, key: Hashable, data: Buffer) -> None:
         """Keep a copy."""

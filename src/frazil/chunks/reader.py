@@ -77,7 +77,7 @@ class ChunkReader:
         self._writer = writer
         self._limits = MergeLimits(max_gap, max_waste, max_merged)
         self._max_requests = max_requests
-        self._kept = kept
+        self._cache = kept
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
@@ -86,7 +86,7 @@ class ChunkReader:
         self._pool_process = 0
 
     def __getstate__(self) -> tuple[Any, ...]:
-        limits = (self._limits, self._max_requests, self._kept)
+        limits = (self._limits, self._max_requests, self._cache)
         return (self._storage, self._virtual, self._writer, *limits)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -101,28 +101,28 @@ class ChunkReader:
         reference says), ``virtual-chunk-modified``; ``InvalidInputError`` for a virtual chunk outside the
         containers or one that was not authorised.
         """
-        found = self._locate(ref, start, stop)
-        if not isinstance(found, ByteRange):
-            return found
-        known = self._known(found)
-        return self._keep(found, found.read()) if known is None else known
+        place = self._locate(ref, start, stop)
+        if not isinstance(place, ByteRange):
+            return place
+        cached = self._cached_bytes(place)
+        return self._keep(place, place.read()) if cached is None else cached
 
     async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """``read`` for an event loop; reads of one turn of the loop are fetched together."""
-        found = self._locate(ref, start, stop)
-        if not isinstance(found, ByteRange):
-            return found
-        if found.where.is_local:
-            return found.read()
-        known = self._known(found)
-        return self._keep(found, await self._of_this_loop().read(found)) if known is None else known
+        place = self._locate(ref, start, stop)
+        if not isinstance(place, ByteRange):
+            return place
+        if place.where.is_local:
+            return place.read()
+        cached = self._cached_bytes(place)
+        return self._keep(place, await self._of_this_loop().read(place)) if cached is None else cached
 
-    def _known(self, found: ByteRange) -> Buffer | None:
-        return None if self._kept is None or found.where.is_local else self._kept.get(found)
+    def _cached_bytes(self, place: ByteRange) -> Buffer | None:
+        return None if self._cache is None or place.where.is_local else self._cache.get(place)
 
-    def _keep(self, found: ByteRange, data: Buffer) -> Buffer:
-        if self._kept is not None and not found.where.is_local:
-            self._kept.keep(found, data)
+    def _keep(self, place: ByteRange, data: Buffer) -> Buffer:
+        if self._cache is not None and not place.where.is_local:
+            self._cache.keep(place, data)
         return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
@@ -158,23 +158,23 @@ class ChunkReader:
                 data = self._writer.pending(ref.chunk_id, first, last)
                 if data is not None:
                     return data
-            found = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
+            range_ = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
         else:
-            found = ByteRange(self._virtual.locate(ref), first, last)
+            range_ = ByteRange(self._virtual.locate(ref), first, last)
         if last > _LARGEST_OBJECT:
             raise StorageError(
-                f"a reference names bytes up to {last} of object {found.where.name!r}: "
+                f"a reference names bytes up to {last} of object {range_.where.name!r}: "
                 f"expected at most {_LARGEST_OBJECT}",
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
-        return found
+        return range_
 
     def _prepare(self, requests: Sequence[Request]) -> tuple[list[Buffer], list[int], Job]:
         """Answers as far as they are at hand, the places of the others, and how to get those."""
         located = [self._locate(ref, start, stop) for ref, start, stop in requests]
-        wanted = [i for i, found in enumerate(located) if isinstance(found, ByteRange)]
-        answers = [b"" if isinstance(found, ByteRange) else found for found in located]
-        job = Job([found for found in located if isinstance(found, ByteRange)], self._limits)
+        wanted = [i for i, place in enumerate(located) if isinstance(place, ByteRange)]
+        answers = [b"" if isinstance(place, ByteRange) else place for place in located]
+        job = Job([place for place in located if isinstance(place, ByteRange)], self._limits)
         return answers, wanted, job
 
     def _fetch_all(self, requests: list[ByteRange]) -> list[Outcome]:

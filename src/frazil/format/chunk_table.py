@@ -262,10 +262,10 @@ class ChunkTable:
 
     def find(self, coords: tuple[int, ...]) -> int:
         """Row of the reference at ``coords``, -1 if there is none. Binary search."""
-        limits, known = self._search
-        if len(coords) != len(limits) or not len(known):
+        limits, row_keys = self._search
+        if len(coords) != len(limits) or not len(row_keys):
             return -1
-        if known.dtype.kind == "S":
+        if row_keys.dtype.kind == "S":
             fits = all(0 <= at <= 0xFFFF_FFFF for at in coords)
             return int(self.find_many(np.array([coords], np.uint32))[0]) if fits else -1
         key = 0
@@ -273,20 +273,20 @@ class ChunkTable:
             if not 0 <= at < limit:
                 return -1
             key = key * limit + at
-        row = int(known.searchsorted(key))
-        return row if row < len(known) and known[row] == key else -1
+        row = int(row_keys.searchsorted(key))
+        return row if row < len(row_keys) and row_keys[row] == key else -1
 
     def find_many(self, coords: U32) -> I64:
         """``find`` for coordinates of shape (k, ndim)."""
-        limits, known = self._search
+        limits, row_keys = self._search
         rows = np.full(len(coords), -1, np.int64)
-        if coords.shape[1] != self.ndim or not len(known):
+        if coords.shape[1] != self.ndim or not len(row_keys):
             return rows
         inside = np.flatnonzero((coords < np.array(limits, np.uint64)).all(axis=1))
         wanted = keys(coords[inside], limits)
-        found = np.minimum(known.searchsorted(wanted), len(known) - 1)
-        hit = known[found] == wanted
-        rows[inside[hit]] = found[hit]
+        rank = np.minimum(row_keys.searchsorted(wanted), len(row_keys) - 1)
+        is_match = row_keys[rank] == wanted
+        rows[inside[is_match]] = rank[is_match]
         return rows
 
     def same(self, rows: I64, other: ChunkTable, others: I64) -> NDArray[np.bool_]:
@@ -329,7 +329,7 @@ class ChunkTable:
     def prune(self) -> ChunkTable:
         """The same references without sources that none of them uses."""
         source = self.source.copy()
-        kept: dict[ChunkKind, I64] = {}
+        used_sources: dict[ChunkKind, I64] = {}
         for kind, count in (
             (ChunkKind.NATIVE, len(self.chunk_ids)),
             (ChunkKind.VIRTUAL, len(self.foreign)),
@@ -338,11 +338,13 @@ class ChunkTable:
             rows = self.kind == kind
             used, codes = number(self.source[rows].astype(np.int64))
             if len(used) < count:
-                kept[kind] = used
+                used_sources[kind] = used
                 source[rows] = codes
-        if not kept:
+        if not used_sources:
             return self
-        native, virtual, inline = map(kept.get, (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE))
+        native, virtual, inline = map(
+            used_sources.get, (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
+        )
         return ChunkTable(
             self.index,
             self.kind,
@@ -384,10 +386,10 @@ class ChunkTable:
 
     def _replaced(self, rows: I64) -> ChunkTable:
         """With the last ``len(rows)`` rows in the places of others. Of a table that nobody else has."""
-        kept = slice(len(self) - len(rows))
+        first_rows = slice(len(self) - len(rows))
         for column in (self.kind, self.source, self.offset, self.length):
-            column[rows] = column[kept.stop :]
-        return self.take(kept)
+            column[rows] = column[first_rows.stop :]
+        return self.take(first_rows)
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:

@@ -141,15 +141,19 @@ def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
     return seal(writer.finish(position), FileType.SNAPSHOT, spec_version=version, level=level)
 
 
-def _write_files_v1(writer: Writer, root: Any, layout: Layout, position: Any, found: ManifestFiles) -> None:
-    files = found.sorted()
+def _write_files_v1(
+    writer: Writer, root: Any, layout: Layout, position: Any, unsorted: ManifestFiles
+) -> None:
+    files = unsorted.sorted()
     rows = np.zeros(len(files), _FILE_STRUCT)
     rows["id"], rows["size"], rows["refs"] = structs(files.ids), files.size_bytes, files.num_chunk_refs
     link(root, layout, 6, position, writer.vector(rows, alignment=8))
 
 
-def _write_files_v2(writer: Writer, root: Any, layout: Layout, position: Any, found: ManifestFiles) -> None:
-    files = found.sorted()
+def _write_files_v2(
+    writer: Writer, root: Any, layout: Layout, position: Any, unsorted: ManifestFiles
+) -> None:
+    files = unsorted.sorted()
     link(root, layout, 6, position, OffsetVectors.single(writer, 0).positions)
     vector = OffsetVectors.single(writer, len(files))
     link(root, layout, 7, position, vector.positions)

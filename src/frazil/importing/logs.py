@@ -56,8 +56,8 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
     chunks = {
         node: changed
         for node, used in manifests_after.items()
-        if used != (known := manifests_before.get(node, []))
-        if len(changed := changed_chunks(tables(node, known), tables(node, used)))
+        if used != (refs_before := manifests_before.get(node, []))
+        if len(changed := changed_chunks(tables(node, refs_before), tables(node, used)))
     }
     return TransactionLog(
         id_,

@@ -71,7 +71,7 @@ Chunks = Literal["auto", "copy", "reference"]
 
 _LEVEL = 3
 #: So many snapshots are kept decoded; a child mostly follows its parent.
-_KEPT_NODES = 4
+_CACHED_TABLES = 4
 #: So many of the chunk files that are not there are named.
 _NAMED = 10
 _OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
@@ -130,8 +130,8 @@ def upgrade(
     refs = source.refs()
     history = read_history(source, refs, ids)
     users = history.users()
-    there = _there(target)
-    if there is None and not in_place:
+    existing = _repo_file(target)
+    if existing is None and not in_place:
         _require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
@@ -150,8 +150,8 @@ def upgrade(
         look_up,
         store_secrets,
     )
-    if there is not None:
-        return job.compared(there)
+    if existing is not None:
+        return job.compared(existing)
     return job.run()
 
 
@@ -235,9 +235,9 @@ class _Job:
             return report
         return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
 
-    def compared(self, there: bytes) -> ImportReport:
+    def compared(self, repo_file: bytes) -> ImportReport:
         """The report where the target has a repository: this one, or ``InvalidInputError``."""
-        info = decode_repo_info(there, REPO)
+        info = decode_repo_info(repo_file, REPO)
         versions = [*self.history.versions.values()]
         rows = info.snapshots.find_many(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
@@ -278,8 +278,8 @@ class _Job:
             missing = missing_chunks(self.source, chunks)
         else:
             if not self.in_place:
-                known = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
-                _require_known(self.target, known, CHUNKS)
+                keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
+                _require_only(self.target, keys, CHUNKS)
             copied = copy_chunks(self.source, self.target, chunks)
             report = replace(report, chunks_copied=copied.files, bytes_copied=copied.size)
             missing = copied.missing
@@ -349,14 +349,14 @@ class _Job:
         puts.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
 
     def _nodes_of(self, old_id: bytes) -> NodeTable:
-        known = self._nodes.pop(old_id, None)
-        if known is None:
+        table = self._nodes.pop(old_id, None)
+        if table is None:
             snapshot = self.source.snapshot(old_id)
-            known = new_nodes(snapshot, f"snapshot {id_to_text(old_id)}", self._manifests)
-        self._nodes[old_id] = known
-        while len(self._nodes) > _KEPT_NODES:
+            table = new_nodes(snapshot, f"snapshot {id_to_text(old_id)}", self._manifests)
+        self._nodes[old_id] = table
+        while len(self._nodes) > _CACHED_TABLES:
             self._nodes.popitem(last=False)
-        return known
+        return table
 
     def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
         """The references of an array in these manifests; None if there are none."""
@@ -389,7 +389,7 @@ def _source(storage: Storage) -> Source:
     raise RepositoryNotFoundError(f"no repository to import in {storage.place()}: correct the place")
 
 
-def _there(target: Storage) -> bytes | None:
+def _repo_file(target: Storage) -> bytes | None:
     """The bytes of the ``repo`` file of the target."""
     try:
         return bytes(target.get(REPO))
@@ -414,22 +414,22 @@ def _require_writable(target: Storage) -> None:
 def _require_clean(target: Storage, history: History, users: Mapping[bytes, Users], ids: NewIds) -> None:
     """Only files of an earlier attempt at this import may be there."""
     versions = history.versions.values()
-    known = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    known |= {
+    own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
+    own_keys |= {
         manifest_key(ids.manifest(id_, variant))
         for id_, arrays in users.items()
         for variant in range(len({rank for _, rank in arrays}))
     }
-    found = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
-    _refuse(target, filterfalse(known.__contains__, found))
+    keys = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
+    _refuse(target, filterfalse(own_keys.__contains__, keys))
 
 
-def _require_known(target: Storage, keys: Iterable[str], folder: str) -> None:
+def _require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
     _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
 
 
 def _keys(target: Storage, folder: str) -> Iterable[str]:
-    return (found.key for found in target.list(folder))
+    return (info.key for info in target.list(folder))
 
 
 def _refuse(target: Storage, strange: Iterable[str]) -> None:

@@ -64,15 +64,15 @@ class Backups:
 
 def old_backups(storage: Storage, before: int) -> Backups:
     """The backups modified before a time, by the storage's clock; without the newest ones of each file."""
-    found = list(storage.list(OVERWRITTEN))
-    names = [key[len(OVERWRITTEN) + 1 :] for key in map(attrgetter("key"), found)]
-    named = np.fromiter(map(truth, map(match_backup_name, names)), bool, len(found))
-    sizes = np.fromiter(map(attrgetter("size"), found), np.int64, len(found))
-    modified = microseconds(map(attrgetter("modified"), found), len(found))
+    objects = list(storage.list(OVERWRITTEN))
+    names = [key[len(OVERWRITTEN) + 1 :] for key in map(attrgetter("key"), objects)]
+    named = np.fromiter(map(truth, map(match_backup_name, names)), bool, len(objects))
+    sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, len(objects))
+    modified = microseconds(map(attrgetter("modified"), objects), len(objects))
     texts = np.array(names, np.str_)
     order = np.argsort(texts, kind="stable")
     texts, sizes, old, named = texts[order], sizes[order], (modified < before)[order], named[order]
-    recent = np.zeros(len(found), bool)
+    recent = np.zeros(len(objects), bool)
     for file in (REPO, CONFIG):
         recent[np.flatnonzero(named & np.char.startswith(texts, f"{file}."))[:RECENT]] = True
     return Backups(texts, sizes).take(named & old & ~recent)

@@ -76,14 +76,14 @@ class Expiring:
 
     def __init__(self, what: Expiry) -> None:
         self._what = what
-        self._made: dict[int, Expired] = {}
+        self._attempts: dict[int, Expired] = {}
 
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         done = expire(info, self._what)
-        self._made[now] = done
+        self._attempts[now] = done
         return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def ids(self, after: RepoInfo) -> U8:
         """What went in the attempt that led to ``after``."""
-        return self._made[newest_update(after)].ids
+        return self._attempts[newest_update(after)].ids

@@ -130,23 +130,23 @@ def referred(info: RepoInfo) -> NDArray[np.bool_]:
     return info.table.reachable(info.table.find_many(tips))
 
 
-def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, walk: Walk) -> Live:
+def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk) -> Live:
     """Steps 2 and 3: what the versions of ``info`` need, ``known`` included. Of two kinds of files only as
     much is read as is needed to tell which of the old ones live.
     """
     living, led_to = _living(info, old.snapshots.ids), referred(info)
     ids = info.snapshots.ids()
-    new = ~among(ids, known.snapshots)
+    new = ~among(ids, earlier.snapshots)
     files = ManifestFiles.empty()
     if len(old.manifests) or len(old.chunks):
         # A version that no ref leads to may have lost its file.
         files = walk.manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new])
-    fresh = files.take(~among(files.ids, known.manifests))
+    fresh = files.take(~among(files.ids, earlier.manifests))
     chunks = walk.chunks(storage, fresh) if len(old.chunks) else _no_ids()
     return Live(
-        distinct([known.snapshots, ids[living]]),
-        distinct([known.manifests, fresh.ids]),
-        distinct([known.chunks, chunks]),
+        distinct([earlier.snapshots, ids[living]]),
+        distinct([earlier.manifests, fresh.ids]),
+        distinct([earlier.chunks, chunks]),
     )
 
 
@@ -173,17 +173,17 @@ def collect(context: Context, what: Collection) -> GCSummary:
     """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
     storage = context.storage
     require_online(context.repo_info())
-    begun = announce(storage)
+    announcement = announce(storage)
     try:
-        limit = what.older_than + begun.ahead
-        delete_ended(storage, begun.now)
-        forget_killed(storage, begun.now)
-        spared = Spared(storage, begun.now, limit)
+        limit = what.older_than + announcement.ahead
+        delete_ended(storage, announcement.now)
+        forget_killed(storage, announcement.now)
+        spared = Spared(storage, announcement.now, limit)
         what = replace(what, older_than=spared.look())
         old = old_files(storage, what, limit)
-        record, after, live = _edited(context, what, old, begun.record)
+        record, after, live = _edited(context, what, old, announcement.record)
     except BaseException:
-        begun.record.end(storage, leaves_mark=False)  # nothing was deleted
+        announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
         raise
     ends = True
     try:

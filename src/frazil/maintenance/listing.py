@@ -69,11 +69,11 @@ def listed(storage: Storage, folder: str, before: int | None = None) -> Listed:
     return Listed(folder, whole.ids[order], whole.sizes[order], whole.modified[order])
 
 
-def _columns(folder: str, found: tuple[ObjectInfo, ...], before: int | None) -> Listed:
-    count, start = len(found), len(folder) + 1
-    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), found)])
-    sizes = np.fromiter(map(attrgetter("size"), found), np.int64, count)
-    modified = microseconds(map(attrgetter("modified"), found), count)
+def _columns(folder: str, objects: tuple[ObjectInfo, ...], before: int | None) -> Listed:
+    count, start = len(objects), len(folder) + 1
+    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), objects)])
+    sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, count)
+    modified = microseconds(map(attrgetter("modified"), objects), count)
     part = Listed(folder, ids, sizes[named], modified[named])
     return part if before is None else part.take(part.modified < before)
 

@@ -141,16 +141,16 @@ class IcechunkStore(Store):
         """
         workspace = self._session.workspace
         if workspace.context.storage.is_local or _is_at_hand(workspace, key):
-            found = _find(workspace, key, byte_range)
+            value = _find(workspace, key, byte_range)
         else:
-            found = await on_thread(_find, workspace, key, byte_range)
-        if not isinstance(found, tuple):
-            return None if found is None else _buffer(found, prototype)
+            value = await on_thread(_find, workspace, key, byte_range)
+        if not isinstance(value, tuple):
+            return None if value is None else _buffer(value, prototype)
         try:
-            data = await workspace.read_ref_async(*found)
+            data = await workspace.read_ref_async(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
-            raise _of_chunk(workspace, key, found[0], error) from error.__cause__
+            raise _of_chunk(workspace, key, value[0], error) from error.__cause__
         return _buffer(data, prototype)
 
     @unchecked
@@ -159,14 +159,14 @@ class IcechunkStore(Store):
     ) -> Buffer | None:
         """``get`` without an event loop."""
         workspace = self._session.workspace
-        found = _find(workspace, key, byte_range)
-        if not isinstance(found, tuple):
-            return None if found is None else _buffer(found, prototype)
+        value = _find(workspace, key, byte_range)
+        if not isinstance(value, tuple):
+            return None if value is None else _buffer(value, prototype)
         try:
-            data = workspace.read_ref(*found)
+            data = workspace.read_ref(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
-            raise _of_chunk(workspace, key, found[0], error) from error.__cause__
+            raise _of_chunk(workspace, key, value[0], error) from error.__cause__
         return _buffer(data, prototype)
 
     @unchecked
@@ -555,14 +555,14 @@ def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, 
     """Nodes at and below a path; their arrays, each with the coordinates that its chunks there start with."""
     nodes = workspace.nodes_table()
     row, inside = nodes.find(path), nodes.below(path)
-    here = [] if row < 0 else [row]
-    found = nodes.take(np.r_[here, np.arange(len(nodes))[inside]].astype(np.int64))
-    arrays = compress(found.paths_list(), found.is_array.tolist())
+    own_row = [] if row < 0 else [row]
+    subtree = nodes.take(np.r_[own_row, np.arange(len(nodes))[inside]].astype(np.int64))
+    arrays = compress(subtree.paths_list(), subtree.is_array.tolist())
     chunks: list[tuple[str, Coords]] = [(array, ()) for array in arrays]
     directory = parse_directory(path) if row < 0 else None
     if directory is not None and workspace.is_array(directory[0]):
         chunks.append(directory)
-    return found, chunks
+    return subtree, chunks
 
 
 def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:

@@ -273,7 +273,7 @@ def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str
             table = assets.snapshot(version.id).nodes
         except IcechunkError:  # it is among the findings
             continue
-        known = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
-        paths.update((node, known[node]) for node in left & known.keys())
+        paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
+        paths.update((node, paths_by_id[node]) for node in left & paths_by_id.keys())
         left -= paths.keys()
     return paths
