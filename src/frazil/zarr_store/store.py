@@ -26,7 +26,15 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NodeNotFoundError, SessionStateError
+from frazil.errors import (
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    KeyNotFoundError,
+    NodeNotFoundError,
+    ReadOnlyStoreError,
+    SessionStateError,
+)
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
 from frazil.repository.chunk_errors import chunk_error
 from frazil.repository.frames import claimed_bytes, require_plausible
@@ -35,7 +43,6 @@ from frazil.repository.session import Session
 from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.virtual_values import VirtualChunkSpec
 from frazil.repository.workspace import Workspace, size_of
-from frazil.zarr_store.failures import KeyNotFoundError, ReadOnlyStoreError
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_directory, parse_key
 from frazil.zarr_store.ranges import span
 
