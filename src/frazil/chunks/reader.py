@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Request = tuple[ChunkRef, int, int | None]
 
 MAX_REQUESTS: Final = 64
+_LIMITS: Final = MergeLimits()
 #: A pack is asked for again and again.
 _name_of = lru_cache(4096)(chunk_key)
 
@@ -44,9 +45,8 @@ class ChunkReader:
     """Reads chunks. Every method may be called from many threads and event loops.
 
     ``start`` and ``stop`` are bytes within the chunk, clamped to it; ``stop`` None is its end. ``writer``
-    is asked first for chunks of one's own that are not durable yet. ``max_gap``, ``max_waste`` and
-    ``max_merged`` are the bounds of merging, in bytes (see ``coalesce``). With ``kept``, chunks from remote
-    objects are kept there, and read from there the next time.
+    is asked first for the session's own chunks that are not durable yet. ``limits`` bound the merging of
+    requests, ``max_requests`` is how many run at a time. ``kept`` is a cache of chunks from remote objects.
 
     >>> import secrets
     >>> from frazil.chunks.virtual import VirtualSources
@@ -66,16 +66,14 @@ class ChunkReader:
         virtual: VirtualSources,
         writer: ChunkWriter | None = None,
         *,
-        max_gap: int = MergeLimits().max_gap,
-        max_waste: int = MergeLimits().max_waste,
-        max_merged: int = MergeLimits().max_size,
+        limits: MergeLimits = _LIMITS,
         max_requests: int = MAX_REQUESTS,
         kept: KeptBytes | None = None,
     ) -> None:
         self._storage = storage
         self._virtual = virtual
         self._writer = writer
-        self._limits = MergeLimits(max_gap, max_waste, max_merged)
+        self._limits = limits
         self._max_requests = max_requests
         self._cache = kept
         self._lock = threading.Lock()
@@ -91,8 +89,9 @@ class ChunkReader:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         storage, virtual, writer, limits, max_requests, kept = state
-        ChunkReader.__init__(self, storage, virtual, writer, max_requests=max_requests, kept=kept)
-        self._limits = limits
+        ChunkReader.__init__(
+            self, storage, virtual, writer, limits=limits, max_requests=max_requests, kept=kept
+        )
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """Bytes of one chunk.
@@ -105,7 +104,7 @@ class ChunkReader:
         if not isinstance(place, ByteRange):
             return place
         cached = self._cached_bytes(place)
-        return self._keep(place, place.read()) if cached is None else cached
+        return self._add_to_cache(place, place.read()) if cached is None else cached
 
     async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """``read`` for an event loop; reads of one turn of the loop are fetched together."""
@@ -115,12 +114,12 @@ class ChunkReader:
         if place.where.is_local:
             return place.read()
         cached = self._cached_bytes(place)
-        return self._keep(place, await self._of_this_loop().read(place)) if cached is None else cached
+        return self._add_to_cache(place, await self._of_this_loop().read(place)) if cached is None else cached
 
     def _cached_bytes(self, place: ByteRange) -> Buffer | None:
         return None if self._cache is None or place.where.is_local else self._cache.get(place)
 
-    def _keep(self, place: ByteRange, data: Buffer) -> Buffer:
+    def _add_to_cache(self, place: ByteRange, data: Buffer) -> Buffer:
         if self._cache is not None and not place.where.is_local:
             self._cache.keep(place, data)
         return data
@@ -129,13 +128,6 @@ class ChunkReader:
         """Bytes of each (reference, start, stop), in order. Raises the first error in that order."""
         answers, wanted, job = self._prepare(requests)
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
-
-    async def read_many_async(self, requests: Sequence[Request]) -> list[Buffer]:
-        """``read_many`` for an event loop."""
-        answers, wanted, job = self._prepare(requests)
-        if all(request.where.is_local for request in job.requests):
-            return _filled(answers, wanted, job, self._fetch_all(job.requests))
-        return _filled(answers, wanted, job, await self._of_this_loop().fetch_all(job.requests))
 
     # ------------------------------------------------------------------------------------- inside
 
