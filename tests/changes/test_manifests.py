@@ -83,7 +83,7 @@ def test_a_smaller_and_again_larger_grid_shows_no_old_chunks(first, split, secon
         array.check()
 
 
-def test_only_the_touched_box_is_read_and_written():
+def test_only_the_touched_box_is_read_and_rewritten():
     array = Array()
     everything = {(i, j): InlineRef(b"x") for i in range(6) for j in range(5)}
     array.commit(everything, (2, 5))

@@ -43,14 +43,14 @@ class Aging(Storage):
 
     def head(self, key: str) -> ObjectInfo | None:
         self.heads += 1
-        found = super().head(key)
-        if found is None:
+        info = super().head(key)
+        if info is None:
             return None
-        return ObjectInfo(key, found.size, datetime.fromtimestamp(self.stored_at[key] / 1e6, UTC))
+        return ObjectInfo(key, info.size, datetime.fromtimestamp(self.stored_at[key] / 1e6, UTC))
 
     @property
     def chunks(self) -> dict[str, bytes]:
-        return {found.key: bytes(self.get(found.key)) for found in self.list("chunks")}
+        return {info.key: bytes(self.get(info.key)) for info in self.list("chunks")}
 
     def collect(self, before: int) -> None:
         """What garbage collection does to files that nobody refers to."""
@@ -75,7 +75,7 @@ def test_a_file_is_named_by_the_first_bytes_of_the_sha_256() -> None:
 
 
 @pytest.mark.parametrize("compare", [True, False])
-def test_what_is_there_is_not_sent_again(compare: bool) -> None:
+def test_existing_chunks_are_not_sent_again(compare: bool) -> None:
     storage = Aging()
     first, second = store_on(storage), store_on(storage, compare=compare)
     assert first.put(DATA) == first.put(DATA) == second.put(DATA) == second.put(DATA) == ID
@@ -98,7 +98,7 @@ def test_other_bytes_under_the_same_id_stay_and_ours_go_elsewhere(other: bytes, 
     assert storage.chunks == {chunk_key(ID): other, chunk_key(id_): DATA}
 
 
-def test_hashes_that_meet_within_a_session_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_that_collide_within_a_session_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "digest_of", lambda data: bytes(12) + sha256(data).digest()[12:])
     storage = Aging()
     store = store_on(storage)
@@ -123,7 +123,7 @@ def test_a_young_file_is_taken_and_brings_the_end_of_the_session_forward() -> No
 
 
 @pytest.mark.parametrize("compare", [True, False])
-def test_an_old_file_is_made_young(compare: bool) -> None:
+def test_an_old_file_is_renewed(compare: bool) -> None:
     storage = Aging()
     store_on(storage).put(DATA)
     storage.now += 12 * HOUR + 1
@@ -134,7 +134,7 @@ def test_an_old_file_is_made_young(compare: bool) -> None:
     assert len(storage.gets) == 1  # nothing is replaced unseen
 
 
-def test_no_collection_with_an_allowed_cut_off_takes_a_chunk_that_was_found() -> None:
+def test_no_collection_with_an_allowed_cut_off_deletes_a_reused_chunk() -> None:
     """Every age of the file, every moment of a collection, every moment of the commit, hour by hour."""
     for age in range(0, 60, 3):
         for collected in range(0, 48, 3):
@@ -142,13 +142,13 @@ def test_no_collection_with_an_allowed_cut_off_takes_a_chunk_that_was_found() ->
             store_on(storage).put(DATA)
             storage.now += age * HOUR
             store = store_on(storage)
-            found = storage.now
+            reused_at = storage.now
             id_ = store.put(DATA)
-            until = min(found + LIFETIME, store.keep_until or found + LIFETIME)
-            assert until >= found + LIFETIME // 3
-            begun = found + collected * HOUR
-            if begun <= until:  # later ones see the commit
-                storage.collect(begun - LIFETIME)
+            until = min(reused_at + LIFETIME, store.keep_until or reused_at + LIFETIME)
+            assert until >= reused_at + LIFETIME // 3
+            collection_start = reused_at + collected * HOUR
+            if collection_start <= until:  # later ones see the commit
+                storage.collect(collection_start - LIFETIME)
             assert storage.chunks == {chunk_key(id_): DATA}, (age, collected)
 
 
@@ -248,7 +248,7 @@ def test_threads_store_the_same_bytes_once() -> None:
     assert len(storage.puts) == storage.heads == 1
 
 
-def test_what_is_forgotten_is_found_in_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_chunks_are_recognised_in_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "REMEMBERED", 2)
     storage = Aging()
     store = store_on(storage)

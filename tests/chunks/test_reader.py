@@ -304,8 +304,8 @@ def test_errors_go_to_those_who_asked() -> None:
         refs = [native(0, 10), NativeRef(bytes(12), 0, 1), native(20, 10), NativeRef(bytes(12), 5, 1)]
         return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
 
-    found = asyncio.run(main())
-    assert [isinstance(outcome, StorageError) for outcome in found] == [False, True, False, True]
+    outcomes = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in outcomes] == [False, True, False, True]
 
 
 def test_a_foreign_object_that_is_too_short_fails_only_those_past_its_end() -> None:
@@ -317,9 +317,9 @@ def test_a_foreign_object_that_is_too_short_fails_only_those_past_its_end() -> N
         refs = [VirtualRef(FOREIGN, at, 50) for at in (9_800, 9_900, 9_960, 9_950)]
         return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
 
-    found = asyncio.run(main())
-    assert [isinstance(outcome, StorageError) for outcome in found] == [False, False, True, False]
-    assert bytes(found[3]) == PACK[9_950:]  # type: ignore[call-overload]
+    outcomes = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in outcomes] == [False, False, True, False]
+    assert bytes(outcomes[3]) == PACK[9_950:]  # type: ignore[call-overload]
 
 
 def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
@@ -398,8 +398,8 @@ def test_threads_fetch_from_a_remote_storage_side_by_side() -> None:
         return PACK[start:stop]
 
     storage.get = slow  # type: ignore[method-assign]
-    found = reader.read_many([(native(i * 1000, 10), 0, None) for i in range(4)])
-    assert list(map(bytes, found)) == [PACK[i * 1000 : i * 1000 + 10] for i in range(4)]
+    chunks = reader.read_many([(native(i * 1000, 10), 0, None) for i in range(4)])
+    assert list(map(bytes, chunks)) == [PACK[i * 1000 : i * 1000 + 10] for i in range(4)]
 
 
 def test_a_reader_can_be_pickled() -> None:

@@ -130,8 +130,8 @@ def test_duplicates(drawn: tuple[int, list[Model]]) -> None:
     ndim, parts = drawn
     seen = [at for part in parts for at in part]
     wanted = sorted({at for at in seen if seen.count(at) > 1})
-    found = ChunkTable.duplicates([table_of(part, ndim) for part in parts])
-    assert list(map(tuple, found.tolist())) == wanted
+    coords = ChunkTable.duplicates([table_of(part, ndim) for part in parts])
+    assert list(map(tuple, coords.tolist())) == wanted
 
 
 @cases
@@ -140,16 +140,16 @@ def test_some_rows(drawn: tuple[int, list[Model]], data: st.DataObject) -> None:
     ndim, (model, *_) = drawn
     table = table_of(model, ndim)
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(table), max_size=len(table))), np.bool_)
-    kept = {at: ref for (at, ref), keep in zip(model_of(table).items(), mask, strict=True) if keep}
+    expected = {at: ref for (at, ref), keep in zip(model_of(table).items(), mask, strict=True) if keep}
     taken = table.take(mask)
-    assert model_of(taken) == kept
+    assert model_of(taken) == expected
     pruned = taken.prune()
-    assert model_of(pruned) == kept
-    natives = [ref for ref in kept.values() if isinstance(ref, NativeRef)]
+    assert model_of(pruned) == expected
+    natives = [ref for ref in expected.values() if isinstance(ref, NativeRef)]
     assert len(pruned.chunk_ids) == len(natives)
-    assert len(pruned.inline) == sum(isinstance(ref, InlineRef) for ref in kept.values())
-    assert model_of(pickle.loads(pickle.dumps(taken))) == kept
-    assert model_of(taken.stored()) == {at: ref for at, ref in kept.items() if ref is not None}
+    assert len(pruned.inline) == sum(isinstance(ref, InlineRef) for ref in expected.values())
+    assert model_of(pickle.loads(pickle.dumps(taken))) == expected
+    assert model_of(taken.stored()) == {at: ref for at, ref in expected.items() if ref is not None}
 
 
 @cases
@@ -202,7 +202,7 @@ def test_wrong_input(make: Callable[[], ChunkTable], kind: ErrorKind) -> None:
     assert caught.value.kind == kind
 
 
-def test_coordinates_of_another_rank_are_not_there() -> None:
+def test_coordinates_of_another_rank_have_no_row() -> None:
     table = ChunkTable.from_inline([[0, 0]], [b""])
     assert table.find((0,)) == table.find((0, 0, 0)) == table.find((-1, 0)) == -1
     assert table.find_many(np.zeros((2, 3), np.uint32)).tolist() == [-1, -1]

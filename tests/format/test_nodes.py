@@ -93,9 +93,9 @@ def test_round_trip(nodes: list[Node], metadata: dict[str, Any], message: str, f
         np.array([1, 2**63, 3], np.uint64),
         np.array([1, 2**32 - 1, 0], np.uint32),
     )
-    written = Snapshot(b"\7" * 12, flushed_at, message, metadata, NodeTable.from_nodes(nodes), files)
-    read = decode_snapshot(encode_snapshot(written), "x")
-    assert (read.id, read.message, read.flushed_at) == (written.id, message, flushed_at)
+    snapshot = Snapshot(b"\7" * 12, flushed_at, message, metadata, NodeTable.from_nodes(nodes), files)
+    read = decode_snapshot(encode_snapshot(snapshot), "x")
+    assert (read.id, read.message, read.flushed_at) == (snapshot.id, message, flushed_at)
     assert read.metadata == metadata
     assert nodes_of(read.nodes) == in_order(nodes)
     assert read.manifests.size_bytes.tolist() == [3, 2**63, 1]
@@ -264,8 +264,8 @@ def test_manifest_files_are_sorted_in_the_file() -> None:
     ids = np.arange(36, dtype=np.uint8)[::-1].reshape(3, 12).copy()
     files = ManifestFiles(ids, np.ones(3, np.uint64), np.ones(3, np.uint32))
     data = encode_snapshot(dataclasses.replace(initial_snapshot(5), manifests=files))
-    written, _ = decoded_root(open_envelope(data, FileType.SNAPSHOT)[1]).children(7)
-    assert np.array_equal(written.structs(0, 12), ids[::-1])
+    entries, _ = decoded_root(open_envelope(data, FileType.SNAPSHOT)[1]).children(7)
+    assert np.array_equal(entries.structs(0, 12), ids[::-1])
 
 
 def decoded_root(payload: Any) -> Any:
