@@ -34,6 +34,7 @@ from daily.picture import draw
 from pyspark.sql import SparkSession
 
 import frazil
+from frazil.pipeline.maintenance import garbage_collect
 from frazil.spark import (
     Exists,
     Monotonic,
@@ -50,7 +51,6 @@ from frazil.spark import (
     job_metrics,
     write_audit_publish,
 )
-from frazil.spark.maintenance import garbage_collect
 from frazil.testing.spark_cluster import SparkCluster, spark_cluster
 
 FIRST = date(2026, 1, 1)

@@ -22,8 +22,8 @@ from demo_parts.show import Costs, say, step, table, tree
 from demo_parts.sources import SOURCES, blocks, read_block, write_metadata
 
 import frazil
+from frazil.jobs.progress import size
 from frazil.spark import OnSpark, Progress, get_spark, write_blocks
-from frazil.spark.progress import size
 
 # What the second commit changes: ten years of a corner of the Great Plains. (The error is invented.)
 CORRECTED = "e1/air_temperature"

@@ -12,6 +12,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.support.engines"]
 pytest.register_assert_rewrite("tests.expected")
 
 # ``ci``, the default, gives the same examples on every run: a failure there is a change in the code.

@@ -21,7 +21,7 @@ import frazil
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
 from frazil.format.nodes import Node
-from frazil.repository.workspace import Workspace
+from frazil.repository.session.workspace import Workspace
 
 Expected = dict[str, Any]
 #: What an array that the other implementation could not read is compared with: None, or its values.

@@ -126,7 +126,9 @@ def test_pickles_are_read_by_processes_that_did_not_install_it(installed: bool) 
         script += "print(type(got[0]).__module__, type(got[1]).__name__, got[1].args, got[2], got[3]())"
         done = subprocess.run([sys.executable, "-c", script], input=sent, stdout=subprocess.PIPE, check=True)
         print(done.stdout.decode().strip())
-    """) == ["frazil.repository.config ConflictError ('A', 'B') ChunkType.native ('2.3.0', 'frazil')"]
+    """) == [
+        "frazil.repository.settings.config ConflictError ('A', 'B') ChunkType.native ('2.3.0', 'frazil')"
+    ]
 
 
 def _version() -> str:

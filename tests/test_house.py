@@ -18,12 +18,30 @@ import frazil
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCE = REPOSITORY / "src"
 
-ROOMS = {"format", "storage", "changes", "chunks", "repository", "zarr_store"}
+CORE = {"format", "storage", "changes", "chunks"}
+OF_REPOSITORY = {
+    "repository",
+    *(f"repository.{room}" for room in ("settings", "catalog", "session", "handle")),
+}
+ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
 # What every room may use. They import nothing but each other.
 COMMON = {"about", "arguments", "errors", "display", "extras", "logs"}
 
-# Room, or module at the top, -> what else it may import of Frazil. Every room may import itself.
+# Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
+# `repository`, `pipeline` and `spark` have inner rooms: see `room`.
+#: What names for users are made of.
+NAMES = {*OF_REPOSITORY, "zarr_store", "storage"}
+PIPELINE = (
+    "ingest",
+    "transform",
+    "reductions",
+    "validation",
+    "publishing",
+    "provenance",
+    "maintenance",
+    "replication",
+)
 MAY_IMPORT: dict[str, set[str]] = {
     "about": set(),
     "arguments": set(),
@@ -35,65 +53,80 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": set(),
     "changes": {"format"},
     "chunks": {"storage", "format"},
-    "repository": {"chunks", "changes", "storage", "format"},
-    "zarr_store": {"repository"},
-    "maintenance": {"repository", "chunks", "changes", "storage", "format"},
-    "importing": {"repository", "chunks", "changes", "storage", "format"},
-    "spark": ROOMS | {"maintenance"},
-    "pipeline": {"spark"},  # what of it needs no pyspark
+    "repository": {"storage", "format"},  # the modules beside its inner rooms: clock, paths, retries, ...
+    "repository.settings": {"storage", "format"},
+    "repository.catalog": {"repository.settings", "repository", *CORE},
+    "repository.session": {"repository.catalog", "repository.settings", "repository", *CORE},
+    "repository.handle": {*OF_REPOSITORY, "maintenance", *CORE},
+    "repository.__init__": {*OF_REPOSITORY, "storage"},  # the public names
+    "zarr_store": {"repository.session", "repository.settings", "repository"},
+    "maintenance": {"repository.session", "repository.catalog", "repository.settings", "repository", *CORE},
+    "importing": {*OF_REPOSITORY, *CORE},
+    "readers": {"storage"},
+    "jobs": ROOMS | {"maintenance"},
+    "pipeline.ingest": ROOMS | {"jobs", "readers"},
+    "pipeline.transform": ROOMS | {"jobs"},
+    "pipeline.reductions": ROOMS | {"jobs"},
+    "pipeline.validation": ROOMS | {"jobs", "pipeline.reductions"},
+    "pipeline.publishing": ROOMS | {"jobs", "pipeline.validation"},
+    "pipeline.provenance": ROOMS | {"jobs", "pipeline.publishing"},
+    "pipeline.maintenance": ROOMS | {"jobs", "maintenance"},
+    "pipeline.replication": ROOMS | {"jobs", "maintenance"},
+    "pipeline.__init__": {"jobs", *(f"pipeline.{each}" for each in PIPELINE)},  # the public names
+    "spark.runtime": {"jobs"},
+    "spark.tables": ROOMS | {"jobs", "spark.runtime"},
+    "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
+    "spark": ROOMS | {"jobs", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
+    "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
-    "cli": ROOMS | {"maintenance", "importing", "pipeline", "spark"},
+    "cli": ROOMS | {"maintenance", "importing", "readers", "pipeline.__init__", "pipeline.ingest"},
     # names of the reference's modules: they re-export
-    "config": {"repository", "zarr_store", "storage"},
-    "conflicts": {"repository", "zarr_store", "storage", "changes"},
-    "credentials": {"repository", "zarr_store", "storage"},
-    "dask": {"repository", "zarr_store", "storage", "distributed"},
-    "distributed": {"repository", "zarr_store", "storage"},
-    "ops": {"repository", "zarr_store", "storage"},
-    "session": {"repository", "zarr_store", "storage"},
-    "snapshots": {"repository", "zarr_store", "storage"},
-    "store": {"repository", "zarr_store", "storage"},
-    "types": {"repository", "zarr_store", "storage"},
-    "virtual": {"repository", "zarr_store", "storage", "chunks"},
-    "xarray": {"repository", "zarr_store", "storage", "dask", "distributed"},
+    "config": NAMES,
+    "conflicts": NAMES | {"changes"},
+    "credentials": NAMES,
+    "dask": NAMES | {"distributed"},
+    "distributed": NAMES,
+    "ops": NAMES,
+    "session": NAMES,
+    "snapshots": NAMES,
+    "store": NAMES,
+    "types": NAMES,
+    "virtual": NAMES | {"chunks"},
+    "xarray": NAMES | {"dask", "distributed"},
 }
-#: Modules that may import pyspark, and packages of such modules. All others run where it is not installed.
-WITH_PYSPARK = {
-    *("frazil.spark.daemon", "frazil.spark.on_spark", "frazil.spark.places", "frazil.spark.session"),
-    "frazil.spark.spark_failures",
-    *("frazil.spark.streams", "frazil.spark.tables"),
-    *("frazil.testing.spark_cluster", "pyspark_frazil"),
-}
+#: Rooms whose modules may import pyspark. All others run where it is not installed.
+WITH_PYSPARK = {"spark", "spark.runtime", "spark.tables", "spark.streams", "pyspark_frazil"}
 
-NOT_RE_EXPORTED = {"spark", "pipeline", "cli", "maintenance", "importing", "pyspark_frazil"}
+NOT_RE_EXPORTED = {
+    *("pyspark_frazil", "cli", "maintenance", "importing", "readers", "jobs"),
+    *(each for each in MAY_IMPORT if each.split(".")[0] in ("repository", "pipeline", "spark")),
+}
 PUBLIC_MODULES = set(MAY_IMPORT) - ROOMS - COMMON - NOT_RE_EXPORTED
-MAY_IMPORT["__init__"] = {"repository", "zarr_store", "storage", "importing"} | PUBLIC_MODULES
+MAY_IMPORT["__init__"] = {*OF_REPOSITORY, "zarr_store", "storage", "importing"} | PUBLIC_MODULES
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT["compat"] = {"__init__"}
 MAY_IMPORT["testing"] = set(MAY_IMPORT) - {"__init__", "__main__"}
 
 # Other people's packages that only some rooms know. None at all may import the reference.
+OPERATIONS = {f"pipeline.{each}" for each in PIPELINE}
 ONLY_IN: dict[str, set[str]] = {
     "icechunk": set(),
     "obstore": {"storage"},
     "urllib3": {"storage"},
-    "yaml": {"repository", "spark"},
-    "zarr": {"zarr_store", "xarray", "dask", "spark", "testing"},
-    "xarray": {"xarray", "spark", "testing"},
+    "yaml": {"repository.settings", "pipeline.validation"},
+    "zarr": {"zarr_store", "xarray", "dask", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
+    "xarray": {"xarray", "jobs", "readers", *OPERATIONS, "spark.tables", "testing"},
     "dask": {"dask", "xarray", "testing"},
-    "pyspark": {"spark", "pyspark_frazil"},
-    "cloudpickle": {"spark"},
-    "pyarrow": {"spark"},
-    "datasketches": {"spark"},
-    "xarray_regrid": {"spark"},
-    "h5py": {"spark"},
-    "netCDF4": {"spark"},
-    "cfgrib": {"spark"},
-    "eccodes": {"spark"},
-    "gribberish": {"spark"},
-    "rasterio": {"spark"},
-    "virtualizarr": {"spark"},
-    "virtual_tiff": {"spark"},
+    "pyspark": {*WITH_PYSPARK, "testing"},
+    "cloudpickle": {"jobs"},
+    "pyarrow": {"jobs", "pipeline.ingest", "spark.runtime", "spark.tables", "spark.streams", "spark"},
+    "datasketches": {"pipeline.reductions"},
+    "xarray_regrid": {"pipeline.transform"},
+    "h5py": {"readers"},
+    "cfgrib": {"readers"},
+    "eccodes": {"readers"},
+    "gribberish": {"readers"},
+    "rasterio": {"readers", "pipeline.reductions"},
     "pytest": {"testing"},
     "hypothesis": {"testing"},
 }
@@ -101,22 +134,13 @@ ONLY_IN: dict[str, set[str]] = {
 # (module, what it imports) -> why an import inside a function, against the table, is right there.
 DELIBERATE: dict[tuple[str, str], str] = {
     (
-        "frazil.repository.session",
+        "frazil.repository.session.session",
         "frazil.zarr_store",
-    ): "`session.store`, as users know it: an edge upwards",
+    ): "`session.store`, as users know it: the one edge upwards",
     (
-        "frazil.spark.transform.regridding",
+        "frazil.pipeline.transform.regridding",
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
-    **{
-        ("frazil.repository.upkeep", f"frazil.maintenance.{module}"): (
-            "upkeep is public as methods of `Repository`, and is made of what is below it"
-        )
-        for module in (
-            *("expire", "garbage", "rewrite", "storage_stats", "sweep", "version1", "walk"),
-            "verification.plan",
-        )
-    },
     (
         "frazil.storage.named",
         "frazil.storage.constructors",
@@ -130,16 +154,13 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
             "frazil.pipeline",
-            *(f"frazil.spark.ingest.{module}" for module in ("problems", "referring", "size")),
+            "frazil.pipeline.ingest",
+            *(f"frazil.pipeline.ingest.{module}" for module in ("problems", "references", "size")),
         )
-    },
-    **{
-        ("frazil.spark.engines", target): "only where an engine on Spark is made: elsewhere is no pyspark"
-        for target in ("frazil.spark.on_spark", "frazil.spark.session")
     },
     (
         "pyspark_frazil",
-        "frazil.spark.tables.source",
+        "frazil.spark.data_source",
     ): "Spark imports every `pyspark_*` for whatever source: ours costs nothing until it is used",
 }
 
@@ -165,11 +186,27 @@ def module_name(path: Path) -> str:
 PATHS = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
+#: Rooms with inner rooms.
+WITH_INNER_ROOMS = ("repository", "pipeline", "spark")
+
+
 def room(module: str) -> str:
-    """``frazil.format.ids`` is in ``format``; ``frazil`` itself is ``__init__``."""
+    """The room of a module.
+
+    ``frazil.format.ids`` is in ``format``; ``frazil`` itself is ``__init__``. Of rooms with inner rooms,
+    ``frazil.repository.catalog.files`` is in ``repository.catalog``, ``frazil.repository.clock`` in
+    ``repository``, and the public names of ``frazil.repository`` are ``repository.__init__``. An operation
+    that is one module, such as ``frazil.pipeline.publishing``, is a room of its own.
+    """
     if not is_ours(module):
         return module.partition(".")[0]
-    return [*module.split("."), "__init__"][1]
+    names = [*module.split("."), "__init__"]
+    if names[1] not in WITH_INNER_ROOMS:
+        return names[1]
+    inner = (
+        names[2] == "__init__" or names[1] == "pipeline" or PATHS[".".join(names[:3])].name == "__init__.py"
+    )
+    return ".".join(names[1:3]) if inner else names[1]
 
 
 def imports_of(module: str) -> Iterator[Import]:
@@ -243,14 +280,14 @@ def test_other_packages_stay_in_their_rooms() -> None:
 
 
 def may_import_pyspark(module: str) -> bool:
-    return any(f"{module}.".startswith(f"{each}.") for each in WITH_PYSPARK)
+    return room(module) in WITH_PYSPARK or module == "frazil.testing.spark_cluster"
 
 
-def test_pyspark_stays_in_its_modules() -> None:
+def test_pyspark_stays_in_its_rooms() -> None:
     offences = [
-        found
-        for found in EVERY_IMPORT
-        if found.target.partition(".")[0] == "pyspark" and not may_import_pyspark(found.module)
+        edge
+        for edge in EVERY_IMPORT
+        if edge.target.partition(".")[0] == "pyspark" and not may_import_pyspark(edge.module)
     ]
     assert not offences, f"imports pyspark:\n{listed(offences)}"
 
@@ -269,7 +306,7 @@ def closure(module: str) -> set[str]:
     return reached
 
 
-@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.spark.local", "frazil.cli"])
+@pytest.mark.parametrize("module", ["frazil.pipeline", "frazil.spark", "frazil.jobs.engines", "frazil.cli"])
 def test_pipelines_do_not_import_pyspark(module: str) -> None:
     assert not {each for each in closure(module) if each.partition(".")[0] == "pyspark"}
     assert not {each for each in closure(module) if may_import_pyspark(each)}

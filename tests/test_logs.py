@@ -65,7 +65,7 @@ def test_the_environment_is_read_on_import(name: str) -> None:
     code = "import frazil; frazil.Repository.create(frazil.in_memory_storage()).writable_session('main')"
     code += ".commit('m', allow_empty=True)"
     run = _program(code, **{name: "debug"})
-    assert "DEBUG frazil.repository.session: commit on 'main' took" in run.stderr
+    assert "DEBUG frazil.repository.session.session: commit on 'main' took" in run.stderr
     assert run.stdout == ""
     run = _program(code, **{name: "debug", "ICECHUNK_LOG_TO_STDOUT": "1"})
     assert "commit on 'main' took" in run.stdout

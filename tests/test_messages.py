@@ -405,7 +405,7 @@ def test_a_session_in_place_of_a_repository(repo: frazil.Repository) -> None:
     ],
 )
 def test_an_unknown_option_of_the_data_source(option: str, advice: str) -> None:
-    source = pytest.importorskip("frazil.spark.tables.source")
+    source = pytest.importorskip("frazil.spark.data_source")
     data_source = source.FrazilDataSource({"path": "/data", option: "x"})
     error = check(
         data_source.schema,
@@ -434,7 +434,7 @@ def test_options_for_writing_only_are_listed_for_writing() -> None:
 
 
 def test_an_error_while_a_reader_is_pickled_is_no_error_of_pickle(tmp_path: Path) -> None:
-    source = pytest.importorskip("frazil.spark.tables.source")
+    source = pytest.importorskip("frazil.spark.data_source")
     repo = frazil.Repository.create(frazil.local_filesystem_storage(tmp_path))
     with repo.transaction("main", message="an array") as store:
         zarr.create_array(

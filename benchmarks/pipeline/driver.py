@@ -16,8 +16,9 @@ from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.merge import merge_forks
 from frazil.format.manifest import ChunkTable
 from frazil.format.snapshot import NodeTable
-from frazil.spark import Engine, Inline, Job, Local, OnSpark, Target, Tasks, rechunk, run_job, wire
-from frazil.spark.engine import Task
+from frazil.jobs import wire
+from frazil.jobs.engine import Task
+from frazil.spark import Engine, Inline, Job, Local, OnSpark, Target, Tasks, rechunk, run_job
 from pipeline import tasks as work
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame
 
 import frazil
 from frazil.spark import Split, mean, read, scan
+from frazil.spark.dataframes import planned
 from frazil.spark.tables.batches import batches
 from frazil.spark.tables.grid import Selection
-from frazil.spark.tables.scan import planned
 from pipeline.engines import WORKERS, engine_of, spark_with
 from pipeline.inputs import grid
 from pipeline.names import ONE, REFERENCE, REFERENCE_ON_SPARK, SERIAL

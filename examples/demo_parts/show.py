@@ -11,7 +11,7 @@ from typing import Any
 
 import zarr
 
-from frazil.spark.progress import size
+from frazil.jobs.progress import size
 
 KINDS = ("chunks", "manifests", "snapshots", "transactions", "repo", "overwritten")
 

@@ -96,12 +96,12 @@ from frazil.errors import (
 from frazil.importing import ImportReport, upgrade
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
-from frazil.repository import Repository
-from frazil.repository.backups import Backup
-from frazil.repository.findings import Finding, VerificationReport
-from frazil.repository.recovery import RestoreReport
-from frazil.repository.upgrade import upgrade_icechunk_repository
-from frazil.repository.values import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+from frazil.repository.catalog.backups import Backup
+from frazil.repository.catalog.findings import Finding, VerificationReport
+from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
+from frazil.repository.handle.recovery import RestoreReport
+from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
 from frazil.storage import (

@@ -2,12 +2,13 @@
 
 from frazil.logs import initialize_logs, set_logs_filter, shutdown_telemetry
 from frazil.repository.attribution import Attribution
-from frazil.repository.conditions import (
+from frazil.repository.catalog.version_info import FeatureFlag
+from frazil.repository.settings.conditions import (
     ManifestPreloadCondition,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
 )
-from frazil.repository.config import (
+from frazil.repository.settings.config import (
     CachingConfig,
     ChunksConfig,
     CompressionAlgorithm,
@@ -16,7 +17,7 @@ from frazil.repository.config import (
     RepositoryConfig,
     RepoUpdateRetryConfig,
 )
-from frazil.repository.manifest_config import (
+from frazil.repository.settings.manifest_config import (
     ManifestConfig,
     ManifestPreloadConfig,
     ManifestSplittingConfig,
@@ -26,7 +27,6 @@ from frazil.repository.manifest_config import (
     from_dict,
     to_dict,
 )
-from frazil.repository.values import FeatureFlag
 from frazil.storage.object_store_config import ObjectStoreConfig
 
 __all__ = [

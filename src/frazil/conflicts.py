@@ -1,9 +1,9 @@
 """Conflicts of a rebase or merge, and solvers that decide them."""
 
 from frazil.changes.conflicts import ConflictType
-from frazil.changes.meeting import Did
+from frazil.changes.node_alignment import Did
 from frazil.changes.reads import StaleRead
-from frazil.repository.conflicts import (
+from frazil.repository.session.conflicts import (
     BasicConflictSolver,
     Conflict,
     ConflictDetector,

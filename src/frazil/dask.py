@@ -23,7 +23,7 @@ from frazil.display import some_of
 from frazil.distributed import extract_session, merge_sessions
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
-from frazil.repository.session import ForkSession, Session
+from frazil.repository.session.session import ForkSession, Session
 from frazil.storage.memory import MemoryStorage
 from frazil.zarr_store import IcechunkStore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from frazil.repository.session import ForkSession, Session
+from frazil.repository.session.session import ForkSession, Session
 from frazil.zarr_store import IcechunkStore
 
 

@@ -1,6 +1,6 @@
 """The operations log, and the results of upkeep."""
 
-from frazil.repository.updates import Update, UpdateType
-from frazil.repository.values import ChunkStorageStats, GCSummary, LeaseInfo
+from frazil.repository.catalog.ops_values import Update, UpdateType
+from frazil.repository.catalog.version_info import ChunkStorageStats, GCSummary, LeaseInfo
 
 __all__ = ["ChunkStorageStats", "GCSummary", "LeaseInfo", "Update", "UpdateType"]

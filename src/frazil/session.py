@@ -1,9 +1,9 @@
 """Sessions, under the name that users of the format know."""
 
-from frazil.repository.config import RepositoryConfig
-from frazil.repository.conflicts import ConflictSolver
-from frazil.repository.session import ForkSession, Session
-from frazil.repository.values import ChunkType, Diff, SessionMode
+from frazil.repository.catalog.version_info import ChunkType, Diff, SessionMode
+from frazil.repository.session.conflicts import ConflictSolver
+from frazil.repository.session.session import ForkSession, Session
+from frazil.repository.settings.config import RepositoryConfig
 from frazil.zarr_store import IcechunkStore
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What a repository tells of its snapshots."""
 
-from frazil.repository.graph import AncestryGraph
-from frazil.repository.values import Diff, ManifestFileInfo, SnapshotInfo
+from frazil.repository.catalog.version_info import Diff, ManifestFileInfo, SnapshotInfo
+from frazil.repository.handle.graph import AncestryGraph
 
 __all__ = ["AncestryGraph", "Diff", "ManifestFileInfo", "SnapshotInfo"]

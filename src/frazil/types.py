@@ -1,5 +1,5 @@
 """Names of types."""
 
-from frazil.repository.values import CommitMethod
+from frazil.repository.catalog.version_info import CommitMethod
 
 __all__ = ["CommitMethod"]

@@ -1,5 +1,5 @@
 """Virtual chunks: containers and references."""
 
-from frazil.repository.virtual_values import VirtualChunkContainer, VirtualChunkSpec
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
 
 __all__ = ["VirtualChunkContainer", "VirtualChunkSpec"]

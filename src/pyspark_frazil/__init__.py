@@ -19,13 +19,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from frazil.spark.tables.source import FrazilDataSource
+    from frazil.spark.data_source import FrazilDataSource
 
 __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """The data source ``frazil``: see ``frazil.spark.tables.source``."""
+    """The data source ``frazil``: see ``frazil.spark.data_source``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -51,7 +51,7 @@ class DefaultSource(DataSource):
         return self._made().streamWriter(schema, overwrite)
 
     def _made(self) -> FrazilDataSource:
-        from frazil.spark.tables.source import FrazilDataSource
+        from frazil.spark.data_source import FrazilDataSource
 
         if self._source is None:
             self._source = FrazilDataSource(self.options)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import merge_forks
-from frazil.changes.ready import Ready
+from frazil.changes.prepared_manifests import Ready
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.ids import id_list
 from frazil.format.manifest import InlineRef

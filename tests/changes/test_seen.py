@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.changes.chunk_edits import ChunkEdits, table_of
-from frazil.changes.seen import Layers
+from frazil.changes.fork_generations import Layers
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, NativeRef, VirtualRef
 
 REFS: list[ChunkRef | None] = [

@@ -12,8 +12,8 @@ from hashlib import sha256
 import pytest
 from tests.chunks.stand_ins import Storage, numbered_ids
 
-from frazil.chunks import content
-from frazil.chunks.content import ContentSettings, ContentStore
+from frazil.chunks import content_addressing
+from frazil.chunks.content_addressing import ContentSettings, ContentStore
 from frazil.chunks.writer import ChunkWriter, PackSettings
 from frazil.errors import StorageError
 from frazil.format.keys import chunk_key
@@ -99,7 +99,7 @@ def test_other_bytes_under_the_same_id_stay_and_ours_go_elsewhere(other: bytes, 
 
 
 def test_hashes_that_collide_within_a_session_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "digest_of", lambda data: bytes(12) + sha256(data).digest()[12:])
+    monkeypatch.setattr(content_addressing, "digest_of", lambda data: bytes(12) + sha256(data).digest()[12:])
     storage = Aging()
     store = store_on(storage)
     ids = [store.put(data) for data in (b"one", b"two", b"one", b"two")]
@@ -249,7 +249,7 @@ def test_threads_store_the_same_bytes_once() -> None:
 
 
 def test_forgotten_chunks_are_recognised_in_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "REMEMBERED", 2)
+    monkeypatch.setattr(content_addressing, "REMEMBERED", 2)
     storage = Aging()
     store = store_on(storage)
     chunks = [bytes([i]) * 9 for i in range(4)]

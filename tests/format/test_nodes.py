@@ -18,7 +18,7 @@ from frazil.format.columns import Ragged
 from frazil.format.envelope import FileType, open_envelope, seal
 from frazil.format.flatbuffer import Buffer, Writer
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
-from frazil.format.rows import OffsetVectors, ascending
+from frazil.format.row_vectors import OffsetVectors, ascending
 from frazil.format.snapshot import (
     ManifestFiles,
     Snapshot,

@@ -40,7 +40,7 @@ from frazil.format.manifest import VirtualRef
 from frazil.format.older.files import payload
 from frazil.format.older.generations import GENERATIONS
 from frazil.importing import upgrade
-from frazil.repository.config_document import to_document
+from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
@@ -201,7 +201,7 @@ def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytes
     """Whatever was done: the old files are there, no half repository is, and the next try ends it."""
     # One thread: the calls have an order.
     monkeypatch.setattr("frazil.importing.source.READERS", 1)
-    monkeypatch.setattr("frazil.repository.puts._WRITERS", 1)
+    monkeypatch.setattr("frazil.repository.session.uploads._WRITERS", 1)
     files = repository(name)
     at, finished = 0, 0
     wanted: dict[str, bytes] = {}

@@ -18,12 +18,19 @@ import pytest
 import zstandard
 
 from frazil.format.flexbuffer import dumps, loads
-from frazil.repository import attribution, conditions, config, manifest_config, values, virtual_values
-from frazil.repository.conditions import ManifestSplitCondition, ManifestSplitDimCondition
-from frazil.repository.config import ChunksConfig, PackingConfig, RepositoryConfig
-from frazil.repository.config_document import decode_config, encode_config, from_document, to_document
-from frazil.repository.manifest_config import ManifestSplittingConfig, split_sizes_for
-from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.repository import attribution
+from frazil.repository.catalog import version_info
+from frazil.repository.settings import conditions, config, manifest_config, virtual_containers
+from frazil.repository.settings.conditions import ManifestSplitCondition, ManifestSplitDimCondition
+from frazil.repository.settings.config import ChunksConfig, PackingConfig, RepositoryConfig
+from frazil.repository.settings.config_document import (
+    decode_config,
+    encode_config,
+    from_document,
+    to_document,
+)
+from frazil.repository.settings.manifest_config import ManifestSplittingConfig, split_sizes_for
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage import object_store_config, settings
 from frazil.storage.object_store_config import local_filesystem_store, s3_store
 
@@ -50,7 +57,14 @@ class Names:
 
 REFERENCE = Names(icechunk, icechunk._icechunk_python, icechunk.storage)
 OURS = Names(
-    settings, object_store_config, conditions, manifest_config, config, virtual_values, attribution, values
+    settings,
+    object_store_config,
+    conditions,
+    manifest_config,
+    config,
+    virtual_containers,
+    attribution,
+    version_info,
 )
 
 

@@ -21,7 +21,7 @@ from tests.interop.both import Side, check_same, sides
 
 import frazil
 from frazil.format.repo_info import decode_repo_info
-from frazil.repository.history import ops_log
+from frazil.repository.catalog.history import ops_log
 
 pytestmark = pytest.mark.interop
 

@@ -13,7 +13,7 @@ import zarr
 from tests.maintenance.test_backups import TOMORROW, updated
 
 import frazil
-from frazil.repository import update
+from frazil.repository.catalog import repo_update
 
 pytestmark = pytest.mark.interop
 
@@ -28,7 +28,7 @@ def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) ->
         return icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)), settings)
 
     def told() -> list[Any]:
-        return [update.updated_at for update in theirs().ops_log()]
+        return [repo_update.updated_at for update in theirs().ops_log()]
 
     before = told()
     assert len(before) == 41
@@ -38,7 +38,7 @@ def test_the_reference_reads_and_continues_the_log(keep: int, tmp_path: Path) ->
         other = theirs()
         with other.transaction("main", message=str(number)) as store:
             zarr.create_group(store, path="g", overwrite=True)
-        mine = [update.updated_at for update in repo.ops_log()]
+        mine = [repo_update.updated_at for update in repo.ops_log()]
         assert told() == mine
         assert len(mine) == 43 + number
         assert mine[-41:] == before
@@ -49,8 +49,8 @@ def test_the_reference_writes_no_entry_that_is_older_than_the_last(
 ) -> None:
     """The times in the ops log are its sequence numbers: commits find collections by them."""
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
-    now = update.now_us
-    monkeypatch.setattr(update, "now_us", lambda: now() + 3600 * 1_000_000)
+    now = repo_update.now_us
+    monkeypatch.setattr(repo_update, "now_us", lambda: now() + 3600 * 1_000_000)
     repo.create_tag("of the future", repo.lookup_branch("main"))
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     with pytest.raises(icechunk.IcechunkError, match="timestamp"):

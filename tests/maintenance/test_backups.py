@@ -16,7 +16,7 @@ import frazil
 from frazil.format.keys import backup_key
 from frazil.format.repo_info import decode_repo_info
 from frazil.maintenance.backups import RECENT
-from frazil.repository.history import ops_log
+from frazil.repository.catalog.history import ops_log
 from frazil.storage.memory import MemoryStorage
 
 TOMORROW = datetime.now(UTC) + timedelta(days=1)

@@ -221,7 +221,7 @@ def test_version_1(whose: str, ahead: float, host: HostTime) -> None:
 def test_manifests_of_tasks(ahead: float, host: HostTime, monkeypatch: Any) -> None:
     """A collection comes after the tasks and before the commit."""
     pytest.importorskip("pyspark")
-    maintenance = import_module("frazil.spark.maintenance")
+    maintenance = import_module("frazil.pipeline.maintenance")
     inline = import_module("frazil.spark").Inline()
     scene = Scene("differs", ahead, host)
     repo = frazil.Repository.open(scene.storage, scene_config())

@@ -14,8 +14,8 @@ from tests.maintenance.test_in_use import CONFIG, TOMORROW, opened_by, read_ever
 
 import frazil
 from frazil.errors import ConflictError, ErrorKind, FormatError, InvalidInputError, StorageError
-from frazil.maintenance import garbage, sweep
-from frazil.maintenance.sweep import Patience, Sweeper
+from frazil.maintenance import deletion, garbage
+from frazil.maintenance.deletion import Patience, Sweeper
 from frazil.storage.memory import MemoryStorage
 
 FOLDERS = ("snapshots", "transactions", "manifests", "chunks")
@@ -191,7 +191,7 @@ def test_throttling_is_waited_out() -> None:
     endless = refusing(storage, "manifests", ErrorKind.THROTTLED)
     with pytest.raises(ConflictError):
         Sweeper(endless, Patience(4, 2), paused.append).sweep(old.manifests)
-    assert max(paused) <= sweep._LONGEST_PAUSE_S
+    assert max(paused) <= deletion._LONGEST_PAUSE_S
 
 
 def test_commits_that_come_meanwhile_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from tests.maintenance.test_in_use import TOMORROW, repository, values, write
 
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, SessionStateError
-from frazil.repository import leases, staged
+from frazil.repository.catalog import leases
 from frazil.repository.clock import now_us
+from frazil.repository.session import staged_work
 from frazil.storage.memory import MemoryStorage
 
 HOUR = 3600 * 1_000_000
@@ -103,8 +104,8 @@ def test_only_leases_are_broken(name: str) -> None:
 def test_breaking_the_lease_of_a_job_gives_the_job_up() -> None:
     storage = MemoryStorage()
     repo = repository(storage)
-    place = staged.place_of("main", "monday")
-    staged.take_lease(storage, place, now_us(), now_us(), "job `monday` on branch `main`")
+    place = staged_work.place_of("main", "monday")
+    staged_work.take_lease(storage, place, now_us(), now_us(), "job `monday` on branch `main`")
     storage.put(f"staging/{place}/plan", b"{}")
     (lease,) = repo.list_leases()
     assert lease.purpose == "job `monday` on branch `main`"
@@ -116,12 +117,12 @@ def test_breaking_the_lease_of_a_job_gives_the_job_up() -> None:
 def test_a_resumed_job_keeps_the_lease_that_it_has() -> None:
     """The host that resumes it may have another clock."""
     storage = MemoryStorage()
-    place = staged.place_of("main", "monday")
-    staged.take_lease(storage, place, now_us() - 5 * HOUR, now_us(), "a")
+    place = staged_work.place_of("main", "monday")
+    staged_work.take_lease(storage, place, now_us() - 5 * HOUR, now_us(), "a")
     (first,) = leases.leases(storage)
-    staged.take_lease(storage, place, now_us() + HOUR, now_us(), "b", resumes=True)
+    staged_work.take_lease(storage, place, now_us() + HOUR, now_us(), "b", resumes=True)
     assert leases.leases(storage) == [first]
-    staged.take_lease(storage, place, now_us(), now_us(), "c")
+    staged_work.take_lease(storage, place, now_us(), now_us(), "c")
     assert leases.leases(storage) != [first]
 
 

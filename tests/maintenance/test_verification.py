@@ -19,9 +19,9 @@ from frazil.errors import ConflictError, InvalidInputError
 from frazil.format.transaction_log import decode_transaction_log, encode_transaction_log
 from frazil.importing import upgrade
 from frazil.maintenance.verification import plan, versions
-from frazil.repository.assets import CacheLimits
-from frazil.repository.files import before
-from frazil.repository.findings import Finding, VerificationReport
+from frazil.repository.catalog.assets import CacheLimits
+from frazil.repository.catalog.files import before
+from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.storage.memory import MemoryStorage
 
 LATER = datetime.now(UTC) + timedelta(days=1)

@@ -101,7 +101,7 @@ def test_without_pyspark_the_default_is_processes(monkeypatch: pytest.MonkeyPatc
 
 def test_the_engine_of_spark_needs_pyspark(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.delitem(sys.modules, "frazil.spark.on_spark", raising=False)  # it is imported anew
+    monkeypatch.delitem(sys.modules, "frazil.spark.runtime.on_spark", raising=False)  # it is imported anew
     with pytest.raises(
         frazil.MissingExtraError, match=r"the engine 'spark' needs pyspark: pip install .*\[spark\]"
     ):

@@ -150,10 +150,10 @@ IMPORTS = [
     ("pyspark", "from frazil.spark import get_spark", "frazil.spark.get_spark", "spark"),
     ("pyspark", "import frazil.spark as spark; spark.OnSpark", "frazil.spark.OnSpark", "spark"),
     ("pyspark", "from frazil.spark import *", "frazil.spark.OnSpark", "spark"),
-    ("rasterio", "import frazil.spark.reductions.zones", "rasterized", "geotiff"),
+    ("rasterio", "import frazil.pipeline.reductions.zones", "rasterized", "geotiff"),
     (
         "xarray_regrid",
-        "from frazil.spark.transform.regridding import _regridder as r; r()",
+        "from frazil.pipeline.transform.regridding import _regridder as r; r()",
         "regrid",
         "pipeline",
     ),

@@ -6,7 +6,7 @@ A worker that was killed may have made a commit that it never heard of, so it lo
 import sys
 
 from frazil.errors import ConflictError
-from frazil.repository import Repository
+from frazil.repository.handle.repository import Repository
 from frazil.storage import local_filesystem_storage
 
 GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {"worker": "%s"}}'

@@ -8,8 +8,8 @@ import zarr
 
 import frazil
 from frazil.format.columns import Ragged
-from frazil.repository.assets import Kept
-from frazil.repository.weights import held_bytes
+from frazil.repository.catalog.assets import Kept
+from frazil.repository.catalog.cache_weights import held_bytes
 
 
 def test_what_many_ask_for_at_once_is_made_once():

@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 from frazil.errors import ConflictError, StorageError
-from frazil.repository import Repository
+from frazil.repository.handle.repository import Repository
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 

@@ -11,12 +11,12 @@ import pytest
 
 from frazil.errors import InvalidInputError
 from frazil.repository.attribution import Attribution
-from frazil.repository.conditions import (
+from frazil.repository.settings.conditions import (
     ManifestPreloadCondition,
     ManifestSplitCondition,
     ManifestSplitDimCondition,
 )
-from frazil.repository.config import (
+from frazil.repository.settings.config import (
     CachingConfig,
     ChunksConfig,
     CompressionConfig,
@@ -25,8 +25,8 @@ from frazil.repository.config import (
     RepoUpdateRetryConfig,
     opened_with,
 )
-from frazil.repository.effective import Effective, Retries
-from frazil.repository.manifest_config import (
+from frazil.repository.settings.engine_settings import Effective, Retries
+from frazil.repository.settings.manifest_config import (
     UNSPLIT,
     ManifestConfig,
     ManifestPreloadConfig,
@@ -34,7 +34,7 @@ from frazil.repository.manifest_config import (
     ManifestVirtualChunkLocationCompressionConfig,
     split_sizes_for,
 )
-from frazil.repository.virtual_values import VirtualChunkContainer, VirtualChunkSpec
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer, VirtualChunkSpec
 from frazil.storage.object_store_config import (
     ObjectStoreConfig,
     gcs_store,

@@ -14,10 +14,15 @@ from tests.fixtures import fixture_folders
 
 from frazil.errors import FormatError
 from frazil.format.flexbuffer import dumps
-from frazil.repository.conditions import ManifestPreloadCondition
-from frazil.repository.config import ChunksConfig, PackingConfig, RepositoryConfig
-from frazil.repository.config_document import decode_config, encode_config, from_document, to_document
-from frazil.repository.manifest_config import ManifestConfig, ManifestPreloadConfig
+from frazil.repository.settings.conditions import ManifestPreloadCondition
+from frazil.repository.settings.config import ChunksConfig, PackingConfig, RepositoryConfig
+from frazil.repository.settings.config_document import (
+    decode_config,
+    encode_config,
+    from_document,
+    to_document,
+)
+from frazil.repository.settings.manifest_config import ManifestConfig, ManifestPreloadConfig
 
 NULL = to_document(RepositoryConfig())
 

@@ -140,7 +140,7 @@ def test_what_is_no_secret_is_saved_and_shown() -> None:
 
 def _in_options(path: str) -> Any:
     pytest.importorskip("pyspark")
-    return import_module("frazil.spark.tables.places").storage_at({"path": path})
+    return import_module("frazil.spark.tables.location").storage_at({"path": path})
 
 
 @pytest.mark.parametrize("storage_of", [cli_places.storage_at, _in_options])

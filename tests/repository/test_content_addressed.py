@@ -13,8 +13,8 @@ import pytest
 import zarr
 
 import frazil
-from frazil.repository import collecting
-from frazil.repository.collecting import CollectionWatch
+from frazil.repository.catalog import collection_watch
+from frazil.repository.catalog.collection_watch import CollectionWatch
 
 CHUNK = 1 << 18
 DEDUPLICATING = frazil.RepositoryConfig(
@@ -186,7 +186,7 @@ def test_a_collection_that_is_under_way_does_not_get_the_chunk(repo, tmp_path, m
     """It has seen the old file, and deletes it after the session found it."""
     file = garbage(repo, tmp_path, 30)
     session = repo.writable_session("main")
-    monkeypatch.setattr(collecting, "is_collecting", lambda storage: True)
+    monkeypatch.setattr(collection_watch, "is_collecting", lambda storage: True)
     fill(session, "found", [7])
     file.unlink()
     session.commit("found")

@@ -16,8 +16,8 @@ from frazil import ErrorKind
 from frazil.changes.moves import Tree
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.repo_info import SnapshotEntry
-from frazil.repository.feature_flags import MOVE_NODE
-from frazil.repository.mutations import new_snapshot
+from frazil.repository.catalog.repo_changes import new_snapshot
+from frazil.repository.settings.feature_flags import MOVE_NODE
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.repository.version_1 import GROUP
 import frazil
 from frazil.errors import ErrorKind, InvalidInputError, RefNotFoundError, SnapshotNotFoundError
 from frazil.format.ids import id_to_text, prefix_bounds
-from frazil.repository import commit
+from frazil.repository.session import commit
 from frazil.testing.faults import FaultyStorage
 
 #: Ids of snapshots: two begin alike, for 6 characters.

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from frazil.errors import StorageError
-from frazil.repository import puts
-from frazil.repository.puts import putting
+from frazil.repository.session import uploads
+from frazil.repository.session.uploads import putting
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 
@@ -24,7 +24,7 @@ def stored(storage):
 
 @pytest.mark.parametrize("count", [1, 2, 9])
 def test_all_is_stored_at_the_end_of_the_block(storage, count, monkeypatch):
-    monkeypatch.setattr(puts, "_TOGETHER", 20)
+    monkeypatch.setattr(uploads, "_TOGETHER", 20)
     done = []
     files = {f"f/{n}": b"%d" % n * 7 for n in range(count)}
     with putting(storage) as block:

@@ -17,7 +17,7 @@ from tests.counting import A_FEW_STEPS, python_steps
 from zarr.core.buffer import default_buffer_prototype
 
 import frazil
-from frazil.changes.edits import Edits
+from frazil.changes.node_edits import Edits
 from frazil.changes.reads import ReadSet, joined_reads, stale_reads
 from frazil.conflicts import BasicConflictSolver, ConflictDetector, ConflictType, StaleRead
 from frazil.errors import (

@@ -13,8 +13,8 @@ import numpy as np
 import frazil
 from frazil.display import Record
 from frazil.repository.asynchronous import BothWays
-from frazil.repository.tables import ROWS, snapshots_table
-from frazil.repository.values import Diff, SnapshotInfo
+from frazil.repository.catalog.version_info import Diff, SnapshotInfo
+from frazil.repository.handle.history_tables import ROWS, snapshots_table
 
 WHEN = datetime(2026, 11, 21, 7, 24, 10, tzinfo=UTC)
 

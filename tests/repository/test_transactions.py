@@ -11,7 +11,7 @@ import zarr
 import frazil
 from frazil.conflicts import ConflictType
 from frazil.errors import ErrorKind, SessionStateError
-from frazil.repository import fast_forward
+from frazil.repository.session import fast_forward
 from frazil.testing.faults import FaultyStorage
 
 PATIENT = frazil.RepositoryConfig(fast_forward_timeout=dt.timedelta(seconds=60))
@@ -181,7 +181,7 @@ def test_a_session_that_ends_meanwhile_does_not_commit(storage, monkeypatch):
 
     def act():
         race.rival(0)()
-        monkeypatch.setattr("frazil.repository.session_state.now_us", lambda: end)
+        monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end)
 
     race.rivals = [act]
     with pytest.raises(SessionStateError) as error:

@@ -8,10 +8,10 @@ import pytest
 from frazil.errors import ConflictError, ErrorKind, RefNotFoundError, RepositoryNotFoundError, StorageError
 from frazil.format.keys import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
-from frazil.repository.history import ops_log
-from frazil.repository.mutations import create_branch, delete_branch, set_metadata
+from frazil.repository.catalog.history import ops_log
+from frazil.repository.catalog.repo_changes import create_branch, delete_branch, set_metadata
+from frazil.repository.catalog.repo_update import read_repo_info, update_repo_info
 from frazil.repository.retries import RetryPolicy
-from frazil.repository.update import read_repo_info, update_repo_info
 from frazil.storage.base import IfAbsent
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage

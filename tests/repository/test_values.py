@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frazil.repository.updates import Update, UpdateType
-from frazil.repository.values import (
+from frazil.repository.catalog.ops_values import Update, UpdateType
+from frazil.repository.catalog.version_info import (
     ChunkStorageStats,
     ChunkType,
     Diff,

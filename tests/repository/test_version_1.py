@@ -20,9 +20,9 @@ from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_from_text
 from frazil.format.keys import CONFIG, REPO, snapshot_key
 from frazil.format.metadata_items import _DUMPERS
 from frazil.format.snapshot import decode_snapshot, encode_snapshot
-from frazil.repository.config_document import from_document
-from frazil.repository.config_yaml import dump_config, load_config
-from frazil.repository.refs_v1 import RefKind, ref_key
+from frazil.repository.catalog.refs_v1 import RefKind, ref_key
+from frazil.repository.settings.config_document import from_document
+from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 

@@ -19,10 +19,11 @@ import pyarrow as pa
 import zarr
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import DataStreamWriter
-from tests.spark import tasks
+from tests.jobs import tasks
 from tests.spark.driver import Case, Site, lose_the_second
 
 import frazil
+from frazil.pipeline.maintenance import garbage_collect, verify
 from frazil.spark import (
     Block,
     IngestResult,
@@ -48,7 +49,6 @@ from frazil.spark import (
     write_stream,
     write_table,
 )
-from frazil.spark.maintenance import garbage_collect, verify
 
 ROWS = 32
 

@@ -25,8 +25,8 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 import frazil
+from frazil.jobs.engine import Task
 from frazil.spark import Engine, OnSpark, get_spark, ready
-from frazil.spark.engine import Task
 
 type Victim = Literal["executor", "worker"]
 

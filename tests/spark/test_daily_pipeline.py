@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from tests.programs import WARNINGS
-from tests.spark.reference import same_by_reference
+from tests.support.judge import same_by_reference
 
 import frazil
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from frazil.errors import SessionStateError
 from frazil.spark import get_spark, ready, settings
-from frazil.spark.session import ATTEMPTS, _defaults, _master, find_java_home
+from frazil.spark.runtime.session import ATTEMPTS, _defaults, _master, find_java_home
 
 
 def java_in(place: Path) -> Path:

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.spark.ingest.archives import daily
+from tests.pipeline.ingest.archives import daily
 
 import frazil
 import frazil.pipeline
 import frazil.spark
+from frazil.pipeline.ingest.report import Report as InspectReport
 from frazil.spark import (
     Block,
     Copied,
@@ -39,7 +40,6 @@ from frazil.spark import (
     ingest,
     inspect_files,
 )
-from frazil.spark.ingest.report import Report as InspectReport
 
 #: Lines of a screen that a result may take, and characters of a line.
 LINES, WIDTH = 12, 120

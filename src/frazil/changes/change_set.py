@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from frazil.changes.chunk_edits import ChunkEdits, Coords
 from frazil.changes.moves import Moves, moved
-from frazil.changes.ready import Ready
+from frazil.changes.prepared_manifests import Ready
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.format.columns import U8

@@ -36,8 +36,8 @@ from typing import Final
 
 import numpy as np
 
-from frazil.changes.edits import ancestors, in_both, parent_of, rows_of
-from frazil.changes.meeting import Did, Meeting
+from frazil.changes.node_alignment import Did, Meeting
+from frazil.changes.node_edits import ancestors, in_both, parent_of, rows_of
 from frazil.changes.zarr_metadata import same_encoding
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_matrix

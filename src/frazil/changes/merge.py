@@ -14,8 +14,8 @@ import numpy as np
 
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.fork_generations import Seen
 from frazil.changes.moves import composed, misplaced, moved_twice
-from frazil.changes.seen import Seen
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U32
 from frazil.format.ids import id_to_text

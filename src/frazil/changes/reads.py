@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.edits import Edits, ancestors, in_both, parent_of, parents, union
+from frazil.changes.node_edits import Edits, ancestors, in_both, parent_of, parents, union
 from frazil.format.columns import U32
 
 #: Chunks that a message lists before it only counts.

@@ -14,12 +14,12 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.changes.between import Tables
 from frazil.changes.change_set import ChangeSet
 from frazil.changes.chunk_edits import ChunkEdits
 from frazil.changes.conflicts import Clash, ConflictType
-from frazil.changes.edits import ancestors, in_both, parent_of, parents, rows_of
-from frazil.changes.meeting import Did, Meeting
+from frazil.changes.node_alignment import Did, Meeting
+from frazil.changes.node_edits import ancestors, in_both, parent_of, parents, rows_of
+from frazil.changes.version_changes import Tables
 from frazil.changes.zarr_metadata import parse_node, same_encoding
 from frazil.format.ids import NODE_ID_BYTES, id_matrix
 from frazil.format.manifest import ChunkTable

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.chunks.batching import LoopReads
 from frazil.chunks.ranges import ByteRange, Job, MergeLimits, Outcome, StoredObject, fetch, raised_all
+from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
@@ -26,7 +26,7 @@ from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
 
-    from frazil.chunks.kept import KeptBytes
+    from frazil.chunks.byte_cache import KeptBytes
     from frazil.chunks.virtual import VirtualSources
     from frazil.chunks.writer import ChunkWriter
     from frazil.storage.base import Storage

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from frazil.chunks.content import ContentStore, digest_of
+from frazil.chunks.content_addressing import ContentStore, digest_of
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef

@@ -12,8 +12,8 @@ from frazil.cli.command import Command
 from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
 from frazil.extras import needs
-from frazil.repository.repository import Repository
-from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.repository.handle.repository import Repository
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
     http_store,
@@ -149,9 +149,9 @@ def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _run(given: argparse.Namespace) -> int:
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline import Progress, Target, ingest, inspect_files
-        from frazil.spark.ingest.problems import refused
-        from frazil.spark.ingest.referring import without_container
-        from frazil.spark.ingest.size import is_small
+        from frazil.pipeline.ingest.problems import refused
+        from frazil.pipeline.ingest.references import without_container
+        from frazil.pipeline.ingest.size import is_small
 
     # before the repository: nothing is made for files that are not there
     small = is_small(given.source)

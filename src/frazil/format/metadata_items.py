@@ -20,7 +20,7 @@ from frazil.format import flexbuffer, msgpack
 from frazil.format.columns import Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
-from frazil.format.rows import (
+from frazil.format.row_vectors import (
     OffsetVectors,
     concat_numbered,
     insert_row,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from frazil.errors import ErrorKind, FormatError, InternalError
 from frazil.format.columns import I64, U8, Ragged, intern
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_list, id_matrix
-from frazil.format.rows import concat_numbered, unshared
+from frazil.format.row_vectors import concat_numbered, unshared
 
 _MAX_U32: Final = (1 << 32) - 1
 _SEARCHES_BEFORE_INDEX: Final = 500

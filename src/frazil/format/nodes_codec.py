@@ -18,7 +18,7 @@ from frazil.format.columns import I64, Ragged
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES
 from frazil.format.nodes import NodeTable
-from frazil.format.rows import OffsetVectors, ascending, require, spread, structs, unshared, writable
+from frazil.format.row_vectors import OffsetVectors, ascending, require, spread, structs, unshared, writable
 
 _ARRAY: Final = 1
 _GROUP: Final = 2

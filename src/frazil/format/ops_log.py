@@ -21,7 +21,7 @@ from frazil.format.columns import I64, U8, Ragged
 from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES
-from frazil.format.rows import OffsetVectors, require, set_row, structs, writable
+from frazil.format.row_vectors import OffsetVectors, require, set_row, structs, writable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 

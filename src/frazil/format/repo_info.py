@@ -36,7 +36,7 @@ from frazil.format.ops_log import (
     write_ops,
     write_statuses,
 )
-from frazil.format.rows import OffsetVectors, require, unshared
+from frazil.format.row_vectors import OffsetVectors, require, unshared
 from frazil.format.snapshot import INITIAL_MESSAGE, INITIAL_METADATA
 from frazil.format.snapshot_table import (
     SnapshotEntry,

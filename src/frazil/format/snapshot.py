@@ -24,7 +24,7 @@ from frazil.format.ids import INITIAL_SNAPSHOT_ID, OBJECT_ID_BYTES, id_keys, id_
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
 from frazil.format.nodes import ArrayData, ManifestRef, Node, NodeTable
 from frazil.format.nodes_codec import read_nodes, write_nodes
-from frazil.format.rows import OffsetVectors, require, structs
+from frazil.format.row_vectors import OffsetVectors, require, structs
 from frazil.format.snapshot_table import SnapshotEntry
 
 _LAYOUT: Final = Layout(

@@ -22,7 +22,7 @@ from frazil.format.envelope import reading
 from frazil.format.flatbuffer import Layout, Tables, Writer, link
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.metadata_items import MetadataColumn, read_metadata, write_metadata
-from frazil.format.rows import OffsetVectors, insert_row, require, set_row, structs, writable
+from frazil.format.row_vectors import OffsetVectors, insert_row, require, set_row, structs, writable
 
 _ID: Final = f"V{OBJECT_ID_BYTES}"
 _LAYOUTS: Final = {

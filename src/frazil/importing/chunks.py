@@ -9,7 +9,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import ids_to_text
 from frazil.format.keys import CHUNKS
 from frazil.importing.source import Source, in_parallel
-from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.addresses import address_of
 from frazil.storage.base import Storage
 

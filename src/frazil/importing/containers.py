@@ -15,10 +15,10 @@ from urllib.parse import unquote
 
 from frazil.errors import InvalidInputError
 from frazil.format.keys import CONFIG
-from frazil.format.older.values import decoding, mapping, text
-from frazil.repository.config import RepositoryConfig
-from frazil.repository.config_document import from_document
-from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.format.older.elements import decoding, mapping, text
+from frazil.repository.settings.config import RepositoryConfig
+from frazil.repository.settings.config_document import from_document
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
 _FILE: Final = "file://"
 #: Scheme -> the store, as a configuration writes it, where the old one has none.

@@ -18,8 +18,8 @@ from typing import Any
 
 from frazil.errors import ErrorKind, FormatError, StorageError
 from frazil.format.ids import id_to_text
+from frazil.format.older.elements import NodeId, OldSnapshot
 from frazil.format.older.refs import name_to_id
-from frazil.format.older.values import NodeId, OldSnapshot
 from frazil.importing.ids import NewIds, new_node_id
 from frazil.importing.source import Refs, Source, in_parallel
 

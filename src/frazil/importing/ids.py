@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import MANIFESTS, SNAPSHOTS
+from frazil.format.older.elements import NodeId
 from frazil.format.older.manifest import short_id
-from frazil.format.older.values import NodeId
 
 
 @dataclass(frozen=True, slots=True)

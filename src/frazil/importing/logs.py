@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import U32, intern, row_keys
 from frazil.format.ids import NODE_ID_BYTES, id_list, id_matrix
-from frazil.format.older.values import NodeId, OldLog
+from frazil.format.older.elements import NodeId, OldLog
 from frazil.format.snapshot import NodeTable
 from frazil.format.transaction_log import TransactionLog
 

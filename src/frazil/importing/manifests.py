@@ -17,7 +17,7 @@ from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
 from frazil.format.columns import U8, U32, Ragged
 from frazil.format.ids import OBJECT_ID_BYTES, id_list, id_to_text, ids_to_text
 from frazil.format.manifest import LocationCompression, Manifest, encode_manifest
-from frazil.format.older.values import OldManifest
+from frazil.format.older.elements import OldManifest
 from frazil.importing.containers import url_prefixes
 from frazil.importing.history import Users
 from frazil.importing.ids import NewIds

@@ -10,7 +10,7 @@ import numpy as np
 
 from frazil.changes.zarr_metadata import parse_node
 from frazil.errors import FormatError, InvalidInputError
-from frazil.format.older.values import OldManifestRef, OldNode, OldSnapshot
+from frazil.format.older.elements import OldManifestRef, OldNode, OldSnapshot
 from frazil.format.snapshot import ManifestRef, Node, NodeTable
 from frazil.importing.ids import new_node_id
 from frazil.importing.manifests import Converted

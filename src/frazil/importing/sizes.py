@@ -12,8 +12,8 @@ from frazil.errors import InvalidInputError, StorageError
 from frazil.importing.containers import new_config
 from frazil.importing.manifests import Sizes
 from frazil.importing.source import in_parallel
-from frazil.repository.config import RepositoryConfig
-from frazil.repository.virtual_values import VirtualChunkContainer
+from frazil.repository.settings.config import RepositoryConfig
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage.credentials import AnyCredential
 from frazil.storage.foreign import ForeignObjects, open_foreign
 from frazil.storage.hints import require_hint

@@ -11,15 +11,15 @@ from typing import Any
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.keys import CONFIG
+from frazil.format.older.elements import OldLog, OldManifest, OldRef, OldSnapshot
 from frazil.format.older.generations import Layout, described
 from frazil.format.older.manifest import decode_old_manifest
 from frazil.format.older.refs import decode_ref, name_to_id, ref_files
 from frazil.format.older.snapshot import decode_old_snapshot
 from frazil.format.older.transaction_log import decode_old_log
-from frazil.format.older.values import OldLog, OldManifest, OldRef, OldSnapshot
-from frazil.repository.config_yaml import load_config
-from frazil.repository.files import require_id
-from frazil.repository.generations import generations
+from frazil.repository.catalog.files import require_id
+from frazil.repository.catalog.generations import generations
+from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
 
 READERS = 16

@@ -19,10 +19,10 @@ from frazil.format.columns import U8
 from frazil.format.ids import id_matrix
 from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.maintenance.collapse import Onto, collapse
-from frazil.repository.in_use import newest_update
-from frazil.repository.mutations import MAIN, require_online
-from frazil.repository.stream_records import with_expiring
-from frazil.repository.update import Changed
+from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.repo_changes import MAIN, require_online
+from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.stream_records import with_expiring
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,17 +34,17 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, UpdateKind
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.backups import LOGGED, Backups, named, old_backups, unneeded
 from frazil.maintenance.collapse import Onto, collapse
+from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.listing import Listed, among, distinct, listed
-from frazil.maintenance.sweep import Patience, Sweeper, Swept
 from frazil.maintenance.walk import Bounds, Here, Walk
+from frazil.repository.catalog.collection_guard import Record, announce, forget_killed
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.leases import Spared, delete_ended
+from frazil.repository.catalog.repo_changes import require_online
+from frazil.repository.catalog.repo_update import Changed
+from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import now_us, to_datetime
-from frazil.repository.context import Context
-from frazil.repository.in_use import Record, announce, forget_killed
-from frazil.repository.leases import Spared, delete_ended
-from frazil.repository.mutations import require_online
-from frazil.repository.staged import delete_abandoned
-from frazil.repository.update import Changed
-from frazil.repository.values import GCSummary
+from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
 
 _BACKUPS: Final = "backups"

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.ready import Ready
+from frazil.changes.prepared_manifests import Ready
 from frazil.format.snapshot import Snapshot
+from frazil.repository.catalog.collection_guard import Relied, newest_update
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.expired_versions import with_current
+from frazil.repository.catalog.repo_changes import branch_tip, require_online
 from frazil.repository.clock import now_us
-from frazil.repository.commit import REWRITE, REWRITE_AMEND, end_session
-from frazil.repository.config_document import splitting_document
-from frazil.repository.context import Context
-from frazil.repository.gone import with_current
-from frazil.repository.in_use import Relied, newest_update
-from frazil.repository.mutations import branch_tip, require_online
-from frazil.repository.workspace import Workspace
+from frazil.repository.session.commit import REWRITE, REWRITE_AMEND, end_session
+from frazil.repository.session.workspace import Workspace
+from frazil.repository.settings.config_document import splitting_document
 
 _RESERVED: Final = "__icechunk"
 

@@ -23,9 +23,9 @@ from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.maintenance.garbage import referred
 from frazil.maintenance.walk import Bounds, all_manifests, over_manifests
-from frazil.repository.context import Context
-from frazil.repository.files import MANIFEST
-from frazil.repository.values import ChunkStorageStats
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.files import MANIFEST
+from frazil.repository.catalog.version_info import ChunkStorageStats
 from frazil.storage.base import Storage
 
 _GATHERED: Final = 1 << 22

@@ -19,7 +19,7 @@ from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list
 from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.listing import distinct
-from frazil.repository.files import MANIFEST_CHUNK_FILES, SNAPSHOT
+from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT
 from frazil.storage.base import Storage
 
 #: Bytes of a decoded reference, for bounds on memory.

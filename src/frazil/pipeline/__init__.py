@@ -27,20 +27,24 @@ machine. Nothing here imports pyspark: `frazil.spark` has what does.
 from frazil.extras import needs
 
 with needs("frazil.pipeline", extra="pipeline"):
-    from frazil.spark.engine import Engine, Inline
-    from frazil.spark.engines import default_engine
-    from frazil.spark.history import job_metrics
-    from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
-    from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
-    from frazil.spark.inputs import run_again_if_stale
-    from frazil.spark.job import Job, Phase, Tasks, run_job
-    from frazil.spark.job_result import JobResult, Metrics
-    from frazil.spark.local import Local
-    from frazil.spark.maintenance import verify
-    from frazil.spark.progress import Progress
-    from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
-    from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
-    from frazil.spark.reductions import (
+    from frazil.jobs.engine import Engine, Inline
+    from frazil.jobs.engines import default_engine
+    from frazil.jobs.inputs import run_again_if_stale
+    from frazil.jobs.job import Job, Phase, Tasks, run_job
+    from frazil.jobs.job_metrics import job_metrics
+    from frazil.jobs.job_result import JobResult, Metrics
+    from frazil.jobs.local_engine import Local
+    from frazil.jobs.parallel_write import Block, Plan, Written, plan, write_blocks
+    from frazil.jobs.progress import Progress
+    from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
+    from frazil.jobs.task_results import Outcome
+    from frazil.jobs.versions import Input, Source, Target, Version
+    from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files
+    from frazil.pipeline.ingest.pattern import ConcatDim, FilePattern, MergeDim
+    from frazil.pipeline.maintenance import verify
+    from frazil.pipeline.provenance import Graph, Step, lineage, lineage_graph
+    from frazil.pipeline.publishing import Published, publish, rollback_to, write_audit_publish
+    from frazil.pipeline.reductions import (
         Limits,
         anomaly,
         climatology,
@@ -55,15 +59,12 @@ with needs("frazil.pipeline", extra="pipeline"):
     )
 
     # Named as in numpy and xarray. Not in `__all__`: `import *` must not replace the functions of Python.
-    from frazil.spark.reductions import max as max  # noqa: A004
-    from frazil.spark.reductions import min as min  # noqa: A004
-    from frazil.spark.reductions import sum as sum  # noqa: A004
-    from frazil.spark.results import Outcome
-    from frazil.spark.staging import StagedJob, discard_job, staged_jobs
-    from frazil.spark.transform import (
-        Copied,
+    from frazil.pipeline.reductions import max as max  # noqa: A004
+    from frazil.pipeline.reductions import min as min  # noqa: A004
+    from frazil.pipeline.reductions import sum as sum  # noqa: A004
+    from frazil.pipeline.replication import Copied, copy_repository
+    from frazil.pipeline.transform import (
         coarsen,
-        copy_repository,
         crop,
         map_blocks,
         materialize,
@@ -73,7 +74,7 @@ with needs("frazil.pipeline", extra="pipeline"):
         regrid,
         select,
     )
-    from frazil.spark.validation import (
+    from frazil.pipeline.validation import (
         Attributes,
         Dims,
         DType,
@@ -94,8 +95,6 @@ with needs("frazil.pipeline", extra="pipeline"):
         rules_from,
         validate,
     )
-    from frazil.spark.versions import Input, Source, Target, Version
-    from frazil.spark.write import Block, Plan, Written, plan, write_blocks
 
 __all__ = [
     "Attributes",

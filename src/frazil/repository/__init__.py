@@ -1,13 +1,8 @@
 """Transactions: the only room that both decides and does I/O."""
 
 from frazil.repository.attribution import Attribution
-from frazil.repository.config import RepositoryConfig
-from frazil.repository.conflicts import ConflictSolver
-from frazil.repository.graph import AncestryGraph
-from frazil.repository.repository import Repository
-from frazil.repository.session import Session
-from frazil.repository.updates import Update
-from frazil.repository.values import (
+from frazil.repository.catalog.ops_values import Update
+from frazil.repository.catalog.version_info import (
     ChunkStorageStats,
     CommitMethod,
     Diff,
@@ -18,6 +13,11 @@ from frazil.repository.values import (
     SnapshotInfo,
     SpecVersion,
 )
+from frazil.repository.handle.graph import AncestryGraph
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.conflicts import ConflictSolver
+from frazil.repository.session.session import Session
+from frazil.repository.settings.config import RepositoryConfig
 from frazil.storage import Storage, StorageSettings
 from frazil.storage.credentials import AnyCredential
 

@@ -34,102 +34,40 @@ from typing import TYPE_CHECKING, Any, Final
 from frazil.extras import needs
 
 with needs("frazil.spark", extra="spark"):
-    from frazil.spark.engine import Engine, Inline
-    from frazil.spark.history import job_metrics
-    from frazil.spark.ingest.operation import IngestResult, ingest, inspect_files
-    from frazil.spark.ingest.pattern import ConcatDim, FilePattern, MergeDim
-    from frazil.spark.inputs import run_again_if_stale
-    from frazil.spark.job import Job, Phase, Tasks, run_job
-    from frazil.spark.job_result import JobResult, Metrics
-    from frazil.spark.local import Local
-    from frazil.spark.maintenance import verify
-    from frazil.spark.progress import Progress
-    from frazil.spark.provenance import Graph, Step, lineage, lineage_graph
-    from frazil.spark.publishing import Published, publish, rollback_to, write_audit_publish
-    from frazil.spark.reductions import (
-        Limits,
-        anomaly,
-        climatology,
-        count,
-        groupby,
-        mean,
-        quantile,
-        reduce,
-        resample,
-        std,
-        zonal_stats,
-    )
-
-    # Named as in numpy and xarray. Not in `__all__`: `import *` must not replace the functions of Python.
-    from frazil.spark.reductions import max as max  # noqa: A004
-    from frazil.spark.reductions import min as min  # noqa: A004
-    from frazil.spark.reductions import sum as sum  # noqa: A004
-    from frazil.spark.results import Outcome
-    from frazil.spark.staging import StagedJob, discard_job, staged_jobs
-    from frazil.spark.transform import (
-        Copied,
-        coarsen,
-        copy_repository,
-        crop,
-        map_blocks,
-        materialize,
-        pyramid,
-        rechunk,
-        recompress,
-        regrid,
-        select,
-    )
-    from frazil.spark.validation import (
-        Attributes,
-        Dims,
-        DType,
-        Exists,
-        Filled,
-        Finite,
-        Monotonic,
-        NanShare,
-        NoDuplicates,
-        Range,
-        Regular,
-        Report,
-        Row,
-        Rule,
-        Shape,
-        StatisticsAgainst,
-        Units,
-        rules_from,
-        validate,
-    )
-    from frazil.spark.versions import Input, Source, Target, Version
-    from frazil.spark.write import Block, Plan, Written, plan, write_blocks
+    import frazil.pipeline
+    from frazil.pipeline import *  # noqa: F403  # all of it, so that one import is enough on Spark
+    from frazil.pipeline import max as max  # noqa: A004
+    from frazil.pipeline import min as min  # noqa: A004
+    from frazil.pipeline import sum as sum  # noqa: A004
 
 if TYPE_CHECKING:
-    from frazil.spark.on_spark import OnSpark
-    from frazil.spark.places import ready, settings
-    from frazil.spark.session import get_spark
-    from frazil.spark.streams.pipelines import foreach_batch
-    from frazil.spark.streams.queries import read_stream, write_stream
+    from frazil.spark.data_source import register
+    from frazil.spark.dataframes import map_chunks, read, scan
+    from frazil.spark.runtime.deployment import ready, settings
+    from frazil.spark.runtime.on_spark import OnSpark
+    from frazil.spark.runtime.session import get_spark
+    from frazil.spark.stream_queries import read_stream, write_stream
+    from frazil.spark.streams.batch_pipelines import foreach_batch
     from frazil.spark.tables.grid import Selection
-    from frazil.spark.tables.planning import Split
-    from frazil.spark.tables.scan import map_chunks, read, register, scan
-    from frazil.spark.tables.writing import write_table
+    from frazil.spark.tables.scan_plan import Split
+    from frazil.spark.tables.write_table import write_table
 
 #: Names that need pyspark -> the modules that have them.
 _ON_SPARK: Final[Mapping[str, str]] = {
-    "OnSpark": "frazil.spark.on_spark",
-    "ready": "frazil.spark.places",
-    "settings": "frazil.spark.places",
-    "get_spark": "frazil.spark.session",
-    "foreach_batch": "frazil.spark.streams.pipelines",
-    "read_stream": "frazil.spark.streams.queries",
-    "write_stream": "frazil.spark.streams.queries",
+    "OnSpark": "frazil.spark.runtime.on_spark",
+    "ready": "frazil.spark.runtime.deployment",
+    "settings": "frazil.spark.runtime.deployment",
+    "get_spark": "frazil.spark.runtime.session",
+    "foreach_batch": "frazil.spark.streams.batch_pipelines",
+    "read_stream": "frazil.spark.stream_queries",
+    "write_stream": "frazil.spark.stream_queries",
     "Selection": "frazil.spark.tables.grid",
-    "Split": "frazil.spark.tables.planning",
-    "map_chunks": "frazil.spark.tables.scan",
-    "read": "frazil.spark.tables.scan",
-    "register": "frazil.spark.tables.scan",
-    "scan": "frazil.spark.tables.scan",
-    "write_table": "frazil.spark.tables.writing",
+    "Split": "frazil.spark.tables.scan_plan",
+    "map_chunks": "frazil.spark.dataframes",
+    "read": "frazil.spark.dataframes",
+    "register": "frazil.spark.data_source",
+    "scan": "frazil.spark.dataframes",
+    "write_table": "frazil.spark.tables.write_table",
 }
 
 
@@ -147,99 +85,19 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Attributes",
-    "Block",
-    "ConcatDim",
-    "Copied",
-    "DType",
-    "Dims",
-    "Engine",
-    "Exists",
-    "FilePattern",
-    "Filled",
-    "Finite",
-    "Graph",
-    "IngestResult",
-    "Inline",
-    "Input",
-    "Job",
-    "JobResult",
-    "Limits",
-    "Local",
-    "MergeDim",
-    "Metrics",
-    "Monotonic",
-    "NanShare",
-    "NoDuplicates",
     "OnSpark",
-    "Outcome",
-    "Phase",
-    "Plan",
-    "Progress",
-    "Published",
-    "Range",
-    "Regular",
-    "Report",
-    "Row",
-    "Rule",
     "Selection",
-    "Shape",
-    "Source",
     "Split",
-    "StagedJob",
-    "StatisticsAgainst",
-    "Step",
-    "Target",
-    "Tasks",
-    "Units",
-    "Version",
-    "Written",
-    "anomaly",
-    "climatology",
-    "coarsen",
-    "copy_repository",
-    "count",
-    "crop",
-    "discard_job",
     "foreach_batch",
     "get_spark",
-    "groupby",
-    "ingest",
-    "inspect_files",
-    "job_metrics",
-    "lineage",
-    "lineage_graph",
-    "map_blocks",
     "map_chunks",
-    "materialize",
-    "mean",
-    "plan",
-    "publish",
-    "pyramid",
-    "quantile",
     "read",
     "read_stream",
     "ready",
-    "rechunk",
-    "recompress",
-    "reduce",
     "register",
-    "regrid",
-    "resample",
-    "rollback_to",
-    "rules_from",
-    "run_again_if_stale",
-    "run_job",
     "scan",
-    "select",
     "settings",
-    "staged_jobs",
-    "std",
-    "validate",
-    "verify",
-    "write_audit_publish",
-    "write_blocks",
     "write_stream",
     "write_table",
-    "zonal_stats",
 ]
+__all__ += frazil.pipeline.__all__

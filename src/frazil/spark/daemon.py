@@ -12,11 +12,11 @@ import gc
 from pyspark.daemon import manager
 
 import frazil.spark  # for the workers, as what follows
-import frazil.spark.on_spark
-import frazil.spark.streams.pipelines
-import frazil.spark.tables.scan
-import frazil.spark.tables.source
-import frazil.spark.tables.writing
+import frazil.spark.data_source
+import frazil.spark.dataframes
+import frazil.spark.runtime.on_spark
+import frazil.spark.streams.batch_pipelines
+import frazil.spark.tables.write_table
 
 if __name__ == "__main__":
     assert frazil.spark  # imported, and that is all

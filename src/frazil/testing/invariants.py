@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.format.ids import INITIAL_SNAPSHOT_ID, id_to_text
 
 if TYPE_CHECKING:
-    from frazil.repository.values import SnapshotInfo
+    from frazil.repository.catalog.version_info import SnapshotInfo
     from frazil.testing.models import ModelStore
     from frazil.zarr_store import IcechunkStore
 

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from frazil.spark.session import find_java_home
+from frazil.spark.runtime.session import find_java_home
 from frazil.testing.servers import ServerFailedError, free_port, running
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")

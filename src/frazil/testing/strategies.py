@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import zarr
 from hypothesis import strategies as st
 
-from frazil.repository import config as own_config
-from frazil.repository.conditions import ManifestSplitCondition, ManifestSplitDimCondition
-from frazil.repository.manifest_config import ManifestConfig, ManifestSplittingConfig
+from frazil.repository.settings import config as own_config
+from frazil.repository.settings.conditions import ManifestSplitCondition, ManifestSplitDimCondition
+from frazil.repository.settings.manifest_config import ManifestConfig, ManifestSplittingConfig
 
 if TYPE_CHECKING:
-    from frazil.repository.repository import Repository
+    from frazil.repository.handle.repository import Repository
     from frazil.storage.base import Storage
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 from hypothesis import note
 
-from frazil.repository.repository import Repository
-from frazil.repository.session import Session
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.session import Session
 from frazil.storage.constructors import in_memory_storage
 from frazil.testing.models import GroupNode, ModelStore
 from frazil.zarr_store import IcechunkStore

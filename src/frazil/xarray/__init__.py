@@ -16,15 +16,15 @@ from typing import Any, Final, Literal
 from frazil.arguments import wrong_type
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.extras import needs
-from frazil.repository.session import Session
+from frazil.repository.session.session import Session
 
 with needs("frazil.xarray", extra="xarray"):
     import xarray as xr
 
     from frazil.dask import store_dask
     from frazil.xarray.agreement import CHECKS, Check, Writing, require_agreement
-    from frazil.xarray.private import ArrayWriter, ZarrStore, dump_to_store
-    from frazil.xarray.stored import StoredGroup
+    from frazil.xarray.stored_arrays import StoredGroup
+    from frazil.xarray.xarray_internals import ArrayWriter, ZarrStore, dump_to_store
 
 __all__ = ["CHECKS", "ZarrWriteModes", "to_icechunk"]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from frazil.errors import InvalidInputError
 from frazil.xarray.lossless import ArrayForm, cell, mismatch, plain
-from frazil.xarray.stored import StoredGroup
+from frazil.xarray.stored_arrays import StoredGroup
 
 Check = Literal["variables", "attributes", "packing", "static", "values", "order"]
 

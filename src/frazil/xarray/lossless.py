@@ -24,7 +24,7 @@ from xarray.coders import CFDatetimeCoder
 from xarray.conventions import decode_cf_variable
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.xarray.private import encode_variable
+from frazil.xarray.xarray_internals import encode_variable
 
 #: Encoding that changes values. The rest says how bytes are stored.
 _VALUES: Final = (

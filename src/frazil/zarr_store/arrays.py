@@ -20,8 +20,8 @@ from zarr.storage import StorePath, WrapperStore
 
 from frazil.errors import IcechunkError
 from frazil.extras import missing_codec
-from frazil.repository.chunk_errors import undecodable
-from frazil.repository.session import Session
+from frazil.repository.session.chunk_errors import undecodable
+from frazil.repository.session.session import Session
 from frazil.zarr_store.keys import parse_key
 from frazil.zarr_store.store import IcechunkStore
 

@@ -36,13 +36,13 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
-from frazil.repository.chunk_errors import chunk_error
-from frazil.repository.frames import claimed_bytes, require_plausible
 from frazil.repository.paths import absolute
-from frazil.repository.session import Session
-from frazil.repository.virtual_refs import chunk_batches, set_grid, set_one, set_some
-from frazil.repository.virtual_values import VirtualChunkSpec
-from frazil.repository.workspace import Workspace, size_of
+from frazil.repository.session.chunk_errors import chunk_error
+from frazil.repository.session.frames import claimed_bytes, require_plausible
+from frazil.repository.session.session import Session
+from frazil.repository.session.virtual_refs import chunk_batches, set_grid, set_one, set_some
+from frazil.repository.session.workspace import Workspace, size_of
+from frazil.repository.settings.virtual_containers import VirtualChunkSpec
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_directory, parse_key
 from frazil.zarr_store.ranges import span
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from frazil.spark.data_source import FrazilDataSource
 from frazil.spark.streams.sink import RowsWriter
-from frazil.spark.tables.source import FrazilDataSource
 
 
 class FailingWriter(RowsWriter):

@@ -12,8 +12,8 @@ import zarr
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter
-from tests.spark.reference import same_by_reference
 from tests.spark.streams.data_source import Failing
+from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.spark import Target, foreach_batch

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import xarray as xr
 import zarr
-from tests.spark.reference import same_by_reference
+from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import IcechunkError
@@ -256,7 +256,7 @@ def test_stamps_outlive_their_commits(repo: frazil.Repository, path: Path) -> No
 
 
 def test_records_do_not_pile_up(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frazil.repository.stream_records._QUERIES", 2)
+    monkeypatch.setattr("frazil.repository.catalog.stream_records._QUERIES", 2)
     repo.set_metadata({"owner": "somebody"})
     for number, query in enumerate("cabca"):
         count(repo, number, query)

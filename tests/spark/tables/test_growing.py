@@ -17,11 +17,11 @@ from tests.spark.tables.test_reading import memory
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.spark import Target, write_table
-from frazil.spark.streams.rows import Rows
-from frazil.spark.streams.rows import write_rows as write_batch
+from frazil.spark.streams.batch_rows import Rows
+from frazil.spark.streams.batch_rows import write_rows as write_batch
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.writer import TableWriter
-from frazil.spark.tables.writing import Asked
+from frazil.spark.tables.data_source_writer import TableWriter
+from frazil.spark.tables.write_table import Asked
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import FaultyStorage
 

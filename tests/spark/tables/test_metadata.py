@@ -15,8 +15,8 @@ import zarr
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
-from frazil.spark.tables import metadata
-from frazil.spark.tables.functions import parsed
+from frazil.spark.tables import repository_tables
+from frazil.spark.tables.sql_functions import parsed
 
 
 def filled(module: Any, place: str) -> Any:
@@ -57,8 +57,8 @@ def rows(found: pa.Table, *names: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_table_has_its_schema(repo: frazil.Repository) -> None:
-    for name, schema in metadata.SCHEMAS.items():
-        found = metadata.table(repo, {"table": name})
+    for name, schema in repository_tables.SCHEMAS.items():
+        found = repository_tables.table(repo, {"table": name})
         assert found.schema.equals(schema), name
         assert len(found)
         found.validate(full=True)
@@ -66,26 +66,26 @@ def test_every_table_has_its_schema(repo: frazil.Repository) -> None:
 
 def test_history(repo: frazil.Repository) -> None:
     told = list(repo.ancestry(branch="main"))
-    found = metadata.history(repo)
+    found = repository_tables.history(repo)
     assert found["snapshot_id"].to_pylist() == [each.id for each in told]
     assert found["parent_id"].to_pylist() == [each.parent_id for each in told]
     assert found["written_at"].to_pylist() == [each.written_at for each in told]
     assert found["message"].to_pylist() == ["second", "first", "Repository initialized"]
     assert found["metadata"][1].as_py() == '{"n": 1}'
-    assert len(metadata.history(repo, tag="v1")) == 2
-    assert set(metadata.snapshots(repo)["snapshot_id"].to_pylist()) == {each.id for each in told}
+    assert len(repository_tables.history(repo, tag="v1")) == 2
+    assert set(repository_tables.snapshots(repo)["snapshot_id"].to_pylist()) == {each.id for each in told}
     tips = {("main", "branch", told[0].id), ("dev", "branch", told[1].id), ("v1", "tag", told[1].id)}
-    assert set(rows(metadata.refs(repo), "name", "type", "snapshot_id")) == tips
-    ops = metadata.ops(repo)
+    assert set(rows(repository_tables.refs(repo), "name", "type", "snapshot_id")) == tips
+    ops = repository_tables.ops(repo)
     assert ops["updated_at"].to_pylist() == [each.updated_at for each in repo.ops_log()]
     assert ops["operation"].to_pylist()[:2] == ["new-commit", "branch-created"]
 
 
 def test_nodes_and_arrays(repo: frazil.Repository) -> None:
-    assert rows(metadata.nodes(repo), "path", "type") == [
+    assert rows(repository_tables.nodes(repo), "path", "type") == [
         ("/", "group"), ("/below", "group"), ("/below/one", "array"), ("/new", "array"),
     ]  # fmt: skip
-    found = metadata.arrays(repo, tag="v1")
+    found = repository_tables.arrays(repo, tag="v1")
     told = rows(found, "path", "shape", "chunk_shape", "num_chunks", "dimensions", "data_type")
     assert told == [
         ("/below/one", [6, 4], [2, 2], [3, 2], ["y", "x"], "int32"),
@@ -94,7 +94,7 @@ def test_nodes_and_arrays(repo: frazil.Repository) -> None:
 
 
 def test_chunks_and_manifests(repo: frazil.Repository) -> None:
-    found = metadata.chunks(repo, tag="v1")
+    found = repository_tables.chunks(repo, tag="v1")
     told = rows(found, "path", "chunk", "kind", "length")
     sizes = {kind for path, _, kind, _ in told if path == "/big"}
     assert [each[:2] for each in told] == [
@@ -106,34 +106,35 @@ def test_chunks_and_manifests(repo: frazil.Repository) -> None:
     for location, offset, length, kind in rows(found, "location", "offset", "length", "kind"):
         assert (location is None) == (kind == "inline")
         assert location is None or offset + length <= files[location]
-    manifests = metadata.manifests(repo)
+    manifests = repository_tables.manifests(repo)
     known = {each.id: each for each in repo.list_manifest_files(repo.lookup_branch("main"))}
     for id_, location, size, count in rows(manifests, "manifest_id", "location", "bytes", "references"):
         assert (files[location], known[id_].num_chunk_refs) == (size, count)
     assert dict(rows(manifests, "path", "end_chunk"))["/below/one"] == [3, 2]
     storage = {
-        kind: (count, size) for kind, count, size in rows(metadata.storage(repo), "kind", "files", "bytes")
+        kind: (count, size)
+        for kind, count, size in rows(repository_tables.storage(repo), "kind", "files", "bytes")
     }
     assert sum(size for _, size in storage.values()) == sum(files.values())
     assert storage["manifests"][0] == sum(key.startswith("manifests/") for key in files)
 
 
 def test_regions(repo: frazil.Repository) -> None:
-    found = metadata.regions(repo)
+    found = repository_tables.regions(repo)
     assert rows(found, "path", "chunks", "stored", "fill_ratio") == [
         ("/below/one", 6, 3, 0.5),
         ("/new", 2, 1, 0.5),
     ]
-    slabs = metadata.regions(repo, slab="y")
+    slabs = repository_tables.regions(repo, slab="y")
     told = rows(slabs, "path", "dimension", "start", "stop", "chunks", "stored")
     assert told == [
         ("/below/one", "y", 0, 2, 2, 2), ("/below/one", "y", 2, 4, 2, 0), ("/below/one", "y", 4, 6, 2, 1),
     ]  # fmt: skip
-    assert metadata.regions(repo, slab="0", array="new")["stop"].to_pylist() == [2, 4]
+    assert repository_tables.regions(repo, slab="0", array="new")["stop"].to_pylist() == [2, 4]
 
 
 def test_changes(repo: frazil.Repository) -> None:
-    found = metadata.changes(repo, "v1", "main")
+    found = repository_tables.changes(repo, "v1", "main")
     assert rows(found, "change", "path", "chunk") == [
         ("new_array", "/new", None),
         ("deleted_array", "/big", None),
@@ -142,15 +143,15 @@ def test_changes(repo: frazil.Repository) -> None:
         ("chunk_added", "/below/one", [2, 1]),
         ("chunk_added", "/new", [1]),
     ]
-    assert found.equals(metadata.changes(repo))
-    assert len(metadata.changes(repo, "main", "main")) == 0
+    assert found.equals(repository_tables.changes(repo))
+    assert len(repository_tables.changes(repo, "main", "main")) == 0
     session = repo.rearrange_session("main")
     session.move("/below", "/moved")
     session.commit("moved")
     session = repo.writable_session("main")
     zarr.open_array(session.store, path="moved/one")[:2, :] = 0
     session.commit("cleared")
-    told = rows(metadata.changes(repo, "v1"), "change", "path", "from_path", "chunk")
+    told = rows(repository_tables.changes(repo, "v1"), "change", "path", "from_path", "chunk")
     assert ("moved", "/moved", "/below", None) in told
     assert {each[3][1] for each in told if each[0] == "chunk_removed" and each[1] == "/moved/one"} == {0, 1}
 
@@ -165,7 +166,7 @@ def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
     session.workspace.set_refs("/x", virtual)
     session = repo.readonly_session(snapshot_id=session.commit("a million"))
     started = time.process_time()
-    found = metadata.chunks(repo)
+    found = repository_tables.chunks(repo)
     assert time.process_time() - started < 2
     assert len(found) == 1_000_000
     assert found.slice(123_456, 1).to_pylist() == [
@@ -184,12 +185,12 @@ def test_a_million_references_take_two_seconds(tmp_path: Path) -> None:
 
 def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="one of snapshots, history"):
-        metadata.table(repo, {"table": "files"})
+        repository_tables.table(repo, {"table": "files"})
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
         parsed("brnch=main")
     assert parsed("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
     with pytest.raises(RefNotFoundError, match="first 4 or more characters, found `v9`"):
-        metadata.changes(repo, "v9")
+        repository_tables.changes(repo, "v9")
 
 
 def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:
@@ -213,8 +214,8 @@ def test_slabs_of_a_rectilinear_grid(tmp_path: Path) -> None:
         }
         session.workspace.set_node("/r", json.dumps(document).encode())
         session.commit("rectilinear")
-    assert metadata.regions(repo, slab="0").select(["start", "stop"]).to_pydict() == {
+    assert repository_tables.regions(repo, slab="0").select(["start", "stop"]).to_pydict() == {
         "start": [0, 2, 5, 8],
         "stop": [2, 5, 8, 11],
     }
-    assert metadata.regions(repo, slab="1")["stop"].to_pylist() == [4]
+    assert repository_tables.regions(repo, slab="1")["stop"].to_pylist() == [4]

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError
+from frazil.spark.dataframes import planned
 from frazil.spark.tables import batches
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.conditions import parse
 from frazil.spark.tables.decoding import Values
 from frazil.spark.tables.grid import Selection, grid_of
-from frazil.spark.tables.planning import Split, plan
 from frazil.spark.tables.predicates import Predicate
-from frazil.spark.tables.scan import planned
+from frazil.spark.tables.scan_plan import Split, plan
 
 NAN = float("nan")
 

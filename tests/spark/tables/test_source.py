@@ -31,10 +31,10 @@ from tests.spark.tables.test_reading import climate, written
 
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
+from frazil.spark.data_source import FrazilDataSource
+from frazil.spark.tables.location import session_at, storage_at
 from frazil.spark.tables.options import READ, options_of
-from frazil.spark.tables.places import session_at, storage_at
 from frazil.spark.tables.schemas import to_arrow_type
-from frazil.spark.tables.source import FrazilDataSource
 from frazil.testing import servers
 from pyspark_frazil import DefaultSource
 

@@ -18,12 +18,12 @@ from tests.spark.tables.test_reading import memory, rows
 
 import frazil
 from frazil.errors import ConflictError, IcechunkError, InvalidInputError
+from frazil.jobs.job import JOB
 from frazil.spark import JobResult, Target, write_table
-from frazil.spark.job import JOB
+from frazil.spark.dataframes import planned
 from frazil.spark.tables.batches import table
+from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.grid import Selection
-from frazil.spark.tables.scan import planned
-from frazil.spark.tables.writer import TableWriter
 
 SHAPE = (5, 7)
 TIMESTAMP = pa.timestamp("us", "UTC")

@@ -25,10 +25,7 @@ from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects
 from frazil.format.columns import I64, U8, Ragged, distinct_rows, number
 from frazil.format.envelope import FileType
 from frazil.format.ids import NODE_ID_BYTES, OBJECT_ID_BYTES, id_matrix
-from frazil.format.older.files import payload
-from frazil.format.older.generations import DRAFT, Layout
-from frazil.format.older.tokens import NIL, Tokens
-from frazil.format.older.values import (
+from frazil.format.older.elements import (
     DRAFT_ID_BYTES,
     NodeId,
     OldManifest,
@@ -37,6 +34,9 @@ from frazil.format.older.values import (
     node_id,
     variant,
 )
+from frazil.format.older.files import payload
+from frazil.format.older.generations import DRAFT, Layout
+from frazil.format.older.tokens import NIL, Tokens
 
 #: Number of fields of the outermost array; the references are in the last one.
 MANIFEST_FIELDS: Final = frozenset({2, 3, 4})

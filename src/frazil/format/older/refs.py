@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from frazil.errors import FormatError
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
+from frazil.format.older.elements import DRAFT_ID_BYTES, OldRef, decoding, mapping, object_id, timestamp
 from frazil.format.older.generations import DRAFT, Layout
-from frazil.format.older.values import DRAFT_ID_BYTES, OldRef, decoding, mapping, object_id, timestamp
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TO_PYTHON: Final = str.maketrans(_CROCKFORD, "0123456789abcdefghijklmnopqrstuv")

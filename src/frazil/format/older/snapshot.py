@@ -12,9 +12,7 @@ from typing import Any, Final
 from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType
-from frazil.format.older.files import has_header, payload
-from frazil.format.older.generations import DRAFT, Evidence, Layout
-from frazil.format.older.values import (
+from frazil.format.older.elements import (
     NodeId,
     OldManifestRef,
     OldNode,
@@ -27,6 +25,8 @@ from frazil.format.older.values import (
     timestamp,
     variant,
 )
+from frazil.format.older.files import has_header, payload
+from frazil.format.older.generations import DRAFT, Evidence, Layout
 from frazil.format.older.zarr_metadata import array_document, group_document
 
 _HISTORY: Final = (

@@ -18,9 +18,9 @@ from frazil.format.columns import I64, U32
 from frazil.format.coordinates import in_order
 from frazil.format.envelope import FileType
 from frazil.format.ids import NODE_ID_BYTES, id_from_text
+from frazil.format.older.elements import NodeId, OldLog, decoding
 from frazil.format.older.files import payload
 from frazil.format.older.tokens import Tokens
-from frazil.format.older.values import NodeId, OldLog, decoding
 
 #: Number of fields -> where the first list is.
 LOG_FIELDS: Final = {8: 1, 7: 0}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.errors import FormatError
-from frazil.format.older.values import mapping, text, variant
+from frazil.format.older.elements import mapping, text, variant
 
 FIELDS: Final = (
     "shape",

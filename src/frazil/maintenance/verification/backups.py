@@ -17,8 +17,8 @@ from frazil.errors import ErrorKind, FormatError, IcechunkError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.verification.requests import REQUESTS
-from frazil.repository.files import before
-from frazil.repository.findings import Finding
+from frazil.repository.catalog.files import before
+from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
 #: So many of the newest backups are tried for one that can be read.

@@ -21,8 +21,8 @@ from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.manifests import Needed
 from frazil.maintenance.verification.requests import REQUESTS, virtual
-from frazil.repository.files import MANIFEST
-from frazil.repository.findings import Finding
+from frazil.repository.catalog.files import MANIFEST
+from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
 #: Bytes of one request, and of a gap between two chunks that is read with them.

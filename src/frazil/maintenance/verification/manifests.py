@@ -15,8 +15,8 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
 from frazil.maintenance.verification.requests import REQUESTS, problem, virtual
-from frazil.repository.files import MANIFEST
-from frazil.repository.findings import Finding
+from frazil.repository.catalog.files import MANIFEST
+from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
 

@@ -20,7 +20,7 @@ from frazil.format.ids import id_keys, id_list, id_matrix
 from frazil.format.keys import CHUNKS
 from frazil.format.repo_info import RepoInfo
 from frazil.format.snapshot import ManifestFiles
-from frazil.maintenance.batches import manifest_batches, snapshot_batches
+from frazil.maintenance.file_batches import manifest_batches, snapshot_batches
 from frazil.maintenance.listing import listed
 from frazil.maintenance.verification.backups import Named, check_chain, check_named
 from frazil.maintenance.verification.chunks import absent, read_rows, split_rows, without_files
@@ -29,9 +29,9 @@ from frazil.maintenance.verification.state import State, state_of, versions_of
 from frazil.maintenance.verification.uses import Uses
 from frazil.maintenance.verification.versions import CheckedVersion, Version, check_versions
 from frazil.maintenance.walk import each_once, side_by_side
-from frazil.repository.assets import Assets
-from frazil.repository.context import Context
-from frazil.repository.findings import Finding, VerificationReport, VerifyLevel
+from frazil.repository.catalog.assets import Assets
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.findings import Finding, VerificationReport, VerifyLevel
 
 #: Bytes that one item reads.
 _BYTES: Final = 1 << 30

@@ -14,10 +14,10 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.maintenance.garbage import referred
 from frazil.maintenance.verification.backups import newest_readable
 from frazil.maintenance.verification.versions import Version
-from frazil.repository.context import Context
-from frazil.repository.findings import Finding
-from frazil.repository.refs_v1 import RefKind, list_refs, read_ref, ref_key
-from frazil.repository.snapshots_v1 import read_all_snapshots
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.findings import Finding
+from frazil.repository.catalog.refs_v1 import RefKind, list_refs, read_ref, ref_key
+from frazil.repository.catalog.snapshots_v1 import read_all_snapshots
 from frazil.storage.base import Storage
 
 

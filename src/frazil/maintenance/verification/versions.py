@@ -23,8 +23,8 @@ from frazil.format.nodes import NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.maintenance.verification.uses import Uses
-from frazil.repository.assets import Assets, CacheLimits
-from frazil.repository.findings import Finding
+from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
 
 #: Parents are mostly the snapshots that were checked just before.

@@ -5,7 +5,7 @@
     write           ``upsert`` (unless told otherwise): cells get the values of their rows, new coordinates
                     go where they belong; ``append``: all rows are new along ``append-dim`` and behind
                     those that are there; ``backfill``, ``insert``: see `frazil.spark.tables.axes`
-    dims, chunks    to create arrays that are not there: see `frazil.spark.tables.writing`
+    dims, chunks    to create arrays that are not there: see `frazil.spark.tables.write_table`
     duplicates      of two rows of one cell: ``error`` (unless told otherwise), or the ``last`` one wins
     txnAppId        names the query, in place of Spark's id: a query with a new checkpoint and the same name
                     does not write again what it wrote before, if it cuts its batches in the same way
@@ -31,14 +31,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.repository.repository import Repository
-from frazil.spark.streams.rows import DUPLICATES, MODES, Rows, check, write_rows
+from frazil.repository.handle.repository import Repository
+from frazil.spark.streams.batch_rows import DUPLICATES, MODES, Rows, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
-from frazil.spark.tables.causes import causes_only
-from frazil.spark.tables.places import Options, choice, listed, require_branch
-from frazil.spark.tables.rows import message_of
-from frazil.spark.tables.writer import chunks_option
-from frazil.spark.tables.writing import Asked
+from frazil.spark.tables.data_source_writer import chunks_option
+from frazil.spark.tables.location import Options, choice, listed, require_branch
+from frazil.spark.tables.process_errors import causes_only
+from frazil.spark.tables.row_chunks import message_of
+from frazil.spark.tables.write_table import Asked
 
 _log = logging.getLogger(__name__)
 

@@ -25,12 +25,12 @@ from pyspark.sql.types import StructType
 from frazil.errors import ErrorKind, InvalidInputError, SnapshotNotFoundError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository import mutations
+from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.history import at_time
 from frazil.repository.clock import from_datetime
-from frazil.repository.context import Context
-from frazil.repository.history import at_time
-from frazil.repository.repository import Repository
-from frazil.spark.streams import feed, history
+from frazil.repository.handle.repository import Repository
+from frazil.spark.streams import change_feed, commit_order
 from frazil.spark.streams.limits import (
     HAS_LIMITS,
     ReadAllAvailable,
@@ -39,8 +39,8 @@ from frazil.spark.streams.limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from frazil.spark.tables.causes import causes_only
-from frazil.spark.tables.places import Options, count, flag, require_branch, timestamp
+from frazil.spark.tables.location import Options, count, flag, require_branch, timestamp
+from frazil.spark.tables.process_errors import causes_only
 
 #: Chunks in a piece of work, and commits: a task has its own costs.
 _ROWS, _COMMITS = 500_000, 64
@@ -50,7 +50,9 @@ _ROWS, _COMMITS = 500_000, 64
 class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. ``names`` are some columns of the feed."""
 
-    def __init__(self, repo: Repository, options: Options, names: Sequence[str] = feed.SCHEMA.names) -> None:
+    def __init__(
+        self, repo: Repository, options: Options, names: Sequence[str] = change_feed.SCHEMA.names
+    ) -> None:
         self._repo = repo
         self._names = list(names)
         self._branch = require_branch(options)
@@ -60,11 +62,12 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commits = count(options, "stream-max-commits")
         self._rows = count(options, "stream-max-rows")
         self._target: bytes | None = None
-        unknown = set(self._names) - set(feed.SCHEMA.names)
+        unknown = set(self._names) - set(change_feed.SCHEMA.names)
         if unknown:
             raise InvalidInputError(
-                f"expected columns of the table {feed.FEED} ({', '.join(feed.SCHEMA.names)}), found "
-                f"{', '.join(sorted(unknown))}: commits are read with the option table={feed.FEED}",
+                f"expected columns of the table {change_feed.FEED} "
+                f"({', '.join(change_feed.SCHEMA.names)}), found {', '.join(sorted(unknown))}: "
+                f"commits are read with the option table={change_feed.FEED}",
                 ErrorKind.NOT_ALLOWED,
             )
         if not HAS_LIMITS and (self._commits is not None or self._rows is not None):
@@ -82,20 +85,20 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def schema(self) -> pa.Schema:
         """The columns of its batches."""
-        return pa.schema([feed.SCHEMA.field(name) for name in self._names])
+        return pa.schema([change_feed.SCHEMA.field(name) for name in self._names])
 
     @property
     def _context(self) -> Context:
         return self._repo._context
 
     def _tip(self, info: RepoInfo) -> bytes:
-        return self._target or mutations.branch_tip(info, self._branch)
+        return self._target or repo_changes.branch_tip(info, self._branch)
 
     # Offsets, on the driver's machine
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  # Spark's names
         info = self._context.repo_info()
-        return _offset(self._begin(info, mutations.branch_tip(info, self._branch)))
+        return _offset(self._begin(info, repo_changes.branch_tip(info, self._branch)))
 
     def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
         first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find(tip))[-1]))
@@ -108,8 +111,8 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._from in ("earliest", "latest"):
             return {"earliest": first, "latest": tip}[self._from]
         start = info.tags.get(self._from) or id_from_text(self._from)
-        mutations.require_snapshot(info, start)
-        history.ahead(info, tip, start, fail=self._fail)
+        repo_changes.require_snapshot(info, start)
+        commit_order.ahead(info, tip, start, fail=self._fail)
         return start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -118,7 +121,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._rows is None else ReadMaxRows(self._rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = mutations.branch_tip(self._context.repo_info(), self._branch)
+        self._target = repo_changes.branch_tip(self._context.repo_info(), self._branch)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, str] | None = None, limit: ReadLimit | None = None
@@ -126,32 +129,32 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         info = self._context.repo_info()
         if start is None:  # Spark 4.1
             return _offset(self._tip(info))
-        found = history.ahead(info, self._tip(info), _id(start), fail=self._fail)
+        found = commit_order.ahead(info, self._tip(info), _id(start), fail=self._fail)
         if isinstance(limit, ReadMaxFiles):
             found = found.first(limit.max_files)
         elif isinstance(limit, ReadMaxRows):
             found = found.first(self._within(found, limit.max_rows))
         return _offset(found.end) if len(found) else start
 
-    def _within(self, found: history.Ahead, rows: int) -> int:
+    def _within(self, found: commit_order.Ahead, rows: int) -> int:
         """How many commits have at most so many rows together; one at least."""
         for number, step in enumerate(found.steps()):
-            rows -= feed.chunks_of(feed.logs_of(self._context.assets, step))
+            rows -= change_feed.chunks_of(change_feed.logs_of(self._context.assets, step))
             if rows < 0:
                 return max(number, 1)
         return len(found)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
-        return _offset(mutations.branch_tip(self._context.repo_info(), self._branch))
+        return _offset(repo_changes.branch_tip(self._context.repo_info(), self._branch))
 
     # Rows
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         info = self._context.repo_info()
-        steps = history.between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
-        tasks: list[list[feed.Piece]] = []
+        steps = commit_order.between(info, self._tip(info), _id(start), _id(end), fail=self._fail)
+        tasks: list[list[change_feed.Piece]] = []
         size = _ROWS
-        for piece in feed.pieces(self._context.assets, steps, _ROWS):
+        for piece in change_feed.pieces(self._context.assets, steps, _ROWS):
             if size >= _ROWS or len(tasks[-1]) == _COMMITS:
                 tasks.append([])
                 size = 0
@@ -161,7 +164,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for piece in pickle.loads(partition.value):
-            yield from feed.read(self._context, piece).select(self._names).to_batches(1 << 17)
+            yield from change_feed.read(self._context, piece).select(self._names).to_batches(1 << 17)
 
     def commit(self, end: dict[str, str]) -> None:
         """Nothing: the history stays."""

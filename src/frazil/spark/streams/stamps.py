@@ -4,12 +4,12 @@ A batch is named by its query (an id of Spark's, or the ``txnAppId`` that the us
 The commit that does it says so in its metadata, so that data and stamp are one atomic step: whatever
 happens to the driver afterwards, and whatever Spark's own log says, the batch is found done when it is
 tried again. The same update of the repository writes a record of it into the repository's metadata, which
-outlives the commit (`frazil.repository.stream_records`).
+outlives the commit (`frazil.repository.catalog.stream_records`).
 
 A version has a batch if the commit of the batch is in its history, whether it has expired, was amended,
-merged or picked since (`frazil.repository.stream_batches`). So a branch that is reset to before a batch has
-not done it, and one that was created from another has done what that had done. Spec version 1 has no such
-metadata: there the stamp lives as long as the commit.
+merged or picked since (`frazil.repository.catalog.stream_batches`). So a branch that is reset to before a
+batch has not done it, and one that was created from another has done what that had done. Spec version 1
+has no such metadata: there the stamp lives as long as the commit.
 
 Others commit to the branch meanwhile, perhaps even a second driver of the same query. So a commit that
 comes too late is taken to the new tip, where the stamp is looked for again; if its rows conflict with what
@@ -28,11 +28,13 @@ from typing import Any, Final
 from frazil.errors import ConflictError, ErrorKind, RebaseFailedError
 from frazil.format.ids import id_from_text
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.conflicts import ConflictDetector
-from frazil.repository.repository import Repository
-from frazil.repository.session import Session
-from frazil.repository.stream_batches import Done, History
-from frazil.repository.stream_records import BATCH, QUERY, STREAMS, Record, with_records
+from frazil.repository.catalog.stream_batches import Done, History
+from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, Record, with_records
+from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.conflicts import ConflictDetector
+from frazil.repository.session.interior import state_of
+from frazil.repository.session.session import Session
 
 __all__ = [
     "BATCH",
@@ -67,7 +69,7 @@ def batches_done(repo: Repository, snapshot_id: str, query: str) -> Done:
 
     Raises ``SessionStateError`` (``not-allowed``) where that cannot be known.
     """
-    context = repo._context
+    context = context_of(repo)
     return History(context.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
 
 
@@ -126,7 +128,7 @@ def stamped(session: Session, branch: str, stamp: Stamp, message: str, done: Don
     def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
         return with_records(info, {stamp.query: [Record(stamp.batch, id_, branch), *done.amended]})
 
-    session._state.note = note
+    state_of(session).note = note
     return session.commit(
         message, stamp.metadata, rebase_with=ConflictDetector(), rebase_tries=0, allow_empty=True
     )

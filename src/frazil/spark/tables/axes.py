@@ -22,7 +22,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.tables.layout import Axis
+from frazil.spark.tables.write_layout import Axis
 
 MODES: Final = ("append", "backfill", "insert", "overwrite-region", "upsert")
 #: Modes in which every dimension may grow.

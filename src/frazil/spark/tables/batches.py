@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
-from frazil.repository.session import Session
+from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Values, to_arrow
 from frazil.spark.tables.grid import Column, index_values
-from frazil.spark.tables.planning import Part, Scan
 from frazil.spark.tables.predicates import Mask
+from frazil.spark.tables.scan_plan import Part, Scan
 from frazil.zarr_store.arrays import array_at
 
 #: Blocks that are read while another one is on its way to Spark, from remote storages.

@@ -27,7 +27,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.spark.tables.grid import Grid
-from frazil.spark.tables.places import timestamp
+from frazil.spark.tables.location import timestamp
 from frazil.spark.tables.predicates import COMPARISONS, TEXTS, Predicate
 
 #: ("lat", ">=", 80.0): column, one of the words above (or starts, ends, contains), value.

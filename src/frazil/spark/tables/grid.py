@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
-from frazil.repository.session import Session
-from frazil.spark.blocks import regular_grid
+from frazil.jobs.blocks import regular_grid
+from frazil.repository.session.session import Session
 from frazil.spark.tables.decoding import Decoder, Values, decoder, is_readable
 from frazil.zarr_store.arrays import array_at
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.spark.tables.places import PLACE_OPTIONS, Options
+from frazil.spark.tables.location import PLACE_OPTIONS, Options
 
 #: Under this name the options of a table are in the metadata of its first column.
 TABLE_OPTIONS: Final = "frazil"

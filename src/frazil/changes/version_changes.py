@@ -1,0 +1,123 @@
+"""What changed from one version to another, as a change set: so that it can be made again elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.node_edits import Edits, rows_of, union
+from frazil.errors import ErrorKind, SessionStateError
+from frazil.format.columns import U32
+from frazil.format.ids import NODE_ID_BYTES, id_matrix
+from frazil.format.manifest import ChunkTable
+from frazil.format.snapshot import ManifestRef, Node, NodeTable
+from frazil.format.transaction_log import Move
+
+#: All references of an array in one version, by its path there.
+Tables = Callable[[str], ChunkTable]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Version:
+    """Nodes, and references on request."""
+
+    nodes: NodeTable
+    table: Tables
+
+    def node(self, id_: bytes) -> Node:
+        return self.nodes.node(int(rows_of(self.nodes, id_matrix([id_], NODE_ID_BYTES))[0]))
+
+
+def exact(
+    edits: Edits, before: Version, after: Version, among: Iterable[bytes], resized: set[bytes]
+) -> Edits:
+    """``edits`` without chunks that are in both versions the same, and with those that ``resized`` arrays
+    lost; as far as they are ``among`` some arrays.
+
+    Transaction logs name chunks that were set and set back, and those on a way that goes back and forth; and
+    they do not name those that a smaller shape dropped.
+    """
+    chunks = dict(edits.chunks)
+    for id_ in set(among) & (chunks.keys() | resized):
+        row = int(rows_of(before.nodes, id_matrix([id_], NODE_ID_BYTES))[0])
+        if row < 0 or id_ in edits.deleted:
+            continue
+        old, new = before.node(id_), after.node(id_)
+        one, other = before.table(old.path), after.table(new.path)
+        if one.ndim != other.ndim:
+            chunks[id_] = other.index
+            continue
+        coords = union([one.index, other.index]) if id_ in resized else chunks[id_]
+        assert new.array is not None
+        inside = (coords < np.array(new.array.num_chunks, np.uint64)).all(axis=1)
+        coords = coords[inside]
+        chunks[id_] = coords[~same_refs(one, other, coords)]
+    chunks = {id_: coords for id_, coords in chunks.items() if len(coords)}
+    return replace(edits, chunks=chunks, written={id_: after.node(id_).path for id_ in chunks})
+
+
+def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
+    """Where both tables have the same reference, or both none, at coordinates of shape (k, ndim)."""
+    mine, theirs = one.find_many(coords), other.find_many(coords)
+    same = (mine < 0) & (theirs < 0)
+    both = np.flatnonzero((mine >= 0) & (theirs >= 0))
+    same[both] = one.same(mine[both], other, theirs[both])
+    return same
+
+
+def changes_between(edits: Edits, before: Version, after: Version) -> ChangeSet:
+    """The change set that makes ``after`` of ``before``, whose difference is ``edits``.
+
+    Raises ``SessionStateError`` (``not-allowed``) where a node was moved to the place of a deleted one: no
+    change set says that.
+    """
+    targets = {target for _, target in edits.moved.values()}
+    if taken := targets & set(edits.deleted.values()):
+        raise SessionStateError(
+            f"a node was moved to `{min(taken)}`, where another one had been deleted: one commit cannot do "
+            "this again. Take over the commits one by one",
+            ErrorKind.NOT_ALLOWED,
+        )
+    out = ChangeSet(
+        created=set(edits.created),
+        updated=set(edits.updated),
+        deleted={id_: id_ in edits.arrays for id_ in edits.deleted},
+        moves={
+            id_: Move(source, target, id_, id_ in edits.arrays)
+            for id_, (source, target) in edits.moved.items()
+        },
+    )
+    out.nodes.update(dict.fromkeys(edits.deleted.values()))
+    for id_, path in (edits.created | edits.updated).items():
+        node = after.nodes.node(after.nodes.find(path))
+        if node.array is not None:
+            old = () if id_ in edits.created else _manifests(before.node(id_), node)
+            node = replace(node, array=replace(node.array, manifests=old))
+        out.nodes[path] = node
+        if id_ in edits.created and node.array is not None:
+            table = after.table(path)
+            if len(table):
+                out.chunks[id_] = ChunkEdits(path, table.ndim, (table,))
+    for id_, coords in edits.chunks.items():
+        path = edits.written[id_]
+        out.chunks[id_] = ChunkEdits(path, coords.shape[1], (_at(after.table(path), coords),))
+    return out
+
+
+def _manifests(old: Node, new: Node) -> tuple[ManifestRef, ...]:
+    """Those of before, which the edits of chunks go on; none where the number of dimensions is another."""
+    assert old.array is not None
+    assert new.array is not None
+    return old.array.manifests if len(old.array.shape) == len(new.array.shape) else ()
+
+
+def _at(table: ChunkTable, coords: U32) -> ChunkTable:
+    """The references at these coordinates, deletions where there is none."""
+    rows = table.find_many(coords)
+    gone = ChunkTable.from_absent(coords[rows < 0])
+    return ChunkTable.merge([table.take(np.sort(rows[rows >= 0])), gone])

@@ -1,0 +1,155 @@
+"""Groups below groups: whether xarray can open the repository as a tree.
+
+``xarray.open_datatree`` gives a group the dimensions and coordinates of the groups above it. It refuses a
+tree where they differ: a dimension of another size, or a coordinate with other labels. A job that writes such
+a group warns before its work; without a warning, nobody would know until a reader fails.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import zarr
+
+from frazil.errors import MisalignedGroupWarning
+from frazil.format.nodes import NodeTable
+from frazil.repository.session.session import Session
+
+_PACKAGE: Final = str(Path(__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Misalignment:
+    """A dimension of a group that is not that of a group above it."""
+
+    group: str
+    above: str
+    dim: str
+    size: int
+    size_above: int
+
+    def __str__(self) -> str:
+        differ = f"{self.dim} = {self.size} and {self.dim} = {self.size_above}"
+        if self.size == self.size_above:
+            differ = f"{differ} with other labels"
+        return (
+            "xarray.open_datatree cannot open what this job writes: expected the dimensions of the group "
+            f"`{self.group}` to be those of the group `{self.above}` above it, found {differ}. Keep the data "
+            "in a group of their own, such as `/data`, and write results to groups beside it, or write them "
+            "to another branch or repository"
+        )
+
+
+def warn_of_misalignment(session: Session, writes: Sequence[str]) -> None:
+    """Warn (`MisalignedGroupWarning`) of the first group that a job writes and that is not aligned with those
+    above it.
+
+    ``session`` has the metadata of all arrays that the job makes; ``writes`` are paths of arrays or groups.
+    """
+    first = next(misalignments(session, writes), None)
+    if first is not None:
+        warnings.warn(str(first), MisalignedGroupWarning, skip_file_prefixes=(_PACKAGE,))
+
+
+def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignment]:
+    """The dimensions that keep xarray from opening the groups of ``writes``, and those below, as a tree.
+
+    >>> import frazil, zarr
+    >>> session = frazil.Repository.create(frazil.in_memory_storage()).writable_session("main")
+    >>> for path, size in (("t", 4), ("half/t", 2)):
+    ...     t = zarr.create_array(session.store, name=path, shape=size, dtype="f4", dimension_names=["x"])
+    >>> [(each.group, each.above, each.dim) for each in misalignments(session, ["/half/t"])]
+    [('/half', '/', 'x')]
+    """
+    tree = _Tree(session, session.workspace.nodes_table())
+    written = tree.groups_of(writes)
+    for group in sorted(written | tree.groups_below(written)):
+        sizes = tree.sizes(group)
+        for above in _above(group) if sizes else ():
+            if group not in written and above not in written:
+                continue  # it was so before
+            common = tree.sizes(above)
+            for dim in sorted(sizes.keys() & common.keys()):
+                if sizes[dim] != common[dim] or tree.has_other_labels(group, above, dim):
+                    yield Misalignment(group, above, dim, sizes[dim], common[dim])
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """The groups of a session, changes included."""
+
+    session: Session
+    nodes: NodeTable
+    cached_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def groups_of(self, paths: Iterable[str]) -> set[str]:
+        """Each path if it is a group, else the group that it is in."""
+        rows = ((path, self.nodes.find(path)) for path in ("/" + path.strip("/") for path in paths))
+        return {
+            path if row >= 0 and not self.nodes.is_array[row] else path.rpartition("/")[0] or "/"
+            for path, row in rows
+        }
+
+    def groups_below(self, groups: set[str]) -> set[str]:
+        """All groups below some."""
+        paths, numbers = self.nodes.paths_list(), np.arange(len(self.nodes))
+        rows = [numbers[below][~self.nodes.is_array[below]] for below in map(self.nodes.below, groups)]
+        return {paths[row] for row in np.concatenate([*rows, numbers[:0]]).tolist()}
+
+    def sizes(self, group: str) -> dict[str, int]:
+        """The dimensions of the arrays that are directly in a group."""
+        if group not in self.cached_sizes:
+            names = self.nodes.children(group)
+            rows = self.nodes.find_many([f"{group.rstrip('/')}/{name}" for name in names])
+            arrays = (self.nodes.node(row).array for row in rows.tolist() if self.nodes.is_array[row])
+            self.cached_sizes[group] = {
+                name: size
+                for array in arrays
+                if array is not None and array.dimension_names is not None
+                for name, size in zip(array.dimension_names, array.shape, strict=True)
+                if name is not None
+            }
+        return self.cached_sizes[group]
+
+    def has_other_labels(self, group: str, above: str, dim: str) -> bool:
+        """Whether the coordinates of a dimension, of one length and in one unit, have other values.
+
+        A coordinate that the tasks of the job will write has no values yet: of it nothing is said. A job that
+        tracks its reads does not read coordinates for a warning.
+        """
+        if self.session.workspace.reads is not None:
+            return False
+        labels = [self._labels(f"{each.rstrip('/')}/{dim}", dim) for each in (group, above)]
+        if labels[0] is None or labels[1] is None:
+            return False
+        (one, units), (other, other_units) = labels[0], labels[1]
+        if units != other_units or one.dtype.kind != other.dtype.kind:
+            return False
+        return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+    def _labels(self, path: str, dim: str) -> tuple[np.ndarray[Any, Any], tuple[Any, Any]] | None:
+        row = self.nodes.find(path)
+        array = self.nodes.node(row).array if row >= 0 and self.nodes.is_array[row] else None
+        if array is None or array.dimension_names != (dim,):
+            return None
+        if len(self.session.chunk_table(path)) != array.num_chunks[0]:
+            return None
+        attributes = json.loads(self.nodes.node(row).user_data).get("attributes") or {}
+        stored = zarr.open_array(self.session.store, path=path.strip("/"), mode="r", zarr_format=3)
+        return np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))
+
+
+def _above(group: str) -> list[str]:
+    """The groups above one, the root first.
+
+    >>> _above("/a/b"), _above("/")
+    (['/', '/a'], [])
+    """
+    names = [name for name in group.split("/") if name]
+    return ["/" + "/".join(names[:depth]) for depth in range(len(names))]

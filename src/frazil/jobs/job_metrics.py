@@ -1,0 +1,48 @@
+"""What jobs have cost, as their commits tell it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.job import JOB
+from frazil.jobs.versions import takes_versions
+from frazil.repository.catalog.history import mentioning
+from frazil.repository.catalog.presentation import snapshot_infos
+from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import Repository
+
+
+@takes_versions
+def job_metrics(
+    repo: Repository, *, branch: str | None = None, snapshot_id: str | None = None
+) -> list[dict[str, Any]]:
+    """Rows with the metrics of jobs: those in the history of a branch (``main`` unless told otherwise), the
+    newest first, or that of one snapshot.
+
+    Each row has ``id``, ``name``, ``snapshot_id``, ``written_at`` and the fields of `Metrics`. Snapshots
+    that are no job's are left out.
+
+    >>> import frazil
+    >>> job_metrics(frazil.Repository.create(frazil.in_memory_storage()))
+    []
+    """
+    if branch is not None and snapshot_id is not None:
+        raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.NOT_ALLOWED)
+    if snapshot_id is None:
+        info = context_of(repo).repo_info()
+        infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
+    else:
+        infos = [repo.lookup_snapshot(snapshot_id)]
+    jobs = [(info, told) for info in infos if isinstance(told := info.metadata.get(JOB), dict)]
+    return [
+        {
+            "id": told.get("id"),
+            "name": told.get("name"),
+            "snapshot_id": info.id,
+            "written_at": info.written_at,
+            **told.get("metrics", {}),
+        }
+        for info, told in jobs
+    ]

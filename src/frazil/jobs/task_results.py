@@ -1,0 +1,155 @@
+"""What a task sends back, as bytes: changes, what it says of itself, and a value for ``finish``.
+
+    parts     JSON, the change set, the pickled value; each with its length before it
+
+The same bytes are staged in storage (`frazil.jobs.staging`), where others may be able to write. So a value
+that comes from there is read with a list of what it may be made of (`frazil.jobs.value_codec`). A task whose
+value is anything else is done again when its job is resumed. A value that comes from the engine may be
+anything.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from frazil.changes.change_set import ChangeSet
+from frazil.changes.reads import NOTHING_READ, ReadSet
+from frazil.errors import ErrorKind, FormatError
+from frazil.format.columns import U32
+from frazil.jobs import wire
+from frazil.jobs.segments import Segment
+from frazil.jobs.value_codec import dumped, loaded
+from frazil.repository.session.staged_work import STAGING
+from frazil.storage.counted import Taken
+
+_LENGTH: Final = struct.Struct("<Q")
+_PATHS: Final = ("documents", "members", "trees")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one call of ``work`` did, beside the changes in its fork.
+
+    ``value`` is for ``finish``: small, anything that can be pickled. ``bytes_written`` before compression.
+    """
+
+    value: Any = None
+    rows: int = 0
+    chunks: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a task did. ``ends`` is when its fork can no longer be committed, in microseconds since 1970;
+    ``retries`` counts the tries before this one. ``segments`` are references that are not in ``changes``,
+    ``reads`` is what the fork has read, if the job tracks that.
+    """
+
+    changes: ChangeSet
+    outcome: Outcome
+    ends: int
+    retries: int = 0
+    seconds: float = 0.0
+    stored: Taken = field(default_factory=Taken)
+    staged: bool = False
+    segments: tuple[Segment, ...] = ()
+    reads: ReadSet = NOTHING_READ
+
+
+def encode_result(result: Result) -> bytes:
+    outcome = asdict(replace(result.outcome, value=None))
+    said = {
+        "outcome": {name: int(number) for name, number in outcome.items() if name != "value"},
+        "ends": result.ends,
+        "retries": result.retries,
+        "seconds": result.seconds,
+        "stored": asdict(result.stored),
+        "segments": [[*astuple(each)[:-1], each.node_id.hex()] for each in result.segments],
+        "reads": _reads_as_json(result.reads),
+    }
+    return joined([json.dumps(said).encode(), wire.encode(result.changes), dumped(result.outcome.value)])
+
+
+def decode_result(data: bytes, staged_for: str | None = None) -> Result:
+    """What ``encode_result`` made bytes of.
+
+    ``staged_for`` is the module of the work function, for bytes that come from storage. ``FormatError`` for
+    others, and for values that are not allowed there.
+    """
+    said, changes, value = split(data, 3)
+    try:
+        told = json.loads(said)
+        return Result(
+            wire.decode(changes),
+            Outcome(loaded(value, staged_for), **_whole(told["outcome"])),
+            int(told["ends"]),
+            int(told["retries"]),
+            float(told["seconds"]),
+            Taken(**_whole(told["stored"])),
+            staged=staged_for is not None,
+            segments=tuple(map(_segment, told["segments"])),
+            reads=_reads(told["reads"]),
+        )
+    except FormatError:
+        raise
+    except Exception as error:  # a damaged pickle raises anything
+        raise _damaged(f"{type(error).__name__}: {error}") from error
+
+
+def _whole(told: dict[str, Any]) -> dict[str, int]:
+    return dict(zip(told, map(int, told.values()), strict=True))
+
+
+def _segment(told: list[Any]) -> Segment:
+    key, start, stop, count, low, high, node = told
+    if not key.startswith(f"{STAGING}/") or ".." in key:
+        raise _damaged(f"references staged in {key!r}")
+    corners = tuple(map(int, low)), tuple(map(int, high))
+    return Segment(key, int(start), int(stop), int(count), *corners, bytes.fromhex(node))
+
+
+def _reads_as_json(reads: ReadSet) -> dict[str, Any]:
+    paths = {name: sorted(getattr(reads, name)) for name in _PATHS}
+    columns = [(path, column) for path, columns in reads.chunks.items() for column in columns]
+    chunks = [[path, *column.shape, column.astype("<u4").tobytes().hex()] for path, column in columns]
+    return {**paths, "chunks": chunks}
+
+
+def _reads(told: dict[str, Any]) -> ReadSet:
+    chunks: dict[str, list[U32]] = {}
+    for path, count, ndim, data in told["chunks"]:
+        column = np.frombuffer(bytes.fromhex(data), "<u4").astype(np.uint32).reshape(int(count), int(ndim))
+        chunks.setdefault(str(path), []).append(column)
+    documents, members, trees = (frozenset(map(str, told[name])) for name in _PATHS)
+    return ReadSet(documents, members, trees, chunks)
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """Parts as one: the length of each, then all of them."""
+    return b"".join([*map(_LENGTH.pack, map(len, parts)), *parts])
+
+
+def split(data: bytes, count: int) -> list[bytes]:
+    """The parts of ``joined``; ``FormatError`` if these are not so many."""
+    start = _LENGTH.size * count
+    if len(data) < start:
+        raise _damaged(f"{len(data)} bytes")
+    out = []
+    for (size,) in _LENGTH.iter_unpack(data[:start]):
+        out.append(data[start : start + size])
+        start += size
+    if start != len(data):
+        raise _damaged(f"{len(data)} bytes where {start} were said")
+    return out
+
+
+def _damaged(found: str) -> FormatError:
+    return FormatError(f"expected what a task has staged, found {found}", ErrorKind.INVALID_FILE_FORMAT)

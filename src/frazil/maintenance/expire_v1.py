@@ -1,0 +1,59 @@
+"""Expiration in repositories of spec version 1, where the versions are what refs and snapshot files say.
+
+Ref by ref, tags first: the oldest snapshot that stays gets the first one as its parent, in its file, written
+again in place. What lies between is skipped, also where another ref leads to it: that keeps a version, not
+this history. Each file is written for itself: killed in between it has expired some, and another run goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from frazil.format.columns import U8
+from frazil.format.ids import id_matrix
+from frazil.format.keys import snapshot_key
+from frazil.format.snapshot import encode_snapshot
+from frazil.maintenance.expire import Expiry
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.repo_changes import MAIN, delete_branch, delete_tag, require_snapshot
+from frazil.repository.catalog.snapshots_v1 import SnapshotsV1
+
+
+def expire_v1(context: Context, what: Expiry) -> U8:
+    """Expire, file by file; the ids of what went."""
+    info = context.repo_info()
+    snapshots = info.snapshots
+    assert isinstance(snapshots, SnapshotsV1)
+    gone: set[bytes] = set()
+    for refs, deletes, remove in (
+        (info.tags, what.tags, delete_tag),
+        (info.branches, what.branches, delete_branch),
+    ):
+        for name in sorted(refs):
+            rows = snapshots.chain(require_snapshot(info, refs[name]))
+            old = np.array([entry.flushed_at for entry in snapshots.entries(rows)]) < what.older_than
+            old[-1] = False
+            if deletes and old[0] and not (refs is info.branches and name == MAIN):
+                gone.update(map(snapshots.id_of, rows[:-1].tolist()))
+                context.update(remove(name))
+                continue
+            if old[0]:
+                gone.add(snapshots.id_of(int(rows[0])))  # stays, for this ref; told as if it went
+                old[0] = False
+            if old.any():
+                stays = int(np.argmax(old)) - 1
+                gone.update(map(snapshots.id_of, rows[stays + 1 : -1].tolist()))
+                _reparent(context, snapshots, *map(snapshots.id_of, rows[[stays, -1]].tolist()))
+    return id_matrix(sorted(gone))
+
+
+def _reparent(context: Context, snapshots: SnapshotsV1, id_: bytes, parent: bytes) -> None:
+    """Write the file of a snapshot again, with another parent."""
+    snapshot = replace(context.assets.snapshot(id_), parent_id=parent)
+    context.storage.put(
+        snapshot_key(id_), encode_snapshot(snapshot, level=context.settings.compression_level)
+    )
+    context.assets.forget_snapshot(id_)
+    snapshots.reparent(id_, parent)

@@ -1,0 +1,213 @@
+"""Where labels go: the axis of the repository, and what is new on it.
+
+    create, append    new labels follow the old ones
+    insert            all of them are there: values are replaced
+    upsert            those that are there are replaced, new ones follow
+    backfill          those that are there are replaced, new ones go where they belong
+
+Where an old label moves, its values move: the axis says from where to where. One rule then serves all modes:
+what was there goes where its label goes, and what comes is written over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.time_conversion import shown
+
+type Mode = Literal["create", "append", "insert", "upsert", "backfill"]
+MODES: Final = ("create", "append", "insert", "upsert", "backfill")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``old`` is where each old step goes, ``new`` where each step of the files goes. ``labels`` are None
+    where steps have none.
+    """
+
+    length: int
+    labels: NDArray[Any] | None
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
+
+    @property
+    def first_moved(self) -> int:
+        """The first step that is not what it was, up to the old end; the old end if nothing moved."""
+        moved = self.old != np.arange(len(self.old))
+        return int(np.argmax(moved)) if moved.any() else len(self.old)
+
+    @classmethod
+    def after(cls, length: int, more: int) -> Axis:
+        """Steps without labels that follow the old ones.
+
+        >>> Axis.after(2, 3).new.tolist()
+        [2, 3, 4]
+        """
+        return cls(length + more, None, np.arange(length), np.arange(length, length + more))
+
+
+def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Where labels are on an axis, -1 for those that are not.
+
+    >>> positions(np.array([30, 20, 10]), np.array([10, 15, 30])).tolist()
+    [2, -1, 0]
+    """
+    if not len(axis):
+        return np.full(len(labels), -1, np.int64)
+    order = np.argsort(axis, kind="stable")
+    place = np.minimum(np.searchsorted(axis[order], labels), len(axis) - 1)
+    found = order[place]
+    return np.where(axis[found] == labels, found, -1).astype(np.int64)
+
+
+def place(
+    mode: Mode,
+    old: NDArray[Any],
+    new: NDArray[Any],
+    *,
+    descending: bool = False,
+    in_order: bool = True,
+    units: str | None = None,
+    calendar: str = "standard",
+) -> Axis:
+    """The axis with new labels on it; ``in_order`` says that each of them is once, and that they are sorted.
+
+    >>> axis = place("backfill", np.array([0, 1, 4]), np.array([2, 3]))
+    >>> axis.labels.tolist(), axis.old.tolist(), axis.new.tolist(), axis.first_moved
+    ([0, 1, 2, 3, 4], [0, 1, 4], [2, 3], 2)
+
+    Labels that are in no order stay as they are, behind the old ones:
+
+    >>> place("append", np.array([0, 1]), np.array([4, 3, 3]), in_order=False).labels.tolist()
+    [0, 1, 4, 3, 3]
+
+    Raises ``InvalidInputError`` (``invalid-chunk-index``) for labels that the mode does not allow.
+    """
+
+    def tell(label: Any) -> str:
+        return shown(label, units, calendar)
+
+    numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
+    new = _as_stored(new, old) if numbers and len(old) else new
+    stay = np.arange(len(old))
+    again = np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
+    if mode not in ("create", "append") and len(old) and again:
+        return Axis(len(old), old, stay, stay)  # the same steps again, in whatever order
+    there = positions(old, new) >= 0
+    fresh = new[~there]
+    if mode == "append" and there.any():
+        label = tell(new[there][0])
+        raise InvalidInputError(
+            f"mode 'append': expected new labels, found {label}, which is there; mode 'upsert' "
+            "(--mode upsert) replaces the values of this step. Files of another level or member need "
+            "concat_dim= (--concat-dim) with the name of that coordinate, from the first file on",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    if mode == "insert" and len(fresh):
+        raise _refused(f"mode 'insert': expected labels that are there, found {tell(fresh[0])}", "upsert")
+    if there.any() and not (_are_once(old) and _are_once(new)):
+        raise InvalidInputError(
+            f"mode {mode!r}: expected each label once, found labels that are there several times: mode "
+            "'append' (--mode append) writes new labels behind them",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    down = bool(old[-1] < old[0]) if len(old) > 1 and numbers else descending
+    if in_order and numbers:
+        fresh = np.sort(fresh)[:: -1 if down else 1]
+    labels = np.concatenate([old.astype(new.dtype), fresh])
+    if not (numbers and len(old) and len(fresh)) or _is_behind(old, fresh, down):
+        places = positions(labels, new) if in_order or there.any() else len(old) + np.arange(len(new))
+        return Axis(len(labels), labels, stay, places)
+    if mode != "backfill":
+        last, first = (old.min(), fresh.max()) if down else (old.max(), fresh.min())
+        raise _refused(
+            f"mode {mode!r}: expected new labels after {tell(last)}, found {tell(first)}", "backfill"
+        )
+    if not (in_order and _one_way(old)):
+        raise InvalidInputError(
+            "mode 'backfill': expected labels in order in the repository and in the files, found them mixed: "
+            "mode 'create' (--mode create) in a group of its own allows it",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    labels = np.sort(labels)[:: -1 if down else 1]
+    return Axis(len(labels), labels, positions(labels, old), positions(labels, new))
+
+
+def _as_stored(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    """New labels in the dtype of those that are there."""
+    with np.errstate(invalid="ignore"):
+        stored = new.astype(old.dtype)
+    if old.dtype.kind in "iu" and (stored != new).any():
+        raise InvalidInputError(
+            f"expected labels that {old.dtype} can hold, as those in the repository, found "
+            f"{new[stored != new][0]}: a group of its own (mode 'create', --mode create) can have them",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return stored
+
+
+def _is_behind(old: NDArray[Any], fresh: NDArray[Any], down: bool) -> bool:
+    return bool(fresh.max() < old.min() if down else fresh.min() > old.max())
+
+
+def _are_once(labels: NDArray[Any]) -> bool:
+    return len(np.unique(labels)) == len(labels)
+
+
+def _one_way(labels: NDArray[Any]) -> bool:
+    steps = np.diff(labels)
+    return bool((steps > 0).all() or (steps < 0).all())
+
+
+def _refused(text: str, other: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{text}; mode {other!r} (--mode {other}) allows it", ErrorKind.INVALID_CHUNK_INDEX
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Runs of steps, from where to where: ``source`` (a number of a file, -1 for what was there), its first
+    step, the first step on the axis, and how many; in order of the latter."""
+
+    source: NDArray[np.int64]
+    start: NDArray[np.int64]
+    at: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def within(self, start: int, stop: int) -> Pieces:
+        """The parts of the pieces in a span of the axis."""
+        low = np.maximum(self.at, start)
+        high = np.minimum(self.at + self.count, stop)
+        some = low < high
+        return Pieces(self.source[some], (self.start + low - self.at)[some], low[some], (high - low)[some])
+
+
+def runs(source: NDArray[np.int64], start: NDArray[np.int64], at: NDArray[np.int64]) -> Pieces:
+    """Single steps joined to runs.
+
+    >>> pieces = runs(np.array([7, 7, 7, 8]), np.array([0, 1, 2, 0]), np.array([4, 5, 9, 6]))
+    >>> list(zip(pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist()))
+    [(7, 0, 4, 2), (8, 0, 6, 1), (7, 2, 9, 1)]
+    """
+    order = np.argsort(at, kind="stable")
+    source, start, at = source[order], start[order], at[order]
+    breaks = np.ones(len(at), np.bool_)
+    breaks[1:] = (np.diff(at) != 1) | (np.diff(start) != 1) | (np.diff(source) != 0)
+    first = np.flatnonzero(breaks)
+    count = np.diff(np.append(first, len(at)))
+    return Pieces(source[first], start[first], at[first], count.astype(np.int64))
+
+
+def old_pieces(axis: Axis, start: int, stop: int) -> Pieces:
+    """What was there and belongs into a span."""
+    steps = np.flatnonzero((axis.old >= start) & (axis.old < stop))
+    return runs(np.full(len(steps), -1, np.int64), steps.astype(np.int64), axis.old[steps])

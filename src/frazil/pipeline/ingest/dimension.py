@@ -1,0 +1,233 @@
+"""The dimension in which files follow each other, if the caller does not name it.
+
+    before files are inspected   the dimension of the group, where the first file has it or a scalar of its
+                                 name; the one dimension of the first file that is unlimited or a time
+    after it                     where files have no such dimension: the scalar that tells them apart
+
+A scalar that differs from file to file is what xarray stacks with ``combine="nested", concat_dim=...``. One
+file alone has no such dimension: it stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.pipeline.ingest.families import Family, family_of, members_of
+from frazil.pipeline.ingest.inspection import Looked, Options
+from frazil.pipeline.ingest.pattern import Expanded
+from frazil.pipeline.ingest.time_conversion import is_time
+from frazil.pipeline.ingest.time_units import TimeUnits, common_units, scalar_values
+from frazil.readers.reader import FileSchema, VariableSchema
+
+#: Scalars that files usually follow each other in, the best first: by name, then by CF's standard name.
+_NAMES: Final = {"time": 0, "forecast_reference_time": 2, "step": 3, "forecast_period": 3, "valid_time": 4}
+_STANDARD_NAMES: Final = {"time": 1, "forecast_reference_time": 2, "forecast_period": 3}
+_OTHER: Final = 5
+#: The files that are tried until one can be read.
+_TRIED: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What is known of the group: the dimension in which it grew, the names of all its dimensions with
+    labels, and whether it is to grow from nothing, so that one file is the first of many.
+    """
+
+    concat_dim: str | None = None
+    dims: frozenset[str] = field(default_factory=frozenset)
+    from_nothing: bool = False
+
+
+NO_GROWTH: Final = Growth()
+
+
+def dimension(files: Expanded, options: Options, growth: Growth = NO_GROWTH) -> str | None:
+    """The dimension as far as the first file tells it that can be read; None if it does not.
+
+    Raises ``InvalidInputError`` (``invalid-key``) if there is more than one.
+    """
+    if files.concat_dim is not None:
+        return files.concat_dim
+    schema = _first_schema(files, options)
+    if schema is None:
+        return None
+    scalars = {name for name, each in schema.variables.items() if not each.dims}
+    if growth.concat_dim is not None and growth.concat_dim in scalars | schema.dims.keys():
+        return growth.concat_dim
+    times = [name for name in schema.coords if is_time(schema.variables[name].attrs.get("units"))]
+    for names in (sorted(growth.dims & scalars), sorted(schema.unlimited), times):
+        if len(names) == 1:
+            return names[0]
+    if len(files.urls) > 1 and (schema.unlimited or times):
+        several = sorted({*schema.unlimited, *times})
+        raise InvalidInputError(
+            f"expected one dimension in which files follow each other, found {', '.join(several)} in "
+            f"{schema.url}: concat_dim={several[0]!r} (--concat-dim {several[0]}) chooses one",
+            ErrorKind.INVALID_KEY,
+        )
+    return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
+
+
+def _first_schema(files: Expanded, options: Options) -> FileSchema | None:
+    for url in files.urls[:_TRIED]:
+        try:
+            with options.open(url) as reader:
+                return reader.schema()
+        except IcechunkError:
+            continue
+    return None
+
+
+def scalar_time(variables: Mapping[str, VariableSchema]) -> str | None:
+    """The scalar time that comes first in the order of `_rank`."""
+    times = [
+        each
+        for each in variables.values()
+        if not each.dims and is_time(each.attrs.get("units")) and _rank(each) < _OTHER
+    ]
+    return min(times, key=_rank).name if times else None
+
+
+def _rank(variable: VariableSchema) -> int:
+    if variable.name in _NAMES:
+        return _NAMES[variable.name]
+    standard = _STANDARD_NAMES.get(str(variable.attrs.get("standard_name")), _OTHER)
+    return min(standard, 1) if variable.attrs.get("axis") == "T" else standard
+
+
+def scalar_dimension(looked: Looked, families: Sequence[Family], units: TimeUnits) -> str | None:
+    """The scalar coordinate in which files of one family follow each other; None if none differs.
+
+    It is the first in the order of `_rank` whose value tells those of all others: files that have it in
+    common have all in common. Raises ``InvalidInputError`` (``invalid-key``) if there is no such scalar, or
+    several.
+    """
+    several = [family for family in families if len(family.files) > 1]
+    if not several:
+        alone = len(looked.urls) > 1 and len(families) == 1  # the others are not good
+        return scalar_time(families[0].variables()) if alone and not _are_known(looked) else None
+    differing = _Differing.of(looked, several, units)
+    if not differing.codes:
+        return None
+    sufficient = [name for name in differing.codes if differing.tells_all(name)]
+    ranks = {name: _rank(units.targets[name]) for name in sufficient}
+    if usual := [name for name in sufficient if ranks[name] < _OTHER]:
+        return min(usual, key=lambda name: (ranks[name], name))
+    if len(sufficient) == 1:
+        return sufficient[0]
+    raise _several_scalars(differing, sufficient)
+
+
+def _are_known(looked: Looked) -> bool:
+    """Whether files were not opened since they are in the group already."""
+    return int((looked.layout < 0).sum()) > len(looked.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Differing:
+    """The scalar coordinates that differ in a family: for each a column of codes for each family."""
+
+    codes: dict[str, list[NDArray[np.int64]]]
+
+    @classmethod
+    def of(cls, looked: Looked, families: Sequence[Family], units: TimeUnits) -> _Differing:
+        codes: dict[str, list[NDArray[np.int64]]] = {}
+        for name in dict.fromkeys(name for family in families for name in _candidates(family)):
+            columns = []
+            for family in families:
+                column = np.zeros(len(family.files), np.int64)
+                if name in family.layout.variables and not family.layout.variables[name].dims:
+                    values, _ = scalar_values(looked, name, family.files, units)
+                    column = np.unique(values, return_inverse=True)[1].astype(np.int64)
+                columns.append(column)
+            if any(column.any() for column in columns):
+                codes[name] = columns
+        return cls(codes)
+
+    def tells_all(self, name: str) -> bool:
+        """Whether files with one value of this scalar have one value of each other."""
+        for at, mine in enumerate(self.codes[name]):
+            all_of_them = np.stack([columns[at] for columns in self.codes.values()])
+            if np.unique(all_of_them, axis=1).shape[1] > len(np.unique(mine)):
+                return False
+        return True
+
+    def counts(self) -> str:
+        """
+        >>> _Differing({"time": [np.array([0, 1, 0])]}).counts()
+        'time (2 values)'
+        """
+        return ", ".join(
+            f"{name} ({max(len(np.unique(column)) for column in columns)} values)"
+            for name, columns in self.codes.items()
+        )
+
+
+def _candidates(family: Family) -> list[str]:
+    return [
+        name
+        for name in sorted(family.layout.individual)
+        if not (variable := family.variable(name)).dims
+        if variable.coordinate or (_rank(variable) < _OTHER and is_time(variable.attrs.get("units")))
+    ]
+
+
+def _several_scalars(differing: _Differing, sufficient: Sequence[str]) -> InvalidInputError:
+    if sufficient:
+        first = sufficient[0]
+        helps = f"concat_dim={first!r} (--concat-dim {first}) chooses one, the others become its coordinates"
+    else:
+        helps = (
+            "concat_dim='run' (--concat-dim run), or any new name, makes each file one step with these "
+            "coordinates; or ingest files that differ in one of them alone into a group each"
+        )
+    return InvalidInputError(
+        f"expected files that follow each other in one scalar coordinate, found {differing.counts()}: "
+        f"{helps}",
+        ErrorKind.INVALID_KEY,
+    )
+
+
+def scalar_instead(looked: Looked, dim: str) -> str | None:
+    """The scalar in which files follow each other that have all the same labels of ``dim``; None if they do
+    not, or no scalar tells them apart.
+    """
+    families = [
+        family_of(looked, files, individual=False)
+        for files in members_of(looked, looked.layout >= 0)
+        if len(files) > 1
+    ]
+    if not families or not all(_has_one_axis(looked, family, dim) for family in families):
+        return None
+    units, _ = common_units(looked, families, {})
+    differing = _Differing.of(looked, families, units)
+    distinct = [
+        name
+        for name, columns in differing.codes.items()
+        if all(len(np.unique(column)) == len(column) for column in columns)
+    ]
+    if not distinct:
+        return None
+    return min(distinct, key=lambda name: (_rank(units.targets[name]), name))
+
+
+def _has_one_axis(looked: Looked, family: Family, dim: str) -> bool:
+    """Whether all files of a family have the same labels."""
+    if dim not in family.layout.variables or family.layout.adds_axis:
+        return False
+    counts = np.diff(looked.label_start)[family.files]
+    if not counts[0] or (counts != counts[0]).any():
+        return False
+    units = {
+        tuple(each for each in looked.owns[code] if each[0] == dim)
+        for code in np.unique(looked.own[family.files]).tolist()
+    }
+    rows = looked.label_start[family.files][:, None] + np.arange(counts[0])
+    labels: NDArray[Any] = looked.labels[rows]
+    return len(units) == 1 and bool((labels == labels[0]).all())

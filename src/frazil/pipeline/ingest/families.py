@@ -1,0 +1,199 @@
+"""Families: files with the same data variables.
+
+The files of a family follow each other along the dimension; families with different variables are merged.
+What most files of a family are like is right, and the others differ from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.pipeline.ingest.file_schemas import (
+    PACKING,
+    Layout,
+    Own,
+    differences,
+    meaning,
+    other_attributes,
+    other_values,
+    stacked,
+    with_own,
+)
+from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.step_order import Objection
+from frazil.readers.reader import NotVirtual, VariableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Files with the same data variables.
+
+    ``layout``, ``own`` and ``values`` (digests of what all files share) are those of its first file;
+    ``files`` are numbers of good files. ``along`` are the variables that get the dimension, which they do not
+    have in files.
+    """
+
+    layout: Layout
+    own: Own
+    files: NDArray[np.int64]
+    values: Mapping[str, str]
+    along: frozenset[str] = frozenset()
+
+    def variable(self, name: str) -> VariableSchema:
+        return with_own(self.layout.variables[name], self.own)
+
+    def variables(self) -> dict[str, VariableSchema]:
+        return {name: self.variable(name) for name in self.layout.variables}
+
+    def with_along(self, dim: str, names: Collection[str]) -> Family:
+        """With these variables along the dimension, as far as files have them without it."""
+        variables = self.layout.variables
+        along = frozenset(name for name in names if name in variables and dim not in variables[name].dims)
+        values = {name: digest for name, digest in self.values.items() if name not in along}
+        return replace(self, layout=stacked(self.layout, dim, along), values=values, along=along)
+
+
+def members_of(looked: Looked, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Files by what data variables they have: sets with a variable in common are one family."""
+    groups: list[tuple[set[str], list[int]]] = []
+    for code in np.unique(looked.layout[good]).tolist():
+        names, codes = set(looked.layouts[code].data), [code]
+        for group in [group for group in groups if group[0] & names]:
+            groups.remove(group)
+            names, codes = names | group[0], codes + group[1]
+        groups.append((names, codes))
+    members = [np.flatnonzero(good & np.isin(looked.layout, codes)) for _, codes in groups]
+    return sorted(members, key=lambda files: int(files[0]))
+
+
+def family_of(looked: Looked, files: NDArray[np.int64], *, individual: bool) -> Family:
+    """The family of these files. ``individual`` says that individual variables are shared too: no dimension
+    goes on.
+    """
+    first = int(files[0])
+    layout = looked.layouts[looked.layout[first]]
+    values = dict(layout.values)
+    if individual:
+        values |= dict(looked.individuals[looked.individual[first]])
+    return Family(layout, looked.owns[looked.own[first]], files, values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Variants:
+    """The kinds of some files by a key: the rows of each key in ``codes``, and how many files have them."""
+
+    codes: NDArray[np.int64]
+    first: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, column: NDArray[Any]) -> _Variants:
+        codes, first, counts = np.unique(column, return_index=True, return_counts=True)
+        return cls(codes, first, counts)
+
+    def usual(self, keys: Sequence[Any]) -> list[int]:
+        """The rows of the key that most files have; of the earliest if several have as many."""
+        rows: dict[Any, list[int]] = {}
+        for row, key in enumerate(keys):
+            rows.setdefault(key, []).append(row)
+        return max(rows.values(), key=lambda mine: (self.counts[mine].sum(), -self.first[mine].min()))
+
+
+def strangers(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
+    """Files that do not have the variables, dimensions and dtypes that most of these have."""
+    variants = _Variants.of(looked.layout[members])
+    layouts = [looked.layouts[code] for code in variants.codes.tolist()]
+    usual = variants.usual(list(map(meaning, layouts)))
+    expected = layouts[min(usual, key=lambda row: variants.first[row])]
+    objections = []
+    for row, layout in enumerate(layouts):
+        if row in usual:
+            continue
+        lines = differences(layout, expected) or [("variables", "differs from the others")]
+        kind, text = lines[0][0], "; ".join(text for _, text in lines)
+        where = members[looked.layout[members] == variants.codes[row]]
+        objections += [Objection(file, kind, text) for file in where.tolist()]
+    return objections
+
+
+def other_coordinates(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
+    """Files whose values of what all share are not those of most."""
+    variants = _Variants.of(looked.layout[members])
+    values = [looked.layouts[code].values for code in variants.codes.tolist()]
+    usual = variants.usual([tuple(sorted(each.items())) for each in values])
+    expected = values[usual[0]]
+    return [
+        Objection(file, "values", other_values(values[row], expected))
+        for row in range(len(values))
+        if row not in usual
+        for file in members[looked.layout[members] == variants.codes[row]].tolist()
+    ]
+
+
+def other_packing(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
+    """Files that are not packed as most are."""
+    variants = _Variants.of(looked.own[members])
+    owns = [looked.owns[code] for code in variants.codes.tolist()]
+    usual = variants.usual(list(map(_packing, owns)))
+    expected = _in_words(owns[usual[0]])
+    return [
+        Objection(file, "packing", f"packed with {_in_words(owns[row])} and not {expected}")
+        for row in range(len(owns))
+        if row not in usual
+        for file in members[looked.own[members] == variants.codes[row]].tolist()
+    ]
+
+
+def _packing(own: Own) -> Own:
+    return tuple(each for each in own if each[1] in PACKING)
+
+
+def _in_words(own: Own) -> str:
+    return ", ".join(f"{name}.{attribute} {value!r}" for name, attribute, value in _packing(own)) or "nothing"
+
+
+def notes(looked: Looked, family: Family) -> list[Problem]:
+    """What is no objection to a file: other attributes, and variables without references."""
+    problems = []
+    codes = looked.layout[family.files]
+    for code in np.unique(codes[codes != codes[0]]).tolist():
+        names = other_attributes(looked.layouts[code], family.layout)
+        if names:
+            where = family.files[codes == code]
+            listed = ", ".join(names[:10])
+            text = f"{len(where)} file(s) have other values of {listed}; the first file's are kept"
+            problems.append(Problem("attributes", text, looked.urls[int(where[0])], fatal=False))
+    for name, each in (family.layout.virtual or {}).items():
+        if isinstance(each, NotVirtual):
+            text = f"{name} cannot be referred to: {each.reason}; copy it, or leave it out"
+            problems.append(Problem("virtual", text, looked.urls[int(family.files[0])]))
+    return problems
+
+
+def different_grids(families: Sequence[Family], looked: Looked) -> list[Objection]:
+    """Files of a family that shares variables or dimensions with an earlier one, and has others."""
+    values: dict[str, str] = {}
+    dims: dict[str, int] = {}
+    objections = []
+    for family in families:
+        texts = [
+            ("dims", f"{name} has {size} steps and not {dims[name]}, as in files with other variables")
+            for name, size in family.layout.dims.items()
+            if dims.get(name, size) != size
+        ]
+        shared = {
+            name: digest for name, digest in family.values.items() if name not in family.layout.individual
+        }
+        other = other_values(shared, values)
+        texts += [("values", f"{other}, unlike files with other variables")] if other else []
+        objections += [Objection(file, *each) for each in texts[:1] for file in family.files.tolist()]
+        if not texts:
+            values |= shared
+            dims |= family.layout.dims
+    return objections

@@ -1,0 +1,300 @@
+"""What many files have in common, so that it need not be said of each.
+
+A ``Layout`` is a file's schema without what is the file's own: the length and labels along the dimension in
+which files follow each other, the origin of its times, its packing, the values of its scalars. A hundred
+thousand files of one archive have a handful of layouts; a file is a number of columns and the code of its
+layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.pipeline.ingest.time_conversion import is_time
+from frazil.readers.reader import FileSchema, NotVirtual, VariableSchema, codecs_with_axis
+
+#: The length of what goes on from file to file.
+ANY: Final = -1
+
+#: Attributes that may be each file's own, if values are changed accordingly.
+PACKING: Final = ("scale_factor", "add_offset")
+# Attributes that say what the stored numbers mean.
+_MEANING: Final = (
+    "units",
+    "calendar",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "flag_values",
+    "flag_masks",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunked:
+    """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value.
+
+    Chunks of plain bytes can be cut along the dimension that goes on, on multiples of ``unit`` steps: their
+    length along it is `ANY`. For others ``unit`` is 0.
+    """
+
+    chunks: tuple[int, ...]
+    codecs: tuple[Any, ...]
+    dtype: np.dtype[Any]
+    fill_value: Any
+    unit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
+
+    ``individual`` are variables without the dimension whose values may be each file's own (see
+    `individual_names`). ``adds_axis`` says that files do not have the dimension: each is one step.
+    ``virtual`` is there if asked for. ``skipped`` are variables that no array can hold, and attributes that
+    cannot be read, with reasons.
+    """
+
+    format: str
+    variables: Mapping[str, VariableSchema]
+    dims: Mapping[str, int]
+    unlimited: frozenset[str]
+    values: Mapping[str, str]
+    individual: frozenset[str] = frozenset()
+    adds_axis: bool = False
+    virtual: Mapping[str, Chunked | NotVirtual] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        said = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
+        said += [sorted(map(repr, each.items())) for each in (self.variables, self.dims, self.values)]
+        said += [sorted(map(repr, each.items())) for each in (self.virtual or {}, self.skipped)]
+        return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+    def goes_on(self, name: str) -> bool:
+        return ANY in self.variables[name].shape
+
+    @property
+    def data(self) -> frozenset[str]:
+        """The variables that the files are about."""
+        data = [name for name, variable in self.variables.items() if not variable.coordinate]
+        return frozenset(filter(self.goes_on, data)) or frozenset(data) or frozenset(self.variables)
+
+
+#: ``(variable, attribute, value)``: what is a file's own.
+type Own = tuple[tuple[str, str, Any], ...]
+
+
+def layout_of(
+    schema: FileSchema,
+    dim: str | None,
+    values: Mapping[str, str],
+    individual: frozenset[str] = frozenset(),
+    virtual: Mapping[str, Chunked | NotVirtual] | None = None,
+) -> tuple[Layout, Own]:
+    """The layout of a file, and the attributes that are its own."""
+    own = tuple(
+        sorted(
+            (name, attribute, variable.attrs[attribute])
+            for name, variable in schema.variables.items()
+            for attribute in own_attributes(variable)
+        )
+    )
+    layout = Layout(
+        schema.format,
+        {name: _without_own(each, dim) for name, each in schema.variables.items()},
+        {name: size for name, size in schema.dims.items() if name != dim},
+        schema.unlimited,
+        values,
+        individual,
+        dim not in schema.dims,
+        virtual,
+        schema.skipped,
+    )
+    return layout, own
+
+
+def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
+    """The variables without the dimension whose values may differ from file to file: scalars, their bounds,
+    and times. Values of a grid mapping mean nothing, and are not among them.
+    """
+    variables = {name: each for name, each in schema.variables.items() if dim not in each.dims}
+    scalars = {name: each for name, each in variables.items() if not each.dims}
+    mappings = {each.attrs.get("grid_mapping") for each in schema.variables.values()}
+    scalars = {
+        name: each
+        for name, each in scalars.items()
+        if name not in mappings and "grid_mapping_name" not in each.attrs
+    }
+    bounds = {str(each.attrs.get(key)) for each in scalars.values() for key in ("bounds", "climatology")}
+    times = {
+        name
+        for name, each in variables.items()
+        if each.coordinate and name not in schema.dims and is_time(each.attrs.get("units"))
+    }
+    return frozenset({*scalars, *(bounds & variables.keys()), *times})
+
+
+def stacked(layout: Layout, dim: str, names: Collection[str]) -> Layout:
+    """The layout with these variables along the dimension that files do not have, or that these do not have.
+
+    Individual variables are copied, never referred to: they are small, and one value may be many steps.
+    """
+    variables = {
+        name: _along(each, dim) if name in names and dim not in each.dims else each
+        for name, each in layout.variables.items()
+    }
+    virtual = {
+        name: _with_axis(each) if name in names and isinstance(each, Chunked) else each
+        for name, each in (layout.virtual or {}).items()
+        if not (name in names and name in layout.individual)
+    }
+    values = {name: digest for name, digest in layout.values.items() if name not in names}
+    return replace(
+        layout,
+        variables=variables,
+        values=values,
+        virtual=None if layout.virtual is None else virtual,
+    )
+
+
+def _with_axis(each: Chunked) -> Chunked:
+    codecs = codecs_with_axis(map(json.loads, each.codecs))
+    texts = tuple(json.dumps(codec, sort_keys=True) for codec in codecs)
+    return replace(each, chunks=(1, *each.chunks), codecs=texts)
+
+
+def _along(variable: VariableSchema, dim: str) -> VariableSchema:
+    chunks = None if variable.chunks is None else (1, *variable.chunks)
+    return replace(variable, dims=(dim, *variable.dims), shape=(ANY, *variable.shape), chunks=chunks)
+
+
+def own_attributes(variable: VariableSchema) -> list[str]:
+    names: list[str] = [name for name in PACKING if name in variable.attrs]
+    return [*names, "units"] if is_time(variable.attrs.get("units")) else names
+
+
+def with_own(variable: VariableSchema, own: Own) -> VariableSchema:
+    """A variable of a layout with the attributes of a file."""
+    mine = {attribute: value for name, attribute, value in own if name == variable.name}
+    return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
+
+
+def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
+    own = set(own_attributes(variable))
+    attrs = {name: value for name, value in variable.attrs.items() if name not in own}
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    shape = tuple(ANY if name == dim else size for name, size in sizes)
+    return replace(variable, attrs=attrs, shape=shape)
+
+
+def meaning(layout: Layout) -> tuple[Any, ...]:
+    """What two files must share to become one dataset, but for the values of what they share; equal for
+    layouts that differ only in how they are stored.
+    """
+    return (
+        layout.adds_axis,
+        tuple(sorted(layout.dims.items())),
+        tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
+        repr(sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())),
+    )
+
+
+def _without_unit(each: Chunked | NotVirtual) -> Chunked | NotVirtual:
+    """Files with chunks of other lengths are of one dataset, if the chunks can be cut."""
+    return replace(each, unit=0) if isinstance(each, Chunked) else each
+
+
+def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
+    attrs = {name: variable.attrs[name] for name in _MEANING if name in variable.attrs}
+    return variable.dims, variable.shape, variable.dtype, attrs
+
+
+def differences(found: Layout, expected: Layout) -> list[tuple[str, str]]:
+    """In words, with the kind of each, why two files are not of one dataset."""
+    said: list[tuple[str, str]] = []
+    missing, more = expected.variables.keys() - found.variables, found.variables.keys() - expected.variables
+    if missing or more:
+        parts = [f"without {', '.join(sorted(missing))}"] * bool(missing)
+        parts += [f"with {', '.join(sorted(more))}"] * bool(more)
+        said.append(("variables", " and ".join(parts)))
+    if found.adds_axis != expected.adds_axis:
+        has = ["does not have" if found.adds_axis else "has", "do" if found.adds_axis else "do not"]
+        said.append(("dims", f"{has[0]} the dimension that goes on, as others {has[1]}"))
+    for name in sorted(found.variables.keys() & expected.variables):
+        said += _variable_differences(found.variables[name], expected.variables[name])
+    for name in sorted((found.virtual or {}).keys() & (expected.virtual or {})):
+        here, there = (found.virtual or {})[name], (expected.virtual or {})[name]
+        if repr(_without_unit(here)) != repr(_without_unit(there)):
+            said.append(("chunks", f"{name} is stored as {_stored(here)} and not {_stored(there)}"))
+    return said
+
+
+def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
+    """In words, what variables of two files have other values (by their digests); "" if none.
+
+    >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
+    'lon has other values'
+    """
+    both = sorted(values.keys() & expected.keys())
+    return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
+
+
+def _stored(each: Chunked | NotVirtual) -> str:
+    if isinstance(each, NotVirtual):
+        return each.reason
+    names = ", ".join(
+        str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
+    )
+    chunks = ", ".join("any" if size == ANY else str(size) for size in each.chunks)
+    return f"{each.dtype} in chunks of ({chunks}) ({names})"
+
+
+def _variable_differences(found: VariableSchema, expected: VariableSchema) -> Iterable[tuple[str, str]]:
+    name = found.name
+    if (found.dims, found.shape) != (expected.dims, expected.shape):
+        yield "dims", f"{name} has dimensions {_dims(found)} and not {_dims(expected)}"
+    if found.dtype != expected.dtype:
+        yield "dtype", f"{name} is {found.dtype} and not {expected.dtype}"
+    for attribute in _MEANING:
+        here, there = found.attrs.get(attribute), expected.attrs.get(attribute)
+        if repr(here) != repr(there):
+            kind = "units" if attribute in ("units", "calendar") else "attributes"
+            yield kind, f"{name} has {attribute} {here!r} and not {there!r}"
+
+
+def _dims(variable: VariableSchema) -> str:
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
+
+
+def other_attributes(found: Layout, expected: Layout) -> list[str]:
+    """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
+    said = []
+    for name in sorted(found.variables.keys() & expected.variables):
+        here, there = found.variables[name].attrs, expected.variables[name].attrs
+        names = [
+            each for each in sorted(here.keys() | there) if repr(here.get(each)) != repr(there.get(each))
+        ]
+        said += [f"{name}.{each}" for each in names if each not in _MEANING]
+    return said
+
+
+def values_digest(values: NDArray[Any]) -> str:
+    """A digest of the values of a small variable."""
+    hashed = hashlib.sha256(f"{values.shape}".encode())
+    plain = np.ascontiguousarray(values)
+    if plain.dtype.kind in "TOU":
+        hashed.update(repr(plain.tolist()).encode())
+    else:
+        hashed.update(plain.dtype.newbyteorder("<").str.encode())
+        hashed.update(plain.astype(plain.dtype.newbyteorder("<")).tobytes())
+    return hashed.hexdigest()[:16]

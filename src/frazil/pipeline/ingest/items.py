@@ -1,0 +1,255 @@
+"""Items of work: which chunks of which arrays a task writes, and from which files.
+
+A task writes whole chunks only, and no two tasks write one chunk: where a chunk needs several files, its task
+reads all of them; where it has steps that are in the repository already, its task reads those too. Arrays
+whose chunks are multiples of each other along the axis share tasks, so that a file is opened once for all of
+its variables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.arrays import TargetArray
+from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
+from frazil.pipeline.ingest.time_conversion import Linear
+
+#: What a task writes, in bytes, unless it would read fewer files than `FILES`.
+TASK: Final = 128 << 20
+FILES: Final = 50
+FILES_OF_A_CHUNK: Final = 500
+#: An array with chunks this large along the axis gets tasks of its own, for parts of its other dimensions.
+LARGE: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part of the array number ``array`` of the plan, on chunk borders."""
+
+    array: int
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one task writes. Numbers of ``pieces`` are those of ``urls``, ``old`` are steps that are there.
+
+    ``moves`` tells for each file what is to be done to its times (None: nothing); ``checks`` the state that
+    virtual references of a file remember; ``fingerprints`` (uint8, (files, 16)) are those of the inspection.
+    """
+
+    boxes: tuple[Box, ...]
+    pieces: Pieces
+    old: Pieces
+    urls: tuple[str, ...]
+    moves: tuple[Mapping[str, Linear] | None, ...]
+    checks: tuple[Any, ...]
+    fingerprints: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Arrays (by number) that are written together from the same files."""
+
+    arrays: tuple[int, ...]
+    pieces: Pieces
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """What tasks have to know of files, by number."""
+
+    urls: Sequence[str]
+    own: NDArray[np.int32]
+    moves: Mapping[int, Mapping[str, Linear]]
+    checks: Sequence[Any]
+    fingerprints: NDArray[np.uint8]
+
+    def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces) -> Item:
+        numbers, codes = np.unique(pieces.source, return_inverse=True)
+        chosen = numbers.tolist()
+        return Item(
+            tuple(boxes),
+            Pieces(codes.astype(np.int64), pieces.start, pieces.at, pieces.count),
+            old,
+            tuple(map(self.urls.__getitem__, chosen)),
+            tuple(map(self.moves.get, self.own[numbers].tolist())),
+            tuple(map(self.checks.__getitem__, chosen)),
+            self.fingerprints[numbers],
+        )
+
+
+def most_steps(lengths: NDArray[np.int64]) -> int:
+    """The longest chunk along the axis that is chosen: one task has to open all files of a chunk.
+
+    >>> most_steps(np.full(100_000, 24))
+    12000
+    """
+    return max(int(FILES_OF_A_CHUNK * lengths.mean()), 1)
+
+
+def small_chunk(row: int, data_row: int, chunk: int, length: int, most: int) -> int:
+    """Chunk along the axis of a small array, such as bounds, beside data: what one task writes.
+
+    Its own choice would be so long that one task would have to open all files.
+    """
+    span = max(min(TASK // max(data_row * chunk, 1), most // chunk), 1)
+    return chunk * max(1, min(span, -(-max(length, (1 << 20) // max(row, 1)) // chunk)))
+
+
+def items(
+    arrays: Sequence[TargetArray], existed: Sequence[bool], shifted: Sequence[bool], group: Group, axis: Axis,
+    table: FileTable,
+) -> Iterator[Item]:  # fmt: skip
+    """The items of arrays that go on along the axis."""
+    for numbers in _together([(number, arrays[number]) for number in group.arrays]):
+        chosen = [arrays[number] for number in numbers]
+        steps = [array.grid[array.axis or 0] for array in chosen]
+        row = sum(array.row for array in chosen)
+        unit = math.lcm(*steps)
+        files = len(np.unique(group.pieces.source)) / max(int(group.pieces.count.sum()), 1)
+        by_size = TASK // max(unit * row, 1)
+        by_files = math.ceil(FILES / max(unit * files, 1e-9))
+        span = unit * max(1, min(by_size, by_files))
+        boxes: dict[tuple[int, int], list[Box]] = {}
+        for number, array, step in zip(numbers, chosen, steps, strict=True):
+            moved = axis.first_moved if existed[number] and not shifted[number] else len(axis.old)
+            for start, stop in _touched(group.pieces, axis, step, moved, span):
+                for part, box in enumerate(_parts(number, array, start, stop)):
+                    boxes.setdefault((start // span, part), []).append(box)
+        for (where, _), mine in sorted(boxes.items()):
+            low, high = where * span, min((where + 1) * span, axis.length)
+            old = old_pieces(axis, low, high) if any(existed[box.array] for box in mine) else _NOTHING
+            yield table.item(mine, group.pieces.within(low, high), old)
+
+
+_NONE: Final = np.zeros(0, np.int64)
+_NOTHING: Final = Pieces(_NONE, _NONE, _NONE, _NONE)
+
+
+def _touched(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
+    """Spans of chunks in which something is new, cut on the borders of tasks."""
+    low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
+    counts = high - low
+    chunks = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    if moved < len(axis.old):
+        chunks = np.concatenate([chunks, np.arange(moved // step, -(-axis.length // step))])
+    chunks = np.unique(chunks)
+    if not len(chunks):
+        return
+    breaks = (np.diff(chunks) != 1) | (np.diff(chunks * step // span) != 0)
+    first = np.concatenate([[0], np.flatnonzero(breaks) + 1])
+    last = np.append(first[1:], len(chunks)) - 1
+    for start, stop in zip(
+        (chunks[first] * step).tolist(), ((chunks[last] + 1) * step).tolist(), strict=True
+    ):
+        yield start, min(stop, axis.length)
+
+
+def _together(chosen: list[tuple[int, TargetArray]]) -> list[list[int]]:
+    """Arrays that can share tasks: not too large ones, whose chunks are multiples of each other."""
+    groups: list[tuple[int, list[int]]] = []
+    alone = [number for number, array in chosen if _is_large(array)]
+    rest = [(array.grid[array.axis or 0], number) for number, array in chosen if not _is_large(array)]
+    for step, number in sorted(rest, reverse=True):
+        for at, (unit, numbers) in enumerate(groups):
+            both = math.lcm(unit, step)
+            if both <= 4 * max(unit, step):
+                groups[at] = (both, [*numbers, number])
+                break
+        else:
+            groups.append((step, [number]))
+    return [*([number] for number in alone), *(sorted(numbers) for _, numbers in groups)]
+
+
+def _is_large(array: TargetArray) -> bool:
+    return array.grid[array.axis or 0] * array.row > LARGE and len(array.shape) > 1
+
+
+def _parts(number: int, array: TargetArray, start: int, stop: int) -> Iterator[Box]:
+    """A span of the axis as boxes: one, or several along the first other dimension of a large array."""
+    low, high = [first for first, _ in array.bounds], [last for _, last in array.bounds]
+    axis = array.axis or 0
+    low[axis], high[axis] = start, stop
+    cut = next((i for i, step in enumerate(array.grid) if i != axis and high[i] - low[i] > step), None)
+    if not _is_large(array) or cut is None:
+        yield Box(number, tuple(low), tuple(high))
+        return
+    chunks = -(-array.shape[cut] // array.grid[cut])
+    per_chunk = max(array.grid[axis] * array.row // chunks, 1)
+    step = array.grid[cut] * max(TASK // per_chunk, 1)
+    last = high[cut]
+    for at in range(low[cut], last, step):
+        low[cut], high[cut] = at, min(at + step, last)
+        yield Box(number, tuple(low), tuple(high))
+
+
+def fixed_items(
+    arrays: Sequence[TargetArray], numbers: Sequence[int], file: int, table: FileTable
+) -> Iterator[Item]:
+    """The items of arrays without the axis, all from one file."""
+    one = np.zeros(1, np.int64)
+    piece = Pieces(np.array([file], np.int64), one, one, one)
+    small: list[Box] = []
+    for number in numbers:
+        array = arrays[number]
+        whole = Box(number, (0,) * len(array.shape), array.shape)
+        if not array.shape or int(np.prod(array.shape, dtype=object)) * array.itemsize <= LARGE:
+            small.append(whole)
+            continue
+        per_chunk = max(int(np.prod(array.shape[1:], dtype=object)) * array.itemsize * array.grid[0], 1)
+        step = array.grid[0] * max(TASK // per_chunk, 1)
+        for at in range(0, array.shape[0], step):
+            stop = (min(at + step, array.shape[0]), *array.shape[1:])
+            yield table.item([Box(number, (at, *whole.start[1:]), stop)], piece, _NOTHING)
+    if small:
+        yield table.item(small, piece, _NOTHING)
+
+
+def moved_old_items(
+    arrays: Sequence[TargetArray], numbers: Sequence[int], axis: Axis, table: FileTable
+) -> Iterator[Item]:
+    """The items of arrays that get nothing new, but whose steps move."""
+    flags = [True] * len(arrays)
+    for number in numbers:
+        yield from items(arrays, flags, [False] * len(arrays), Group((number,), _NOTHING), axis, table)
+
+
+def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequence[str]) -> None:
+    """Files that are referred to must begin and end on chunk borders of the array.
+
+    Raises ``InvalidInputError`` (``invalid-chunk-index``) that names the first file that does not.
+    """
+    step = array.grid[array.axis or 0]
+    ends = pieces.at + pieces.count
+    bad = (
+        (pieces.at % step != 0)
+        | (pieces.start % step != 0)
+        | ((pieces.count % step != 0) & (ends != axis.length))
+    )
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InvalidInputError(
+            f"virtual: expected files on the borders of chunks of {step} steps of `{array.path}`, found "
+            f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
+            f"{pieces.start[row]}): copy this variable",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+
+
+def can_shift(array: TargetArray, axis: Axis) -> bool:
+    """Whether what moves are whole chunks."""
+    step = array.grid[array.axis or 0]
+    old = old_pieces(axis, 0, axis.length)
+    partial = (old.count % step != 0) & ~(
+        (old.at + old.count == axis.length) & (old.start + old.count == len(axis.old))
+    )
+    return not ((old.at % step != 0) | (old.start % step != 0) | partial).any()

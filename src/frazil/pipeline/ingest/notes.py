@@ -1,0 +1,84 @@
+"""What a user should know of files that are ingested all the same.
+
+A variable of a type that no array can hold is left out, and a variable in chunks of a few bytes makes more
+references than a reader can use. Nothing of this stops an ingest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from frazil.display import counted
+from frazil.jobs.progress import size
+from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.file_schemas import ANY, Chunked
+from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.reconcile import Combined
+
+#: References to fewer bytes than these cost more than the bytes...
+SMALL: Final = 4 << 10
+#: ... if there are more of them than these.
+MANY: Final = 1_000
+#: So many variables are named.
+_NAMED: Final = 10
+
+
+def notes(looked: Looked, combined: Combined) -> list[Problem]:
+    """Notes about what is left out, and about references of a few bytes: problems that are not fatal.
+
+    Many files that are alike get one note, with the URL of the first of them.
+    """
+    codes, first, counts = np.unique(looked.layout, return_index=True, return_counts=True)
+    problems = []
+    for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
+        if code >= 0 and looked.layouts[code].skipped:
+            text = reasons(looked.layouts[code].skipped)
+            more = f" ({count:,} files alike)" if count > 1 else ""
+            problems.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
+    for family in combined.families:
+        problems += _small_references(looked, combined, family)
+    return problems
+
+
+def reasons(skipped: Mapping[str, str]) -> str:
+    """Names with their reasons, for people: ``"s (a compound or opaque type)"``.
+
+    >>> reasons({"s": "a compound type", "tas:odd": "an attribute of a type that numpy does not have"})
+    's (a compound type), tas:odd (an attribute of a type that numpy does not have)'
+    """
+    named = [f"{name} ({why})" for name, why in list(skipped.items())[:_NAMED]]
+    more = len(skipped) - len(named)
+    return ", ".join(named) + (f" and {more:,} more" if more else "")
+
+
+def _small_references(looked: Looked, combined: Combined, family: Family) -> Iterator[Problem]:
+    lengths = looked.length[family.files]
+    steps = int(lengths.sum()) if combined.axis is None else len(combined.axis)
+    small: dict[int, list[tuple[str, int]]] = {}
+    single: list[str] = []
+    for name, each in (family.layout.virtual or {}).items():
+        if not isinstance(each, Chunked):
+            continue
+        along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
+        if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
+            single.append(name)
+        chunks = tuple(along if chunk == ANY else chunk for chunk in each.chunks)
+        shape = tuple(steps if length == ANY else length for length in family.layout.variables[name].shape)
+        grid = [-(-length // max(chunk, 1)) for length, chunk in zip(shape, chunks, strict=True)]
+        bytes_ = math.prod(chunks) * each.dtype.itemsize
+        if bytes_ < SMALL and math.prod(grid) > MANY:
+            small.setdefault(bytes_, []).append((name, math.prod(grid)))
+    if single:
+        ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
+        text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
+        yield Problem("chunks", text, looked.urls[int(family.files[0])], fatal=False)
+    for bytes_, members in sorted(small.items()):
+        names = ", ".join(name for name, _ in members[:_NAMED])
+        total = counted(sum(count for _, count in members), "reference")
+        text = f"{total} to chunks of {size(bytes_)}: {names}; copy these variables, it is faster to read"
+        yield Problem("references", text, looked.urls[int(family.files[0])], fatal=False)

@@ -1,0 +1,155 @@
+"""What tasks do with references: set them, and write the chunks that have no place in a file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.format.chunk_table import ChunkTable
+from frazil.jobs.task_results import Outcome
+from frazil.pipeline.ingest.arrays import TargetArray
+from frazil.pipeline.ingest.items import Box, Item
+from frazil.pipeline.ingest.plain_chunks import cut
+from frazil.pipeline.ingest.task_files import Readers, Written
+from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual
+from frazil.repository.session.session import ForkSession
+from frazil.repository.session.virtual_refs import set_rows
+
+
+def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
+    """Set references of the arrays of an item to the chunks in its files.
+
+    Chunks of which a reader has the bytes (see `ChunkReferences`) become chunks of the repository. Chunks
+    that a file does not have are removed, if the steps were in the repository before.
+    """
+    count = read = own = 0
+    pieces = item.pieces
+    with Readers(written.options, item) as readers:
+        rows = zip(
+            pieces.source.tolist(),
+            pieces.start.tolist(),
+            pieces.at.tolist(),
+            pieces.count.tolist(),
+            strict=True,
+        )
+        for (file, start, at, steps), box in itertools.product(rows, item.boxes):
+            target = written.arrays[box.array]
+            references = _references(readers, item, target, file, written.adds_axis[box.array])
+            low, high = _place(target, box, at, steps)
+            index = references.index.astype(np.int64)
+            if target.axis is not None:
+                index[:, target.axis] += (at - start) // target.chunks[target.axis]
+            inside = ((index >= low) & (index < high)).all(axis=1)
+            if len(item.old.within(at, at + steps)):
+                _remove_missing(fork, target.path, low, high, index[inside])
+            _set_virtual(
+                fork, target.path, index, references, inside, item.checks[file] if item.checks else None
+            )
+            own += _set_inline(fork, target.path, index, references, inside)
+            count += int(inside.sum())
+            read += int(references.length[inside].sum())
+    return Outcome(
+        rows=int(pieces.count.sum()), chunks=count, bytes_read=0, bytes_written=own, value=read - own
+    )
+
+
+def _place(target: TargetArray, box: Box, at: int, steps: int) -> tuple[list[int], list[int]]:
+    """The first chunk, and the one after the last, of the part of a box that a piece of a file fills."""
+    start, stop = list(box.start), list(box.stop)
+    if target.axis is not None:
+        start[target.axis], stop[target.axis] = at, at + steps
+    low = [each // step for each, step in zip(start, target.chunks, strict=True)]
+    high = [-(-each // step) for each, step in zip(stop, target.chunks, strict=True)]
+    return low, high
+
+
+def _remove_missing(
+    fork: ForkSession, path: str, low: list[int], high: list[int], index: NDArray[np.int64]
+) -> None:
+    """Chunks that were there, and that the file does not have: they are its fill value now."""
+    before = fork.workspace.table(path)
+    old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
+    stays = ChunkTable.from_absent(index).find_many(old) >= 0
+    if not stays.all():
+        fork.workspace.delete_refs(path, old[~stays])
+
+
+def _set_virtual(
+    fork: ForkSession,
+    path: str,
+    index: NDArray[np.int64],
+    references: ChunkReferences,
+    inside: NDArray[np.bool_],
+    checksum: str | datetime | None,
+) -> None:
+    rows = inside & (references.location != INLINE)
+    failed = set_rows(
+        fork.workspace,
+        path,
+        index[rows].astype(np.uint32),
+        references.locations,
+        references.location[rows],
+        references.offset[rows],
+        references.length[rows],
+        checksum,
+    )
+    if failed:
+        raise without_container(references.locations[0])
+
+
+def _set_inline(
+    fork: ForkSession,
+    path: str,
+    index: NDArray[np.int64],
+    references: ChunkReferences,
+    inside: NDArray[np.bool_],
+) -> int:
+    """Write the chunks that have no place in a file, and give their number of bytes. They are few."""
+    size = 0
+    for row, data in references.inline.items():
+        if inside[row]:
+            fork.workspace.write(path, tuple(index[row].tolist()), data)
+            size += len(data)
+    return size
+
+
+def _references(
+    readers: Readers, item: Item, target: TargetArray, file: int, adds_axis: bool
+) -> ChunkReferences:
+    """The references of a variable of a file, in chunks of the array."""
+    references = readers[file].references(target.name)
+    if isinstance(references, NotVirtual):
+        raise _not_as_inspected(item.urls[file], target.name, references.reason)
+    if adds_axis:
+        references = references.with_axis()
+    codecs = tuple(json.dumps(each, sort_keys=True) for each in references.codecs)
+    if codecs != target.codecs or len(references.chunks) != len(target.shape):
+        raise _not_as_inspected(item.urls[file], target.name, "other codecs")
+    if target.axis is not None and references.is_plain:
+        references = cut(references, target.chunks, target.axis)
+    if references.chunks != target.chunks:
+        raise _not_as_inspected(item.urls[file], target.name, f"chunks of {references.chunks}")
+    return references
+
+
+def _not_as_inspected(url: str, name: str, found: str) -> FormatError:
+    return FormatError(
+        f"{url}: expected chunks of {name} as they were inspected, found {found}",
+        ErrorKind.INVALID_FILE_FORMAT,
+    )
+
+
+def without_container(location: str) -> InvalidInputError:
+    """The error for a file that no virtual chunk container of the repository is for."""
+    prefix = location.rpartition("/")[0] + "/"
+    return InvalidInputError(
+        f"expected a virtual chunk container for {location}, found none: give "
+        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {prefix}) and open the "
+        f"repository with authorize_virtual_chunk_access for {prefix!r}",
+        ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
+    )

@@ -1,0 +1,139 @@
+"""What an inspection found: a table with a row for each file, and what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+
+from frazil.display import Shown
+from frazil.jobs.summary import Summary
+from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.outline import details, files_found, outline, steps_found, variable_found
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.reconcile import Combined
+from frazil.pipeline.ingest.time_conversion import shown
+
+_TOLD: Final = 10
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Summary):
+    """Files and their problems. ``str`` of it is for people, ``table`` for programs.
+
+    ``unchanged`` is how many of the files are in the repository already.
+    """
+
+    looked: Looked
+    combined: Combined
+    problems: tuple[Problem, ...]
+    unchanged: int = 0
+
+    shown_as: ClassVar[str] = "spark.ingest.Report"
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return self.looked.urls
+
+    @property
+    def concat_dim(self) -> str | None:
+        return self.combined.dim
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """The files that cannot be ingested."""
+        return tuple(dict.fromkeys(each.url for each in self.problems if each.url is not None and each.fatal))
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """What is said of the files, and does not stop anything: variables that are left out, for example."""
+        return tuple(each for each in self.problems if not each.fatal)
+
+    def fatal(self, allow: Collection[str] = ()) -> tuple[Problem, ...]:
+        return tuple(each for each in self.problems if each.fatal and each.kind not in allow)
+
+    def table(self) -> pa.Table:
+        """``url, size, fingerprint, format, layout, steps, first, last, problem, message`` of each file."""
+        looked = self.looked
+        worst = {each.url: each for each in reversed(self.problems) if each.fatal}
+        worst = {**{each.url: each for each in reversed(self.problems)}, **worst}
+        told = [worst.get(url) for url in looked.urls]
+        first, last = self._ends()
+        formats = [looked.layouts[code].format if code >= 0 else None for code in looked.layout.tolist()]
+        columns: dict[str, Any] = {
+            "url": list(looked.urls),
+            "size": looked.size,
+            "fingerprint": list(map(bytes.hex, map(bytes, looked.fingerprint))),
+            "format": formats,
+            "layout": looked.layout,
+            "steps": looked.length,
+            "first": first,
+            "last": last,
+            "problem": [None if each is None else each.kind for each in told],
+            "message": [None if each is None else each.message for each in told],
+        }
+        strings = {"url", "fingerprint", "format", "first", "last", "problem", "message"}
+        arrays = [
+            pa.array(values, pa.string() if name in strings else None) for name, values in columns.items()
+        ]
+        return pa.table(arrays, names=list(columns))
+
+    def _ends(self) -> tuple[list[str | None], list[str | None]]:
+        looked, combined = self.looked, self.combined
+        labels = combined.labels
+        if labels is None:
+            return [None] * len(looked.urls), [None] * len(looked.urls)
+        starts, stops = combined.steps.start[:-1], combined.steps.start[1:]
+
+        def ends(at: Any) -> list[str | None]:
+            return [
+                shown(labels[i], combined.units, combined.calendar) if low < high else None
+                for i, low, high in zip(at.tolist(), starts.tolist(), stops.tolist(), strict=True)
+            ]
+
+        return ends(np.minimum(starts, len(labels) - 1)), ends(stops - 1)
+
+    def outline(self) -> list[tuple[str, str]]:
+        """Names and values of a few lines: what `IngestResult` prints."""
+        return outline(self.looked, self.combined, self.problems, self.unchanged)
+
+    def details(self) -> Iterable[tuple[str, Shown]]:
+        """Names of what the HTML folds, and records of it."""
+        return details(self.combined, self.problems)
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        return self.outline()
+
+    def _details(self) -> Iterable[tuple[str, Shown]]:
+        return self.details()
+
+    def __repr__(self) -> str:
+        return Summary.__str__(self)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        combined = self.combined
+        lines = [files_found(self.looked)]
+        if self.unchanged:
+            lines.append(f"{self.unchanged:,} of them are in the repository, unchanged")
+        if combined.dim is not None:
+            lines.append(f"{combined.dim}: {steps_found(combined)}")
+        for family in combined.families:
+            for name, each in family.layout.variables.items():
+                lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_found(each)}")
+        kinds = Counter((each.kind, each.fatal) for each in self.problems)
+        for (kind, fatal), count in kinds.items():
+            lines.append(f"{'problem' if fatal else 'note'}: {kind} ({count})")
+            some = [each for each in self.problems if (each.kind, each.fatal) == (kind, fatal)][:_TOLD]
+            lines += [f"    {each.url + ': ' if each.url else ''}{each.message}" for each in some]
+            if count > len(some):
+                lines.append(f"    and {count - len(some):,} more")
+        if not self.fatal():
+            lines.append("no problems")
+        return lines

@@ -1,0 +1,208 @@
+"""What families of files share: one array for the coordinates that all of them have.
+
+Files of different variables may have a scalar or a time of one name with other values, as the height of 2 m
+of a temperature and that of 10 m of a wind. One array cannot be both: the files that differ from those before
+them are objected to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.axis import Axis, Pieces, runs
+from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.step_order import Objection, Steps
+from frazil.pipeline.ingest.time_units import TimeUnits, scalar_values
+
+_OTHER: Final = "{} has other values, unlike files with other variables"
+
+
+def other_constants(looked: Looked, families: Sequence[Family], units: TimeUnits) -> list[Objection]:
+    """Files whose scalars and times without the dimension are not those of an earlier family."""
+    expected: dict[str, tuple[Any, bool]] = {}
+    objections = []
+    for family in families:
+        mine: dict[str, tuple[Any, bool]] = {}
+        for name in sorted(family.layout.individual):
+            values = _values(looked, family.files[:1], family, name, units)
+            if values is not None:
+                mine[name] = (values, name in family.along)
+        wrong = [
+            name
+            for name, (values, along) in mine.items()
+            if name in expected and (not along or not expected[name][1])
+            if along != expected[name][1] or not same(values, expected[name][0]).all()
+        ]
+        if wrong:
+            text = _OTHER.format(", ".join(wrong))
+            objections += [Objection(file, "values", text) for file in family.files.tolist()]
+        else:
+            expected = {**mine, **expected}
+    return objections
+
+
+def other_steps(
+    looked: Looked, families: Sequence[Family], units: TimeUnits, start: NDArray[np.int64], key: NDArray[Any]
+) -> list[Objection]:
+    """Files whose scalars along the dimension are not those of an earlier family at the same step.
+
+    File ``i`` has the rows ``start[i]:start[i + 1]`` of ``key``, equal for steps that go to one place.
+    """
+    objections = []
+    counts = np.diff(start)
+    for name in _in_several(families):
+        values: list[NDArray[Any]] = []
+        keys: list[NDArray[Any]] = []
+        for family in families:
+            if name not in family.along:
+                continue
+            column = _values(looked, family.files, family, name, units)
+            if column is None:
+                continue
+            rows = np.repeat(start[family.files], counts[family.files]) + _inside(counts[family.files])
+            mine, places = np.repeat(column, counts[family.files]), key[rows]
+            if values:
+                known, first = np.unique(np.concatenate(keys), return_index=True)
+                at = np.minimum(np.searchsorted(known, places), len(known) - 1)
+                differs = (known[at] == places) & ~same(np.concatenate(values)[first[at]], mine)
+                wrong = np.unique(np.repeat(family.files, counts[family.files])[differs])
+                text = _OTHER.format(name)
+                objections += [Objection(file, "values", text) for file in wrong.tolist()]
+            values.append(mine)
+            keys.append(places)
+    return objections
+
+
+def _in_several(families: Sequence[Family]) -> list[str]:
+    """Names of variables that several families have along the dimension."""
+    count: dict[str, int] = {}
+    for family in families:
+        for name in family.along & family.layout.individual:
+            count[name] = count.get(name, 0) + 1
+    return sorted(name for name, many in count.items() if many > 1)
+
+
+def _inside(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The steps of each file from 0 on, file by file."""
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _values(
+    looked: Looked, files: NDArray[np.int64], family: Family, name: str, units: TimeUnits
+) -> NDArray[Any] | None:
+    """A value, or a digest of values, for each file; None if times of other units have digests alone."""
+    if name in looked.scalars and all(each is not None for each in looked.scalars[name][files]):
+        values, wrong = scalar_values(looked, name, files, units)
+        return np.array(looked.scalars[name][files].tolist()) if wrong.any() else values
+    codes, rows = np.unique(looked.individual[files], return_inverse=True)
+    digests = [dict(looked.individuals[code]).get(name) for code in codes.tolist()]
+    moves = any(name in units.moves.get(code, {}) for code in np.unique(looked.own[files]).tolist())
+    return None if moves or None in digests else np.array(digests)[rows]
+
+
+def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values are equal, or both no numbers.
+
+    >>> same(np.array([1, np.nan, 3]), np.array([1, np.nan, 4])).tolist()
+    [True, True, False]
+    """
+    equal: NDArray[np.bool_] = np.asarray(values == others, np.bool_)
+    if values.dtype.kind == others.dtype.kind == "f":
+        equal |= np.isnan(values) & np.isnan(others)
+    return equal
+
+
+def joined_pieces(
+    steps: Steps, families: Sequence[Family], axis: Axis, *, fresh_only: bool = False
+) -> Pieces:
+    """The runs of steps of several families, each step from the first of them that has it.
+
+    ``fresh_only`` leaves out the steps that the group has.
+    """
+    files = np.concatenate([family.files for family in families])
+    rows, counts = steps.rows(files), steps.counts[files]
+    taken = steps.at[rows] >= 0
+    source, inside = np.repeat(files, counts)[taken], _inside(counts)[taken]
+    at, first = np.unique(axis.new[steps.at[rows[taken]]], return_index=True)
+    if fresh_only:
+        fresh = ~np.isin(at, axis.old)
+        at, first = at[fresh], first[fresh]
+    return runs(source[first], inside[first], at)
+
+
+def differing(
+    looked: Looked,
+    family: Family,
+    name: str,
+    units: TimeUnits,
+    steps: Steps,
+    axis: Axis,
+    stored: NDArray[Any],
+) -> bool:
+    """Whether a scalar of a family differs from what the group has at the same steps.
+
+    ``stored`` is the array of the group: one value, or one for each step.
+    """
+    column = _values(looked, family.files, family, name, units)
+    if column is None or stored.ndim > 1 or name not in looked.scalars:
+        return False
+    rows = steps.rows(family.files)
+    mine = np.repeat(column, steps.counts[family.files])
+    taken = steps.at[rows] >= 0
+    places, mine = axis.new[steps.at[rows[taken]]], mine[taken]
+    index = np.full(axis.length, -1, np.int64)
+    index[axis.old] = np.arange(len(axis.old))
+    there = index[places] >= 0
+    known = np.broadcast_to(stored, len(axis.old)) if not stored.ndim else stored
+    return not same(known[index[places[there]]], mine[there]).all()
+
+
+def require_one_length(
+    sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
+) -> None:
+    """Arrays of a group (path, dimensions, shape) have one length of a dimension, but the one that ``grows``.
+
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) if they have two.
+
+    >>> require_one_length([("/a", ("x",), (2,)), ("/b", ("x",), (3,))], None)
+    Traceback (most recent call last):
+    frazil.errors.InvalidInputError: expected 2 steps of x in `/b`, as in `/a`, found 3: a group of its ...
+    """
+    known: dict[str, tuple[str, int]] = {}
+    for path, dims, shape in sizes:
+        for dim, size in zip(dims, shape, strict=True):
+            other, expected = known.setdefault(dim, (path, size))
+            if dim != grows and size != expected:
+                raise InvalidInputError(
+                    f"expected {expected} steps of {dim} in `{path}`, as in `{other}`, found {size}: a group "
+                    "of its own (--group) can have them",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
+    for path, dims, _ in sizes:
+        name = path.rpartition("/")[2]
+        if not dims and name in known:
+            raise InvalidInputError(
+                f"expected no dimension {name} in `{known[name][0]}`, since `{path}` is a scalar, found it: "
+                "a group of its own (--group) can have it",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
+def others(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
+    """The families that have a variable as this one has it."""
+    mine = family.layout.variables[name]
+    for each in families:
+        variable = each.layout.variables.get(name)
+        if (
+            variable is not None
+            and (variable.dims, variable.shape) == (mine.dims, mine.shape)
+            and (name in each.along) == (name in family.along)
+            and np.can_cast(variable.dtype, mine.dtype, "same_kind")
+        ):
+            yield each

@@ -1,0 +1,82 @@
+"""Copies of sparse variables: what was never written in a file is not read.
+
+A dataset of HDF5 may have billions of elements and a few chunks. Chunks of the repository that have nothing
+but the file's fill value are left out, where it is the fill value of the array too. Else one of them is
+written, and all others refer to its bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.format.chunk_table import ChunkTable
+from frazil.format.manifest import InlineRef, NativeRef
+from frazil.pipeline.ingest.arrays import TargetArray, open_target
+from frazil.pipeline.ingest.items import Item
+from frazil.pipeline.ingest.task_files import OPEN, Readers, Written
+from frazil.repository.session.session import ForkSession
+
+#: Smaller regions, in bytes, are read as they are.
+SMALLEST: Final = 1 << 20
+
+type Region = tuple[slice, ...]
+
+
+def constant_of(
+    readers: Readers, written: Written, item: Item, number: int, region: Region
+) -> NDArray[Any] | None:
+    """The one value of a region of an array (by number), of which no file has written anything; else None."""
+    target = written.arrays[number]
+    size = math.prod(each.stop - each.start for each in region) * target.itemsize
+    if size < SMALLEST or target.window is not None or target.name in written.unpacked:
+        return None
+    if target.axis is None:
+        return readers[0].constant(target.name, region)
+    axis, low, high = target.axis, region[target.axis].start, region[target.axis].stop
+    pieces = item.pieces.within(low, high)
+    if len(item.old.within(low, high)) or int(pieces.count.sum()) != high - low or len(pieces) > OPEN // 2:
+        return None
+    values: list[NDArray[Any]] = []
+    rows = zip(pieces.source.tolist(), pieces.start.tolist(), pieces.count.tolist(), strict=True)
+    for file, start, count in rows:
+        if target.name in (item.moves[file] or {}):
+            return None
+        along = () if written.adds_axis[number] else (slice(start, start + count),)
+        value = readers[file].constant(target.name, (*region[:axis], *along, *region[axis + 1 :]))
+        if value is None or (values and _bytes(value, target) != _bytes(values[0], target)):
+            return None
+        values.append(value)
+    return values[0]
+
+
+def write_constant(fork: ForkSession, target: TargetArray, region: Region, value: NDArray[Any]) -> None:
+    """Give all elements of a region (on the borders of chunks) of a new part of an array one value."""
+    if _bytes(value, target) == _bytes(target.fill_value, target):
+        return
+    low = [each.start // step for each, step in zip(region, target.grid, strict=True)]
+    counts = [-(-each.stop // step) - at for each, step, at in zip(region, target.grid, low, strict=True)]
+    corner = tuple(
+        slice(at * step, min((at + 1) * step, size))
+        for at, step, size in zip(low, target.grid, target.shape, strict=True)
+    )
+    open_target(fork.store, target.path)[corner] = value
+    ref = fork.workspace.ref(target.path, tuple(low))
+    index = np.indices(counts, np.uint32).reshape(len(counts), -1).T + np.array(low, np.uint32)
+    match ref:
+        case NativeRef():
+            ids = np.frombuffer(ref.chunk_id, np.uint8)[None]
+            table = ChunkTable.from_native(index, ids, 0, ref.offset, ref.length)
+        case InlineRef():
+            table = ChunkTable.from_inline(index, [ref.data] * len(index))
+        case _:
+            return
+    fork.workspace.set_refs(target.path, table)
+
+
+def _bytes(value: Any, target: TargetArray) -> bytes:
+    array = np.asarray(value, target.dtype)
+    return str(array[()]).encode() if target.dtype.kind == "T" else array.tobytes()

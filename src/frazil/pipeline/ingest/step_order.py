@@ -1,0 +1,319 @@
+"""The steps of a dataset: which step of which file goes where along the dimension.
+
+    steps    rows with an entry for each step of each file: its label, and its place on the axis
+    axis     the labels of the dataset
+
+Labels of files go one way, and each is once: the axis has them sorted. Where they are not (one file alone, or
+``allow={"unordered"}``) the files follow each other as they are, and a label may be there several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.time_conversion import is_time, shown
+
+#: Labels are regular if at least this share of their distances is within a fifth of the median...
+REGULAR: Final = 0.8
+#: ... and a hole is a distance of more than so many medians.
+HOLE: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """A problem of one file, by its number."""
+
+    file: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of all files along ``dim``.
+
+    File ``i`` has the rows ``start[i]:start[i + 1]``. ``labels`` (in ``units``) are None where steps have
+    none. ``at`` is the place of each row on the axis, -1 for those that are not in the dataset; ``axis`` are
+    the labels there, None without labels. ``in_order`` says that each label of the axis is once, and that
+    they are sorted if they can be.
+    """
+
+    start: NDArray[np.int64]
+    labels: NDArray[Any] | None
+    at: NDArray[np.int64]
+    axis: NDArray[Any] | None
+    length: int
+    units: str | None = None
+    calendar: str = "standard"
+    descending: bool = False
+    in_order: bool = True
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        return np.diff(self.start)
+
+    def rows(self, files: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of files, file by file."""
+        return rows_of(self.start, files)
+
+    def shown(self, label: Any) -> str:
+        return shown(label, self.units, self.calendar)
+
+
+def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows ``start[i]:start[i + 1]`` of files, file by file.
+
+    >>> rows_of(np.array([0, 2, 2, 5]), np.array([2, 0])).tolist()
+    [2, 3, 4, 0, 1]
+    """
+    counts = np.diff(start)[files]
+    ends = np.cumsum(counts)
+    rows: NDArray[np.int64] = np.repeat(start[files] - ends + counts, counts) + np.arange(int(counts.sum()))
+    return rows
+
+
+NO_STEPS: Final = Steps(np.zeros(1, np.int64), None, np.zeros(0, np.int64), None, 0)
+
+
+def labelled(
+    start: NDArray[np.int64], labels: NDArray[Any], units: str | None, calendar: str, good: NDArray[np.bool_]
+) -> Steps:
+    """The steps with labels, not in any place yet; whether most of them go down."""
+    _, up, down = _directions(start, labels, good)
+    descending = bool(down.sum() > up.sum())
+    nowhere = np.full(len(labels), -1, np.int64)
+    return Steps(start, labels, nowhere, labels[:0], 0, units, calendar, descending)
+
+
+def _directions(
+    start: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    """The file of each row but the first, and whether its label goes up or down from the row before in the
+    same file.
+    """
+    file = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    inside = (file[1:] == file[:-1]) & good[file[1:]]
+    if labels.dtype.kind not in "iuf":
+        nothing = np.zeros(len(inside), np.bool_)
+        return file[1:], nothing, nothing
+    return file[1:], (labels[1:] > labels[:-1]) & inside, (labels[1:] < labels[:-1]) & inside
+
+
+def disorder(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
+    """Files whose labels do not go the way of most, are there twice, or are not numbers."""
+    labels = _labels(steps)
+    file = np.repeat(np.arange(len(good)), steps.counts)
+    if labels.dtype.kind not in "iuf":
+        return [Objection(each, "unordered", "labels are there twice") for each in _twice(file, labels, good)]
+    behind, up, down = _directions(steps.start, labels, good)
+    inside = (behind == file[:-1]) & good[behind]
+    wrong = np.unique(behind[inside & ~(down if steps.descending else up)])
+    unknown = np.unique(file[~(labels == labels) & good[file]])
+    way = "down" if steps.descending else "up"
+    return [
+        *(Objection(each, "unordered", f"labels do not all go {way}") for each in wrong.tolist()),
+        *(
+            Objection(each, "unordered", "labels are not numbers")
+            for each in np.setdiff1d(unknown, wrong).tolist()
+        ),
+    ]
+
+
+def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]) -> list[int]:
+    """Files that have a label twice."""
+    rows = np.flatnonzero(good[file])
+    _, codes = np.unique(labels[rows], return_inverse=True)
+    pairs, counts = np.unique(np.stack([file[rows], codes]), axis=1, return_counts=True)
+    twice: list[int] = np.unique(pairs[0][counts > 1]).tolist()
+    return twice
+
+
+def overlaps(
+    steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
+) -> list[Objection]:
+    """Files with a label that an earlier one of these files has; not those that meet such a file only."""
+    labels, counts = _labels(steps), steps.counts
+    rows = steps.rows(files)
+    file = np.repeat(files, counts[files])
+    distinct, codes = np.unique(labels[rows], return_inverse=True)
+    pairs = np.unique(np.stack([codes, file]), axis=1)  # a label twice in one file is no overlap
+    codes, owners = pairs
+    shared = np.bincount(codes)[codes] > 1
+    codes, owners = codes[shared], owners[shared]
+    if not len(codes):
+        return []
+    by_file = np.lexsort((codes, owners))
+    numbers, first = np.unique(owners[by_file], return_index=True)
+    owner: dict[int, int] = {}
+    objections = []
+    for each, mine in zip(numbers.tolist(), np.split(codes[by_file], first[1:]), strict=True):
+        codes_of = mine.tolist()
+        taken = [code for code in codes_of if code in owner]
+        if not taken:
+            owner.update(dict.fromkeys(codes_of, each))
+            continue
+        earlier = owner[taken[0]]
+        same = bool((contents[each] == contents[earlier]).all())
+        label = steps.shown(distinct[taken[0]])
+        text = f"has {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
+        objections.append(
+            Objection(
+                each,
+                "duplicate" if same else "overlap",
+                f"{text}, {'and the same contents' if same else 'in common'}",
+            )
+        )
+    return objections
+
+
+def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
+    """The steps of families of files on one axis of sorted labels; those of words in order of the files. The
+    later file of a family has the label that several have.
+    """
+    labels = _labels(steps)
+    rows = np.sort(np.concatenate([steps.rows(files) for files in families]))
+    axis, first, codes = np.unique(labels[rows], return_index=True, return_inverse=True)
+    if axis.dtype.kind in "iuf":
+        place = np.arange(len(axis))[::-1] if steps.descending else np.arange(len(axis))
+    else:
+        place = np.empty(len(axis), np.int64)
+        place[np.argsort(first, kind="stable")] = np.arange(len(axis))
+    at = np.full(len(labels), -1, np.int64)
+    at[rows] = place[codes]
+    placed = np.empty_like(axis)
+    placed[place] = axis
+    return replace(steps, at=_last_of_each(steps, at, families), axis=placed, length=len(axis))
+
+
+def _last_of_each(
+    steps: Steps, at: NDArray[np.int64], families: Sequence[NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Places with -1 for steps of which a later file of the family has the label."""
+    left = np.full_like(at, -1)
+    for files in families:
+        rows = np.sort(steps.rows(files))
+        _, back = np.unique(at[rows][::-1], return_index=True)
+        last = rows[::-1][back]
+        left[last] = at[last]
+    return left
+
+
+def unsorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps | None:
+    """The steps of files one after the other, in the order that they have in their file; the files in order
+    of their first labels. The later file has the labels that several files of a family have.
+
+    None if not all families have the same labels then: nothing tells which steps belong together.
+    """
+    labels = _labels(steps)
+    at = np.full(len(labels), -1, np.int64)
+    axes: list[NDArray[Any]] = []
+    for files in families:
+        some = files[steps.counts[files] > 0]
+        heads = labels[steps.start[some]]
+        order = np.arange(len(some))
+        if heads.dtype.kind in "iuf":
+            order = np.lexsort((order, -heads.astype(np.float64) if steps.descending else heads))
+        rows = steps.rows(some[order])
+        rows = rows[_is_last_file(steps, rows, labels)]
+        at[rows] = np.arange(len(rows))
+        axes.append(labels[rows])
+    equal_nan = labels.dtype.kind == "f"
+    if not all(np.array_equal(axes[0], axis, equal_nan=equal_nan) for axis in axes[1:]):
+        return None
+    return replace(steps, at=at, axis=axes[0], length=len(axes[0]), in_order=False)
+
+
+def _is_last_file(steps: Steps, rows: NDArray[np.int64], labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether no later file has the label of a row."""
+    file = np.searchsorted(steps.start, rows, side="right") - 1
+    _, codes = np.unique(labels[rows], return_inverse=True)
+    last = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(last, codes, file)
+    later: NDArray[np.bool_] = file == last[codes]
+    return later
+
+
+def without_labels(
+    length: NDArray[np.int64], families: Sequence[NDArray[np.int64]], position: NDArray[np.int64] | None
+) -> Steps:
+    """The steps of files that have no labels: one file after the other, in the order of a pattern or list."""
+    start = np.concatenate([[0], np.cumsum(length)])
+    at = np.full(int(start[-1]), -1, np.int64)
+    steps = Steps(start, None, at, None, 0)
+    longest = 0
+    for files in families:
+        order = files if position is None else files[np.argsort(position[files], kind="stable")]
+        rows = steps.rows(order)
+        at[rows] = np.arange(len(rows))
+        longest = max(longest, len(rows))
+    return replace(steps, length=longest)
+
+
+def missing(
+    steps: Steps, families: Sequence[NDArray[np.int64]], names: Sequence[Collection[str]]
+) -> list[Problem]:
+    """Labels that only some families have."""
+    if steps.axis is None:
+        lengths = sorted({int(steps.counts[files].sum()) for files in families})
+        text = f"variables have {lengths} steps, and no labels tell which are missing"
+        return [Problem("hole", text)] if len(lengths) > 1 else []
+    problems = []
+    for files, variables in zip(families, names, strict=True):
+        places = steps.at[steps.rows(files)]
+        absent = np.ones(steps.length, np.bool_)
+        absent[places[places >= 0]] = False
+        if absent.any():
+            first = steps.shown(steps.axis[np.argmax(absent)])
+            text = f"{absent.sum()} labels, from {first} on, are missing for {', '.join(sorted(variables))}"
+            problems.append(Problem("hole", text))
+    return problems
+
+
+def holes(
+    axis: NDArray[Any] | None,
+    units: str | None,
+    calendar: str,
+    old: NDArray[Any] | None = None,
+    *,
+    one_file: bool = False,
+) -> list[Problem]:
+    """The gaps of a time axis; not those between two ``old`` labels, nor those inside of one file alone."""
+    if axis is None or not is_time(units):
+        return []
+    is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
+    return [
+        Problem(
+            "hole", f"nothing between {shown(axis[i], units, calendar)} and {shown(axis[j], units, calendar)}"
+        )
+        for i, j in gaps(axis)
+        if not (is_old[i] and is_old[j]) and not (one_file and not is_old[i] and not is_old[j])
+    ]
+
+
+def gaps(axis: NDArray[Any]) -> list[tuple[int, int]]:
+    """The labels before and after each gap of an axis that is regular elsewhere.
+
+    >>> gaps(np.array([0, 31, 59, 90, 151, 181]))
+    [(3, 4)]
+    >>> gaps(np.array([1, 10, 100, 1000]))
+    []
+    """
+    if len(axis) < 4 or axis.dtype.kind not in "iuf":
+        return []
+    distances = np.abs(np.diff(axis.astype(np.float64)))
+    median = np.median(distances)
+    regular = np.abs(distances - median) <= 0.2 * median
+    if regular.mean() < min(REGULAR, 1 - 1.5 / len(distances)):
+        return []
+    return [(i, i + 1) for i in np.flatnonzero(distances > HOLE * median).tolist()]
+
+
+def _labels(steps: Steps) -> NDArray[Any]:
+    assert steps.labels is not None
+    return steps.labels

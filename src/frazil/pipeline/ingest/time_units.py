@@ -1,0 +1,127 @@
+"""One unit for the times of all files, and scalars of files in the units of the dataset.
+
+Files may count each from its own first day: the dataset has the units that the repository has, or else those
+of the first file, finer where whole numbers need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.step_order import Objection
+from frazil.pipeline.ingest.time_conversion import SAME, Linear, finest, is_time, moved, rebase
+from frazil.readers.reader import VariableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnits:
+    """``targets`` are the variables with the units that they get. ``moves`` tells by code of `Looked.owns`
+    how times of a file become times in these units.
+    """
+
+    targets: Mapping[str, VariableSchema]
+    moves: Mapping[int, Mapping[str, Linear]]
+
+
+def common_units(
+    looked: Looked, families: Sequence[Family], stored: Mapping[str, str]
+) -> tuple[TimeUnits, list[Objection]]:
+    """The units of all times, and the files whose times cannot be in them. ``stored`` are those of the
+    repository, by variable.
+    """
+    targets: dict[str, VariableSchema] = {}
+    moves: dict[int, dict[str, Linear]] = {}
+    objections: list[Objection] = []
+    for family in families:
+        codes, first = np.unique(looked.own[family.files], return_index=True)
+        codes = codes[np.argsort(first)]
+        units = {
+            code: {name: str(value) for name, attribute, value in looked.owns[code] if attribute == "units"}
+            for code in codes.tolist()
+        }
+        for name in family.layout.variables:
+            variable = family.variable(name)
+            if is_time(variable.attrs.get("units")):
+                mine = list(dict.fromkeys(units[code].get(name, "") for code in codes.tolist()))
+                variable = _with_units(variable, mine, stored.get(name))
+            targets.setdefault(name, variable)
+        for code in codes.tolist():
+            lines, texts = _lines(family, units[code], targets)
+            if texts:
+                where = family.files[looked.own[family.files] == code]
+                objections += [Objection(file, "units", "; ".join(texts)) for file in where.tolist()]
+            if lines:
+                moves[code] = lines
+    return TimeUnits(targets, moves), objections
+
+
+def _lines(
+    family: Family, units: Mapping[str, str], targets: Mapping[str, VariableSchema]
+) -> tuple[dict[str, Linear], list[str]]:
+    """What is done to the times of files with these units, and what cannot be done."""
+    lines: dict[str, Linear] = {}
+    texts = []
+    for name, text in units.items():
+        if not is_time(text):
+            continue
+        target = targets[name]
+        line = rebase(text, str(target.attrs["units"]), str(target.attrs.get("calendar", "standard")))
+        if line is None:
+            texts.append(f"{name} is in {text!r}, which cannot be made {target.attrs['units']!r}")
+        elif line != SAME:
+            lines[name] = line
+            bounds = str(target.attrs.get("bounds"))
+            if bounds in family.layout.variables and bounds not in units:
+                lines[bounds] = line
+    return lines, texts
+
+
+def _with_units(variable: VariableSchema, units: list[str], stored: str | None) -> VariableSchema:
+    if stored is not None:
+        return replace(variable, attrs={**variable.attrs, "units": stored})
+    if len(units) == 1 or variable.dtype.kind not in "iu":
+        return replace(variable, attrs={**variable.attrs, "units": units[0]})
+    calendar = str(variable.attrs.get("calendar", "standard"))
+    chosen = finest(units, calendar) or units[0]
+    dtype = variable.dtype if chosen == units[0] else np.dtype(np.int64)
+    return replace(variable, attrs={**variable.attrs, "units": chosen}, dtype=dtype)
+
+
+def in_units(
+    values: NDArray[Any], own: NDArray[np.int32], variable: VariableSchema, units: TimeUnits
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Values of a variable of many files (``own`` are their codes) in the units of the dataset, and which of
+    them are no whole numbers there though they have to be.
+    """
+    result = values.astype(variable.dtype)
+    wrong = np.zeros(len(values), np.bool_)
+    for code in np.unique(own).tolist():
+        line = units.moves.get(code, {}).get(variable.name)
+        where = own == code
+        if line is None:
+            if variable.dtype.kind in "iu" and values.dtype.kind in "iuf":
+                wrong |= where & (result != values)
+            continue
+        numbers = moved(values[where], line, variable.dtype)
+        if numbers is None:
+            wrong |= where
+        else:
+            result[where] = numbers
+    return result, wrong
+
+
+def scalar_values(
+    looked: Looked, name: str, files: NDArray[np.int64], units: TimeUnits
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The values of a scalar in files, as `in_units` gives them."""
+    variable = units.targets[name]
+    raw = variable.dtype if variable.dtype.kind in "TSUO" else None  # numbers are as wide as files have them
+    column = np.array(looked.scalars[name][files].tolist(), raw)
+    return in_units(column, looked.own[files], variable, units)

@@ -1,0 +1,125 @@
+"""Coordinates of results: copied as they are stored, or computed; never those of somebody else's arrays.
+
+A coordinate that is there already with the same values stays, so that results of several jobs can be in one
+group. One with other values is replaced, unless an array that the job does not write has its dimensions: that
+array would have got other labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.pipeline.reductions.fields import (
+    ArrayLookup,
+    Field,
+    arrays_of,
+    coordinates_of,
+    dimensions,
+    is_there,
+    open_array,
+)
+from frazil.repository.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinateWriter:
+    """The coordinates of the results ``writes`` of one job: from ``source`` to ``session``.
+
+    Each coordinate is compared and copied once, and each group is listed at most once, however many results
+    share them.
+    """
+
+    source: ArrayLookup
+    session: Session
+    writes: frozenset[str]
+    copied: set[tuple[str, str]] = field(default_factory=set)
+    groups: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(source: ArrayLookup, session: Session, writes: Collection[str]) -> CoordinateWriter:
+        """A writer for a job whose results are ``writes``."""
+        return CoordinateWriter(source, session, frozenset(path.strip("/") for path in writes))
+
+    def put(
+        self,
+        path: str,
+        values: NDArray[Any],
+        attributes: Mapping[str, Any],
+        *,
+        dims: tuple[str, ...] | None = None,
+    ) -> None:
+        """Write a coordinate that was computed; its dimension has its name unless ``dims`` says otherwise."""
+        name = path.rpartition("/")[2]
+        dims = dims or (name,)
+        text = values.dtype.kind in "UOT"
+        if self._stays(path, dims, values.astype(str) if text else values, attributes, {name}):
+            return
+        array = zarr.create_array(
+            self.session.store,
+            name=path.strip("/"),
+            shape=values.shape,
+            chunks=tuple(max(1, n) for n in values.shape),
+            dtype=cast("Any", str) if text else values.dtype,
+            attributes=dict(attributes),
+            dimension_names=dims,
+            overwrite=is_there(self.session, path),
+        )
+        array[...] = values.astype(object) if text else values
+
+    def copy(self, of: Field, dims: Sequence[str], path: str, *, without: str = "") -> None:
+        """Copy the coordinates of a field that have only the dimensions ``dims``, to where ``path`` is."""
+        parent = path.strip("/").rpartition("/")[0]
+        coordinates = coordinates_of(of, self.source, dims)
+        for name, array in coordinates.items():
+            to = f"{parent}/{name}".strip("/")
+            if name == without or (array.path, to) in self.copied:
+                continue
+            self.copied.add((array.path, to))
+            values, attributes = np.asarray(array[...]), dict(array.attrs)
+            if not self._stays(to, dimensions(array), values, attributes, coordinates.keys()):
+                zarr.from_array(self.session.store, data=array, name=to, overwrite=is_there(self.session, to))
+
+    def _stays(
+        self,
+        path: str,
+        dims: tuple[str, ...],
+        values: NDArray[Any],
+        attributes: Mapping[str, Any],
+        others: Collection[str],
+    ) -> bool:
+        """Whether a coordinate is there already. Raises ``InvalidInputError`` if it must not change."""
+        try:
+            array = open_array(self.session, path)
+        except NodeNotFoundError:
+            return False
+        same_metadata = dimensions(array) == dims and dict(array.attrs) == dict(attributes)
+        if array.shape == values.shape and same_metadata:
+            stored = np.asarray(array[...])
+            stored = stored.astype(values.dtype) if values.dtype.kind == "U" else stored
+            floats = values.dtype.kind == "f" and stored.dtype.kind == "f"
+            if stored.dtype == values.dtype and np.array_equal(stored, values, equal_nan=floats):
+                return True
+        parent, _, name = path.strip("/").rpartition("/")
+        for other, has in self._dimensions(parent).items():
+            is_ours = f"{parent}/{other}".strip("/") in self.writes or other in others or other == name
+            if not is_ours and set(dims) <= set(has):
+                raise InvalidInputError(
+                    f"to: expected a group where `{name}` is as in the results, found another `{name}` that "
+                    f"`{other}` is labelled with; give the results a group of their own",
+                    ErrorKind.NOT_ALLOWED,
+                )
+        return False
+
+    def _dimensions(self, group: str) -> dict[str, tuple[str, ...]]:
+        """The dimensions of the arrays of a group, by name, as the group is before the first is replaced."""
+        if group not in self.groups:
+            arrays = arrays_of(self.session, group)
+            self.groups[group] = {name: dimensions(array) for name, array in arrays.items()}
+        return self.groups[group]

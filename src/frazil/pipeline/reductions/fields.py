@@ -1,0 +1,221 @@
+"""Arrays as a reduction sees them: named dimensions, a grid, values decoded by the CF conventions.
+
+Packed data (``scale_factor``, ``add_offset``), ``_FillValue`` and ``missing_value`` are decoded by xarray, so
+that a result is what xarray computes from the same array. ``valid_range``, ``valid_min`` and ``valid_max``
+are applied on request only, as xarray ignores them. Values outside are NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.jobs import cf
+from frazil.jobs.blocks import regular_grid
+from frazil.repository.session.session import Session
+from frazil.zarr_store.arrays import array_at, naming
+
+_VALID: Final = frozenset({"valid_range", "valid_min", "valid_max"})
+#: What a result of decoded values must not say of itself.
+ENCODING: Final = cf.PACKED | _VALID | {"coordinates", "ancillary_variables"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One array: what is known before any value is read."""
+
+    path: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    grid: tuple[int, ...]
+    raw: np.dtype[Any]
+    attributes: Mapping[str, Any]
+    decode: bool = True
+    valid_range: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> str:
+        """The path of its group, without a slash at either end."""
+        return self.path.strip("/").rpartition("/")[0]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the decoded values."""
+        return self.decoded(np.zeros((0,) * len(self.shape), self.raw)).dtype
+
+    def decoded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values as the conventions mean them."""
+        if self.decode:
+            values = cf.decoded(values, self.attributes)
+        if self.valid_range and (limits := self._limits):
+            values = values if values.dtype.kind == "f" else values.astype(np.float64)
+            values = np.where(
+                (values >= limits[0]) & (values <= limits[1]), values, values.dtype.type(np.nan)
+            )
+        return values
+
+    @cached_property
+    def _limits(self) -> tuple[float, float] | None:
+        """The valid range, in decoded values. (In the file it is in packed ones.)"""
+        told = self.attributes
+        if _VALID.isdisjoint(told):
+            return None
+        low, high = told.get("valid_range", (told.get("valid_min", -np.inf), told.get("valid_max", np.inf)))
+        scale, offset = (told.get(name, one) for name, one in (("scale_factor", 1), ("add_offset", 0)))
+        ends = (float(low) * scale + offset, float(high) * scale + offset)
+        return min(ends), max(ends)
+
+
+def open_array(session: Session, path: str, mode: Any = "r") -> zarr.Array[Any]:
+    """An array of a version; ``NodeNotFoundError``, ``InvalidInputError`` for a group."""
+    try:
+        return array_at(session, path, mode)
+    except FileNotFoundError as error:
+        raise NodeNotFoundError(f"expected an array at `/{path.strip('/')}`, found none") from error
+    except zarr.errors.NodeTypeValidationError as error:
+        raise InvalidInputError(
+            f"expected an array at `/{path.strip('/')}`, found a group", ErrorKind.NOT_AN_ARRAY
+        ) from error
+
+
+def is_there(session: Session, path: str) -> bool:
+    """Whether there is a node, which an array that is made at this path has to overwrite.
+
+    zarr lists all nodes of the session to overwrite one: a job with many results asks first.
+    """
+    return session.workspace.node("/" + path.strip("/")) is not None
+
+
+def open_field(
+    session: Session, path: str, *, decode: bool = True, valid_range: bool = False, kinds: str = "biuf"
+) -> Field:
+    """An array of numbers. Raises ``InvalidInputError`` for other types and for irregular chunks."""
+    array = open_array(session, path)
+    if array.dtype.kind not in kinds:
+        raise InvalidInputError(
+            f"expected an array of numbers at `/{path.strip('/')}`, found the type {array.dtype}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    grid = regular_grid(array)
+    return Field(
+        "/" + path.strip("/"),
+        dimensions(array),
+        array.shape,
+        grid,
+        np.dtype(array.dtype),
+        dict(array.attrs),
+        decode,
+        valid_range,
+    )
+
+
+def dimensions(array: zarr.Array[Any]) -> tuple[str, ...]:
+    """Names of the dimensions; ``dim_0`` and so on for those without."""
+    names = getattr(array.metadata, "dimension_names", None) or [None] * array.ndim
+    return tuple(name or f"dim_{axis}" for axis, name in enumerate(names))
+
+
+def arrays_of(session: Session, group: str) -> dict[str, zarr.Array[Any]]:
+    """The arrays of a group, by name."""
+    arrays = zarr.open_group(session.store, path=group.strip("/"), mode="r").arrays()
+    return {name: naming(array) for name, array in arrays}
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayLookup:
+    """The arrays of a version, by path: each is opened when it is first asked for, and once.
+
+    A job that looks up the coordinates of many arrays shares one lookup. Listing a group instead opens all of
+    its arrays.
+    """
+
+    session: Session
+    opened: dict[str, zarr.Array[Any] | None] = field(default_factory=dict)
+
+    def get(self, group: str, name: str) -> zarr.Array[Any] | None:
+        """The array of a name in a group, or None where there is none."""
+        path = "/" + f"{group.strip('/')}/{name}".strip("/")
+        if path not in self.opened:
+            node = None if not name or "/" in name else self.session.workspace.node(path)
+            is_array = node is not None and node.array is not None
+            self.opened[path] = open_array(self.session, path) if is_array else None
+        return self.opened[path]
+
+
+def coordinates_of(field: Field, arrays: ArrayLookup, dims: Sequence[str]) -> dict[str, zarr.Array[Any]]:
+    """Coordinates of an array that only have the dimensions ``dims``, their bounds, and the grid mapping.
+
+    Only the names that the array's dimensions and attributes give are looked up.
+    """
+    names = {*field.dims, *str(field.attributes.get("coordinates", "")).split()}
+    names |= set(str(field.attributes.get("grid_mapping", "")).replace(":", " ").split())
+    coordinates = _arrays(arrays, field.parent, names)
+    inside = {name: each for name, each in coordinates.items() if set(dimensions(each)) <= set(dims)}
+    bounds = _arrays(
+        arrays, field.parent, {str(each.attrs.get("bounds", "")) for each in coordinates.values()}
+    )
+    # Bounds have one dimension more, for the corners.
+    inside |= {
+        name: each for name, each in bounds.items() if each.ndim and set(dimensions(each)[:-1]) <= set(dims)
+    }
+    inside.pop(field.name, None)
+    return {name: inside[name] for name in sorted(inside)}
+
+
+def _arrays(arrays: ArrayLookup, group: str, names: Collection[str]) -> dict[str, zarr.Array[Any]]:
+    """The arrays of these names that are there."""
+    opened = {name: arrays.get(group, name) for name in names}
+    return {name: array for name, array in opened.items() if array is not None}
+
+
+def require_same_labels(session: Session, field: Field, given: xr.DataArray, what: str) -> None:
+    """Raises ``InvalidInputError`` if something has coordinates other than those of the array.
+
+    It is taken by position: what is in another order would be added to other cells.
+    """
+    for name in map(str, given.dims):
+        if name not in given.coords or name not in field.dims:
+            continue
+        try:
+            there = coordinate(session, field.parent, name)
+        except NodeNotFoundError:
+            continue
+        ours, theirs = np.asarray(there.values), np.asarray(given.coords[name].values)
+        if ours.shape != theirs.shape or ours.ndim != 1:
+            continue  # refused for its shape
+        close = ours.dtype.kind in "iuf" and theirs.dtype.kind in "iuf"
+        if not (np.allclose(ours, theirs, equal_nan=True) if close else (ours == theirs).all()):
+            raise InvalidInputError(
+                f"{what}: expected the coordinate `{name}` of `{field.path}`, {_few(ours)}; found "
+                f"{_few(theirs)}: take `{what}.reindex_like(...)`, or drop its coordinate",
+                ErrorKind.NOT_ALLOWED,
+            )
+
+
+def _few(values: NDArray[Any]) -> str:
+    return ", ".join(map(str, values[:3])) + ", ..." * (len(values) > 3)
+
+
+def coordinate(session: Session, group: str, name: str, *, decode_times: bool = True) -> xr.DataArray:
+    """A coordinate with its values, decoded: times as datetime64 or, in other calendars, cftime."""
+    array = open_array(session, f"{group}/{name}")
+    attributes = {key: value for key, value in array.attrs.items() if key != "coordinates"}
+    told: Any = attributes.get("_FillValue")
+    if isinstance(told, str) and array.dtype.kind in "fiu":
+        attributes["_FillValue"] = cf.fill_value(told, np.dtype(array.dtype))
+    dims = dimensions(array)
+    values = np.asarray(array[...])
+    dataset = xr.Dataset(coords={name: (dims, values, attributes)})
+    return xr.decode_cf(dataset, decode_times=decode_times, decode_timedelta=False)[name]

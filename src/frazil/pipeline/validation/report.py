@@ -1,0 +1,116 @@
+"""What came of checking rules: rows that can be read, printed, kept in a commit, or raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import Any, ClassVar, Final
+
+from frazil.display import Shown
+from frazil.errors import ValidationFailedError
+from frazil.jobs.summary import Summary, brief
+
+#: Rules that failed and are named in a summary.
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rule: what was expected and found, and ``where`` the first offence is (index, labels)."""
+
+    rule: str
+    path: str
+    ok: bool
+    expected: str
+    found: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Summary):
+    """The rows of all rules, in their order, and the snapshot that was looked at.
+
+    >>> report = Report("ABC", (Row("Units", "/t2m", False, "K", "degC"),))
+    >>> report.ok, len(report.failed)
+    (False, 1)
+    >>> print(report)
+    1 of 1 rules failed in ABC
+    FAILED  Units /t2m: expected K, found degC
+    """
+
+    snapshot_id: str
+    rows: tuple[Row, ...]
+
+    shown_as: ClassVar[str] = "pipeline.Report"
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    @property
+    def failed(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if not row.ok)
+
+    def raise_if_failed(self) -> None:
+        """``ValidationFailedError`` (``validation-failed``) that lists what failed, with the report."""
+        if not self.ok:
+            raise ValidationFailedError(f"{self._heading()}\n" + "\n".join(map(_line, self.failed)), self)
+
+    def as_json(self) -> dict[str, Any]:
+        """For the metadata of a commit."""
+        return {"ok": self.ok, "snapshot": self.snapshot_id, "rows": [asdict(row) for row in self.rows]}
+
+    @staticmethod
+    def from_json(told: Mapping[str, Any]) -> Report:
+        """The report that ``as_json`` made."""
+        return Report(told["snapshot"], tuple(Row(**row) for row in told["rows"]))
+
+    def verdict(self) -> str:
+        """How many rules failed, in words."""
+        return f"{len(self.failed)} of {len(self.rows)} rules failed"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "snapshot", self.snapshot_id
+        yield "rules", self.verdict()
+        failed = self.failed
+        yield from ((f"{row.rule} {row.path}", brief(_findings(row))) for row in failed[:_SHOWN])
+        if len(failed) > _SHOWN:
+            yield "and", f"{len(failed) - _SHOWN:,} more"
+
+    def _heading(self) -> str:
+        return f"{self.verdict()} in {self.snapshot_id}"
+
+    def __repr__(self) -> str:
+        return Summary.__str__(self)
+
+    def __str__(self) -> str:
+        return "\n".join([self._heading(), *map(_line, self.rows)])
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        head = ("", "rule", "path", "expected", "found", "where")
+        cells = (
+            ("ok" if row.ok else "FAILED", row.rule, row.path, row.expected, row.found, row.where)
+            for row in self.rows
+        )
+        rows = "".join(map(_html_row, cells))
+        return f"<p>{escape(self._heading())}</p><table><tr>{_tags('th', head)}</tr>{rows}</table>"
+
+
+def _line(row: Row) -> str:
+    verdict = "ok    " if row.ok else "FAILED"
+    return f"{verdict}  {row.rule} {row.path}: {_findings(row)}"
+
+
+def _findings(row: Row) -> str:
+    where = f" at {row.where}" if row.where else ""
+    return f"expected {row.expected}, found {row.found}{where}"
+
+
+def _tags(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+
+
+def _html_row(texts: Iterable[str]) -> str:
+    return f"<tr>{_tags('td', texts)}</tr>"

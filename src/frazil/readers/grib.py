@@ -1,0 +1,154 @@
+"""GRIB, editions 1 and 2, by cfgrib and eccodes.
+
+A GRIB file is a sequence of messages, each a field of two dimensions; cfgrib makes arrays of them, with
+dimensions ``time``, ``step``, ``number`` and that of the levels, where there is more than one of these, and
+CF attributes. What one hypercube of cfgrib cannot hold (2 m temperature beside 10 m wind, accumulated beside
+instant values, several grids) becomes variables of the same dataset with levels, steps or grids of their own:
+`grib_names` says how they are called. ``filter_by_keys={"typeOfLevel": "surface"}`` chooses fields.
+
+Values are those that eccodes decodes, as float32, NaN where the bitmap says that there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import IcechunkError
+from frazil.readers.conventions import BaseReader, Parts, json_value
+from frazil.readers.files import File, damaged
+from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, open_cubes
+from frazil.readers.grib_messages import check_messages
+from frazil.readers.grib_names import Names, names_of
+from frazil.readers.grib_references import message_references
+from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
+
+#: It tells when the file was opened.
+_HIDDEN: Final = frozenset({"history"})
+
+
+class GribReader(BaseReader):
+    """The fields of one GRIB file as one dataset. Options are those of ``cfgrib.open_file``:
+    ``filter_by_keys``, ``squeeze``, ``time_dims``, ``read_keys``, ..."""
+
+    format = "grib"
+
+    def __init__(
+        self,
+        file: File,
+        group: str = "/",
+        *,
+        filter_by_keys: Mapping[str, Any] | None = None,
+        squeeze: bool = True,
+        time_dims: Sequence[str] = ("time", "step"),
+        read_keys: Sequence[str] = (),
+        extra_coords: Mapping[str, str] | None = None,
+        ignore_keys: Sequence[str] = (),
+        encode_cf: Sequence[str] = ("parameter", "time", "geography", "vertical"),
+        coords_as_attributes: Mapping[str, str] | None = None,
+        values_dtype: str = "float32",
+        errors: str = "raise",
+    ) -> None:
+        super().__init__(file, group)
+        if self.group != "/":
+            raise damaged(file.url, f"a group {self.group}", "a GRIB file: use filter_by_keys")
+        check_messages(file)
+        options = GribOptions(
+            dict(filter_by_keys or {}), squeeze, time_dims, read_keys, dict(extra_coords or {}), ignore_keys,
+            encode_cf, dict(coords_as_attributes or {}), values_dtype, errors,
+        )  # fmt: skip
+        self._stack = ExitStack()
+        self._path = self._stack.enter_context(file.local())
+        try:
+            with self._reading("fields of GRIB"):
+                self._cubes = open_cubes(self._path, file.url, options)
+            self._names = names_of(self._cubes.cubes)
+        except BaseException:
+            self._stack.close()
+            raise
+        self._arrays = {
+            names[cube.name]: cube.variable.data
+            for cube, names in zip(self._cubes.cubes, self._names, strict=True)
+        }
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def parts(self) -> Parts:
+        return _parts(self._cubes, self._names)
+
+    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        variable = self.variable(name)
+        bounds = self.region(name, region)
+        shape = tuple(stop - start for start, stop in bounds)
+        if 0 in shape:
+            return np.empty(shape, variable.dtype)
+        data = self._arrays.get(name)
+        if data is None:
+            data = self._coordinate(name)
+        with self._reading(f"values of {name!r}"):
+            values = data[tuple(slice(start, stop) for start, stop in bounds)] if bounds else data
+        return np.asarray(values).astype(variable.dtype, copy=False).reshape(shape)
+
+    def references(self, name: str) -> ChunkReferences | NotVirtual:
+        """References to messages of edition 2 that gribberish decodes as eccodes does."""
+        variable = self.variable(name)
+        array = self._arrays.get(name)
+        if array is None:
+            return NotVirtual("coordinates are copied")
+        with self._reading(f"messages of {name!r}"):
+            return message_references(self.file.url, self._path, variable, array)
+
+    def _coordinate(self, name: str) -> Any:
+        return next(
+            cube.coordinates[own].data
+            for cube, names in zip(self._cubes.cubes, self._names, strict=True)
+            for own in cube.coordinates
+            if names[own] == name
+        )
+
+    @contextmanager
+    def _reading(self, expected: str) -> Iterator[None]:
+        try:
+            yield
+        except IcechunkError:
+            raise
+        except Exception as error:  # eccodes has a class for each of its codes, and cfgrib some of its own
+            raise damaged(self.file.url, expected, f"{type(error).__name__}: {error}") from error
+
+
+def _parts(cubes: Cubes, names: Sequence[Names]) -> Parts:
+    """The dataset of all cubes."""
+    variables: dict[str, VariableSchema] = {}
+    dims: dict[str, int] = {}
+    for cube, own in zip(cubes.cubes, names, strict=True):
+        shape = cube.variable.data.shape
+        dims |= {own[dim]: size for dim, size in zip(cube.variable.dimensions, shape, strict=True)}
+        for name, each in cube.coordinates.items():
+            variables.setdefault(own[name], _schema(own[name], each, own))
+        variables[own[cube.name]] = _schema(own[cube.name], cube.variable, own)
+    return Parts(list(variables.values()), _shared_attrs(cubes.cubes), dims, skipped=dict(cubes.skipped))
+
+
+def _schema(name: str, variable: Any, names: Names) -> VariableSchema:
+    attrs = _attrs(variable.attributes)
+    if "coordinates" in attrs:
+        attrs["coordinates"] = " ".join(names[each] for each in attrs["coordinates"].split())
+    dims = tuple(names[dim] for dim in variable.dimensions)
+    return VariableSchema(name, dims, tuple(variable.data.shape), np.dtype(variable.data.dtype), attrs)
+
+
+def _shared_attrs(cubes: Sequence[Cube]) -> dict[str, Any]:
+    """The attributes that all fields of the file share."""
+    attrs = dict(cubes[0].attrs)
+    for cube in cubes[1:]:
+        attrs = {name: value for name, value in attrs.items() if cube.attrs.get(name) == value}
+    return _attrs(attrs)
+
+
+def _attrs(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: json_value(each) for name, each in attributes.items() if name not in _HIDDEN}

@@ -1,0 +1,137 @@
+"""References to the messages of a GRIB file: each is a chunk, which the codec ``gribberish`` decodes.
+
+gribberish decodes the packings below to the same float32 as eccodes (design/031), but knows nothing of rows
+that go back and forth, of several fields in a message, or of spectral coefficients. Such variables have no
+references. The first message of each packing and grid of a variable is decoded by both libraries, so that a
+version of gribberish that decodes other values is noticed when a file is looked at.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.extras import needs
+from frazil.readers.conventions import one_location
+from frazil.readers.files import damaged
+from frazil.readers.grib_messages import Packing, edition, length, packing
+from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
+
+CODEC: Final = "gribberish"
+#: Templates of the data representation that both libraries decode to the same values, by their number.
+PACKINGS: Final = {
+    0: "grid_simple",
+    2: "grid_complex",
+    3: "grid_complex_spatial_differencing",
+    40: "grid_jpeg",
+    42: "grid_ccsds",
+}
+#: Indicators of section 6: the message has a bitmap, or none is needed.
+_BITMAPS: Final = (0, 255)
+#: gribberish 1.9 does not return from a message of this template where every point is missing.
+_JPEG: Final = 40
+#: Of this template it decodes values of more bits with another rounding.
+_CCSDS: Final = 42
+_CCSDS_BITS: Final = 24
+#: The codec takes variables of these names for coordinates.
+_COORDINATES: Final = ("latitude", "longitude")
+_SEVERAL: Final = "several fields in one message: the codec gribberish reads the first"
+
+
+def message_references(
+    url: str, path: str, variable: VariableSchema, array: Any
+) -> ChunkReferences | NotVirtual:
+    """References to the messages that cfgrib arranged as ``array``, its array on disk.
+
+    ``url`` is where readers find the file, ``path`` where it is now. Raises
+    ``MissingExtraError`` without gribberish, ``FormatError`` for a message with broken sections.
+    """
+    decode = _decoder()
+    rows = [(index, ids[0]) for index, ids in array.field_id_index.items()]
+    if any(not isinstance(at, int) for _, at in rows):
+        return NotVirtual(_SEVERAL)
+    decoded: set[Packing] = set()
+    lengths = []
+    with open(path, "rb") as stream:
+        for index, at in rows:
+            head = _bytes(stream, at, 16)
+            if edition(head) != 2:
+                return NotVirtual("GRIB edition 1: the codec gribberish decodes edition 2")
+            size = length(head)
+            lengths.append(size)
+            coding = packing(stream, at, size)
+            if coding is None:
+                raise damaged(url, f"sections up to the end of the message at byte {at}", "others")
+            if coding in decoded:
+                continue
+            decoded.add(coding)
+            reason = _unsupported(coding) or _other_order(array, at)
+            reason = reason or _other_values(decode, _bytes(stream, at, size), array, index, variable)
+            if reason is not None:
+                return NotVirtual(reason)
+    header = len(variable.shape) - array.geo_ndim
+    places = np.zeros((len(rows), len(variable.shape)), np.uint32)
+    places[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
+    name = "values" if variable.name in _COORDINATES else variable.name
+    return one_location(
+        url,
+        (1,) * header + variable.shape[header:],
+        [{"name": CODEC, "configuration": {"var": name}}],
+        variable.dtype,
+        np.array(np.nan, variable.dtype)[()],
+        places,
+        np.array([at for _, at in rows], np.uint64),
+        np.array(lengths, np.uint64),
+    )
+
+
+def _decoder() -> Any:
+    with needs("a reference to GRIB"):
+        return importlib.import_module("gribberish").parse_grib_array
+
+
+def _bytes(stream: IO[bytes], at: int, size: int) -> bytes:
+    stream.seek(at)
+    return stream.read(size)
+
+
+def _unsupported(packing: Packing) -> str | None:
+    if packing.fields != 1:
+        return _SEVERAL
+    if packing.template not in PACKINGS:
+        return f"packing template 5.{packing.template}: expected one of {', '.join(PACKINGS.values())}"
+    if packing.template == _JPEG and packing.empty:
+        return "a field of grid_jpeg without any value, at which the codec gribberish stops for good"
+    if packing.template == _CCSDS and packing.bits > _CCSDS_BITS:
+        return f"grid_ccsds with {packing.bits} bits: the codec gribberish rounds other than eccodes above 24"
+    if packing.bitmap not in _BITMAPS:
+        return f"a bitmap that the message does not hold (indicator {packing.bitmap})"
+    return None
+
+
+def _other_order(array: Any, at: int) -> str | None:
+    """Why the values of the message at a byte are not in the order in which the codec gives them."""
+    field = array.index.get_field(at)
+    return (
+        "rows that go back and forth (alternativeRowScanning)"
+        if field.get("alternativeRowScanning", 0)
+        else None
+    )
+
+
+def _other_values(
+    decode: Any, message: bytes, array: Any, index: tuple[int, ...], variable: VariableSchema
+) -> str | None:
+    """Why the codec cannot be used for this message, by decoding it with both libraries."""
+    geography = (slice(None),) * array.geo_ndim
+    expected = np.asarray(array[(*(slice(i, i + 1) for i in index), *geography)])
+    try:
+        values: NDArray[Any] = np.asarray(decode(message, 0, False, False)).astype(variable.dtype)
+    except Exception as error:  # whatever an extension in Rust raises
+        return f"gribberish cannot decode it: {' '.join(str(error).split())}"
+    if values.size != expected.size or not np.array_equal(values.ravel(), expected.ravel(), equal_nan=True):
+        return "gribberish decodes other values than eccodes"
+    return None

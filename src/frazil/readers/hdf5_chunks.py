@@ -1,0 +1,144 @@
+"""The chunks of an HDF5 dataset: which filters they went through, and where in the file they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+import h5py  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.readers.conventions import text
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One filter of a pipeline, with the values that it was told."""
+
+    id: int
+    name: str
+    values: tuple[int, ...]
+
+    @property
+    def words(self) -> str:
+        level = f" {self.values[_LEVELS[self.id]]}" if self.id in _LEVELS and self.values else ""
+        return _NAMES.get(self.id, self.name) + level
+
+
+_NAMES: Final = {1: "zlib", 2: "shuffle", 3: "fletcher32", 307: "bzip2", 32001: "blosc", 32015: "zstd"}
+_LEVELS: Final = {1: 0, 307: 0, 32001: 4, 32015: 0}
+_BLOSC_NAMES: Final = ("blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd")
+_BLOSC_SHUFFLES: Final = ("noshuffle", "shuffle", "bitshuffle")
+
+
+def _blosc(values: tuple[int, ...]) -> dict[str, Any] | None:
+    if len(values) < 7 or values[5] > 2 or values[6] >= len(_BLOSC_NAMES):
+        return None
+    return {
+        "name": "blosc",
+        "configuration": {
+            "typesize": values[2],
+            "cname": _BLOSC_NAMES[values[6]],
+            "clevel": values[4],
+            "shuffle": _BLOSC_SHUFFLES[values[5]],
+            "blocksize": 0,
+        },
+    }
+
+
+def _numcodec(name: str, **names: int) -> Callable[[tuple[int, ...]], dict[str, Any]]:
+    def codec(values: tuple[int, ...]) -> dict[str, Any]:
+        return {
+            "name": f"numcodecs.{name}",
+            "configuration": {key: values[at] for key, at in names.items() if at < len(values)},
+        }
+
+    return codec
+
+
+#: Filter of HDF5 -> codec of Zarr, from the filter's values.
+CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
+    1: _numcodec("zlib", level=0),
+    2: _numcodec("shuffle", elementsize=0),
+    3: _numcodec("fletcher32"),
+    307: _numcodec("bz2", level=0),
+    32001: _blosc,
+    32015: lambda values: {
+        "name": "zstd",
+        "configuration": {"level": values[0] if values else 3, "checksum": False},
+    },
+}
+
+
+def filters_of(dataset: h5py.Dataset) -> list[Filter]:
+    plist = dataset.id.get_create_plist()
+    told = map(plist.get_filter, range(plist.get_nfilters()))
+    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in told]
+
+
+def why_not(dataset: h5py.Dataset) -> str | None:
+    """Why the chunks of a dataset are not those of a Zarr array; None if they are."""
+    dtype = dataset.dtype
+    if dtype.kind == "O":
+        return "strings of any length: their chunks hold places in a heap of the file"
+    if dtype.kind == "S":
+        return None if dtype.itemsize == 1 else "strings of one length: only the library knows where they end"
+    if h5py.check_enum_dtype(dtype) is None and not dataset.id.get_type().equal(h5py.h5t.py_create(dtype)):
+        return "its numbers are stored in another way than in memory"
+    return None
+
+
+# where chunks are
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMap:
+    """Columns with a row for each chunk that is there; ``compact`` are values in the dataset's header."""
+
+    shape: tuple[int, ...]
+    index: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    length: NDArray[np.int64]
+    mask: NDArray[np.int64]
+    compact: bytes | None = None
+
+
+def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
+    """Where the chunks of a dataset are in its file. What is contiguous is one chunk."""
+    shape = dataset.chunks
+    if shape is None:
+        return _one_chunk(dataset)
+    found: list[Any] = []
+    dataset.id.chunk_iter(found.append)
+    count, ndim = len(found), dataset.ndim
+
+    def column(name: str) -> NDArray[np.int64]:
+        return np.fromiter(map(attrgetter(name), found), np.int64, count)
+
+    places = map(attrgetter("chunk_offset"), found)
+    first = np.fromiter(chain.from_iterable(places), np.int64, count * ndim).reshape(count, ndim)
+    return ChunkMap(
+        shape, first // np.array(shape), column("byte_offset"), column("size"), column("filter_mask")
+    )
+
+
+def _one_chunk(dataset: h5py.Dataset) -> ChunkMap:
+    shape = tuple(max(size, 1) for size in dataset.shape)
+    # Without storage the library answers an offset as well.
+    length = dataset.id.get_storage_size() if dataset.size else 0
+    compact = dataset.id.get_create_plist().get_layout() == h5py.h5d.COMPACT
+    rows = min(length, 1)
+    offset = dataset.id.get_offset() if length and not compact else 0
+    ones = np.ones(rows, np.int64)
+    return ChunkMap(
+        shape,
+        np.zeros((rows, dataset.ndim), np.int64),
+        ones * offset,
+        ones * length,
+        ones * 0,
+        dataset[()].tobytes() if compact and rows else None,
+    )

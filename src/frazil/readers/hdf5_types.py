@@ -1,0 +1,126 @@
+"""What HDF5 types are as dtypes of numpy, and what attributes are as JSON.
+
+HDF5 has types that no array can hold: compound types, sequences of different lengths, long doubles, bit
+fields. A variable of such a type, or an attribute that the library cannot read, is left out with a reason.
+The rest of the file is sound.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import h5py  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.readers.conventions import json_value, text
+
+#: What the libraries write for themselves.
+_HIDDEN: Final = frozenset(
+    {
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "DIMENSION_LABELS",
+        "REFERENCE_LIST",
+        "_NCProperties",
+        "_NCOPY",
+        "_Netcdf4Coordinates",
+        "_Netcdf4Dimid",
+        "_nc3_strict",
+    }
+)
+#: What h5py raises for types that numpy does not have. Damaged files raise others (``OSError``).
+_NO_TYPE: Final = (TypeError, ValueError, NotImplementedError)
+
+
+def dtype_of(dataset: h5py.Dataset) -> np.dtype[Any] | str:
+    """The dtype of the values, or why there is none."""
+    if dataset.shape is None:
+        return "a null dataspace: it has no values"
+    try:
+        dtype: np.dtype[Any] = dataset.dtype
+    except _NO_TYPE as error:
+        return f"a type that numpy does not have ({error})"
+    string = h5py.check_string_dtype(dtype)
+    if string is not None and string.length != 1:
+        return np.dtypes.StringDType()  # also those of one length, as the library of NetCDF has them
+    if dtype.kind == "O":
+        return f"{_kind_of_object(dtype)}: no array can hold these"
+    if dtype.kind == "V":
+        return "a compound or opaque type: ingest its fields as arrays of their own"
+    if dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16):
+        return f"long doubles ({dtype}): Zarr has no such dtype"
+    return np.dtype(dtype.str)
+
+
+def _kind_of_object(dtype: np.dtype[Any]) -> str:
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "references to other objects"
+    return "sequences of different lengths"
+
+
+def read_values(dataset: h5py.Dataset, region: tuple[slice, ...]) -> NDArray[Any]:
+    """The values of a region; texts are strings."""
+    if dataset.dtype.kind != "O":
+        values = np.asarray(dataset[region])
+        return decoded(values) if values.dtype.kind == "S" and values.dtype.itemsize > 1 else values
+    try:
+        return np.asarray(dataset.astype("T")[region])
+    except (OSError, TypeError, UnicodeDecodeError):
+        # h5py converts neither texts that are not UTF-8 nor some of its own older files to strings
+        return decoded(np.asarray(dataset[region]))
+
+
+def decoded(values: NDArray[Any]) -> NDArray[Any]:
+    """Each text of an array of bytes as UTF-8, or else as Latin-1."""
+    if values.dtype.kind == "S":
+        try:
+            return np.asarray(np.strings.decode(values, "utf-8")).astype(np.dtypes.StringDType())
+        except UnicodeDecodeError:
+            pass
+    texts = [text(each) if isinstance(each, bytes) else str(each) for each in values.ravel().tolist()]
+    return np.array(texts, np.dtypes.StringDType()).reshape(values.shape)
+
+
+def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> Any:
+    """The fill value of a dataset, None if none was defined."""
+    if dataset.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_UNDEFINED:
+        return None
+    value = dataset.fillvalue
+    if dtype.kind == "T":
+        return text(value) if isinstance(value, bytes) else str(value or "")
+    return np.asarray(value).astype(dtype)[()]
+
+
+def zero(dtype: np.dtype[Any], fill: Any) -> Any:
+    """What HDF5 reads where nothing was written: zeros, if no fill value was defined."""
+    if fill is not None:
+        return fill
+    return "" if dtype.kind == "T" else np.zeros((), dtype)[()]
+
+
+def attributes(node: h5py.Group | h5py.Dataset) -> tuple[dict[str, Any], dict[str, str]]:
+    """The attributes that are the user's, and those that cannot be read, each with the reason."""
+    values: dict[str, Any] = {}
+    unreadable: dict[str, str] = {}
+    for name in node.attrs:
+        if name in _HIDDEN:
+            continue
+        try:
+            values[name] = _attribute(node.attrs[name])
+        except _NO_TYPE as error:
+            unreadable[name] = f"an attribute of a type that numpy does not have ({error})"
+    return values, unreadable
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, h5py.Empty):
+        return "" if value.dtype.kind in "SOU" else []
+    return json_value(value)
+
+
+def text_attribute(node: h5py.Dataset, name: str) -> str:
+    """An attribute of the library, if it is there."""
+    value = node.attrs.get(name, b"")
+    return text(bytes(value)) if isinstance(value, bytes | np.bytes_) else str(value)

@@ -1,0 +1,156 @@
+"""Which reader is for a file: decided by its first bytes, never by its name.
+
+A reader's module is imported when its format is used, so that nobody needs the libraries of the others.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
+from frazil.extras import needs
+from frazil.readers.files import File, damaged, find_file, local_path, object_storage
+from frazil.readers.reader import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: the module and class of its reader, what it needs, and what its files begin with."""
+
+    module: str
+    reader: str
+    needs: tuple[str, ...]
+    magic: tuple[bytes, ...] = ()
+
+    def load(self) -> Callable[..., Reader]:
+        """The reader's class.
+
+        Raises ``MissingExtraError`` if its library is not installed, and ``InvalidInputError``
+        (``unimplemented``) if it is and cannot be imported.
+        """
+        try:
+            with needs(f"the reader of {self.module} files"):
+                module = importlib.import_module(f"frazil.readers.{self.module}")
+        except MissingExtraError:
+            raise
+        except Exception as error:  # a library that is installed and broken may raise anything
+            raise InvalidInputError(
+                f"expected {' and '.join(self.needs)} to read this format, and its import failed with "
+                f"{type(error).__name__}: {error}",
+                ErrorKind.UNIMPLEMENTED,
+            ) from error
+        reader: Callable[..., Reader] = getattr(module, self.reader)
+        return reader
+
+
+HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+FORMATS: Final = {
+    "hdf5": Format("hdf5", "Hdf5Reader", ("h5py",), (HDF5_SIGNATURE,)),
+    "netcdf3": Format("netcdf3", "NetCdf3Reader", (), (b"CDF\x01", b"CDF\x02", b"CDF\x05")),
+    "grib": Format("grib2", "GribReader", ("cfgrib", "eccodes"), (b"GRIB",)),
+    "geotiff": Format("geotiff", "GeoTiffReader", ("rasterio",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    "zarr": Format("zarr", "ZarrReader", ("zarr",)),
+}
+#: Other names that users know a format by.
+ALIASES: Final = {
+    "netcdf4": "hdf5",
+    "h5netcdf": "hdf5",
+    "h5": "hdf5",
+    "grib2": "grib",
+    "grib1": "grib",
+    "tiff": "geotiff",
+    "cog": "geotiff",
+    "zarr2": "zarr",
+    "zarr3": "zarr",
+}
+#: What makes a directory, or a prefix of a bucket, a group or an array of Zarr.
+_ZARR_DOCUMENTS: Final = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+
+
+def open_source(
+    url: str,
+    format: str | None = None,
+    *,
+    group: str = "/",
+    storage_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Reader:
+    """Open a file (a path or URL) with the reader of its format.
+
+    ``format`` is one of `FORMATS` or `ALIASES`; None finds it out. ``options`` are for the reader
+    of that format. Raises ``FormatError`` (``invalid-file-format``) that names the file if no reader knows
+    it or it is damaged, ``StorageError`` if it cannot be read, ``MissingExtraError`` if the library for it is
+    not installed, and ``InvalidInputError`` (``unimplemented``) if that library cannot be imported.
+    """
+    name = require_format(format)
+    file = None if name == "zarr" else _file(url, name, storage_options)
+    if file is None:
+        make = partial(FORMATS["zarr"].load(), url, group=group, storage_options=storage_options)
+    else:
+        make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
+    if options:
+        taken = inspect.signature(make).parameters.values()
+        names = [
+            each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
+        ]
+        if unknown := sorted(options.keys() - set(names)):
+            raise InvalidInputError(
+                f"{url}: expected options of the reader of its format ({', '.join(names) or 'it has none'}), "
+                f"found {unknown[0]!r}",
+                ErrorKind.INVALID_KEY,
+            )
+    return make(**options)
+
+
+def require_format(format: str | None) -> str | None:
+    """The name in `FORMATS` of a format. Raises ``InvalidInputError`` (``unimplemented``) for others."""
+    name = ALIASES.get(format or "", format)
+    if name is not None and name not in FORMATS:
+        raise InvalidInputError(
+            f"expected a format among {', '.join([*FORMATS, *ALIASES])}, found {format!r}",
+            ErrorKind.UNIMPLEMENTED,
+        )
+    return name
+
+
+def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) -> File | None:
+    """The file; None if what is there is Zarr. A file is asked for first: that is one request."""
+    try:
+        return find_file(url, storage_options)
+    except IcechunkError:
+        if name is None and is_zarr(url, storage_options):
+            return None
+        raise
+
+
+def is_zarr(url: str, storage_options: dict[str, Any] | None = None) -> bool:
+    """Whether there is a group or an array of Zarr at a path or URL."""
+    path = local_path(url)
+    if path is not None:
+        return any(os.path.exists(os.path.join(path, each)) for each in _ZARR_DOCUMENTS)
+    storage, key = object_storage(url.rstrip("/"), storage_options)
+    inside = f"{key}/" if key else ""
+    return any(storage.head(inside + each) is not None for each in _ZARR_DOCUMENTS)
+
+
+def sniff(file: File) -> str:
+    """The format of a file, by its first bytes. Raises ``FormatError`` if it is none of `FORMATS`."""
+    head = file.head
+    for name, each in FORMATS.items():
+        if head.startswith(each.magic):
+            return name
+    # a block of the user's may come before HDF5: of 512 bytes, or twice as much, ...
+    at = 512
+    while at < file.size:
+        if file.read(at, min(at + 8, file.size)) == HDF5_SIGNATURE:
+            return "hdf5"
+        at *= 2
+    known = ", ".join(FORMATS)
+    found = f"bytes {head[:8]!r}" if head else "an empty file"
+    raise damaged(file.url, f"a file that begins as one of {known}", found)

@@ -1,0 +1,64 @@
+"""Schemas of files that this process has read already.
+
+An ingest opens each file several times: to find the dimension that goes on, to inspect the file, and to copy
+from it. The metadata of a file with thousands of variables take seconds to read, so the last schemas stay.
+A schema is of one state of a file: its size, its time or etag, and the bytes at both of its ends.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Final
+
+from frazil.readers.reader import FileSchema
+
+#: What all of them may take, in bytes; a variable counts as so many.
+MOST: Final = 64 << 20
+VARIABLE: Final = 2 << 10
+
+
+class Schemas:
+    """The schemas that were used last, by the state of their file, within a bound of bytes.
+
+    >>> schemas = Schemas(most=1 << 20)
+    >>> first = schemas.get("state", lambda: FileSchema("file:///a.nc", "hdf5", 0, "0" * 32))
+    >>> schemas.get("state", lambda: None) is first
+    True
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._used = 0
+        self._schemas: OrderedDict[Hashable, tuple[FileSchema, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def get(self, state: Hashable, read: Callable[[], FileSchema]) -> FileSchema:
+        """The schema of this state of a file; ``read`` gives it if it is not kept."""
+        with self._lock:
+            if state in self._schemas:
+                self._schemas.move_to_end(state)
+                return self._schemas[state][0]
+        schema = read()
+        size = weight(schema)
+        with self._lock:
+            if state not in self._schemas and size <= self._most:
+                self._schemas[state] = schema, size
+                self._used += size
+            while self._used > self._most:
+                self._used -= self._schemas.popitem(last=False)[1][1]
+        return schema
+
+
+def weight(schema: FileSchema) -> int:
+    """About how many bytes a schema takes."""
+    labels = sum(each.nbytes for each in schema.coords.values())
+    return VARIABLE * (1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)) + labels
+
+
+#: Those of this process.
+SCHEMAS: Final = Schemas()

@@ -1,0 +1,169 @@
+"""The files of a repository: fetched, decoded, and kept for the next time.
+
+All but the repo info are immutable; of that, the last one is kept, for when it is read and has not changed.
+
+The configuration of the format bounds them by counts: nodes of snapshots, references of manifests. Here a
+node stands for ``_NODE_BYTES`` and a reference for ``_REFERENCE_BYTES``, and files weigh the bytes that they
+hold. Every file has a cost besides, of small Python objects, that its bytes do not tell. So a file weighs at
+least as much as ``_LEAST_NODES`` or ``_LEAST_REFERENCES``: a handle that makes small commits for weeks keeps
+500 snapshots and 7,500 manifests, some tens of MiB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Lock, RLock
+from typing import Any, Final
+
+from frazil.format.manifest import Manifest
+from frazil.format.metadata_items import MetadataColumn
+from frazil.format.snapshot import Snapshot
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.catalog.cache_weights import held_bytes
+from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
+from frazil.repository.catalog.repo_update import LastSeen
+from frazil.storage.base import Storage
+
+_NODE_BYTES: Final = 1024
+_LEAST_NODES: Final = 1_000
+_REFERENCE_BYTES: Final = 64
+_LEAST_REFERENCES: Final = 2_000
+
+
+class Kept[T]:
+    """The last used values, up to a total weight in bytes; the newest one always stays. What many ask for
+    at once is made once.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._values: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
+        self._total = 0
+        self._lock = Lock()
+        self._making: dict[tuple[int, bytes], Future[T]] = {}
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._values
+
+    def get(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
+        # A forked child must not wait for threads that only its parent has.
+        job = (os.getpid(), key)
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key][0]
+            others = self._making.get(job)
+            mine = self._making.setdefault(job, Future())
+        if others is not None:
+            return others.result()
+        try:
+            value, weight = make()
+            self.keep(key, value, weight)
+            mine.set_result(value)
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._making[job]
+        return value
+
+    def drop(self, key: bytes) -> None:
+        with self._lock:
+            _, weight = self._values.pop(key, (None, 0))
+            self._total -= weight
+
+    def keep(self, key: bytes, value: T, weight: int) -> None:
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = (value, weight)
+                self._total += weight
+            while self._total > self._limit and len(self._values) > 1:
+                _, (_, freed) = self._values.popitem(last=False)
+                self._total -= freed
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """How much decoded metadata is kept: nodes of snapshots, references of manifests."""
+
+    snapshot_nodes: int = 500_000
+    chunk_refs: int = 15_000_000
+
+
+class Assets:
+    """Snapshots, manifests and transaction logs by id. Threads may share it; a pickle starts empty."""
+
+    def __init__(self, storage: Storage, limits: CacheLimits) -> None:
+        self.storage = storage
+        self.limits = limits
+        self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes * _NODE_BYTES)
+        self._manifests: Kept[Manifest] = Kept(limits.chunk_refs * _REFERENCE_BYTES)
+        self.last_seen = LastSeen()
+        #: Held by who commits again after another was first: threads of one handle that all come too late
+        #: would otherwise keep one another from it.
+        self.turn = RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Assets, (self.storage, self.limits))
+
+    def snapshot(self, id_: bytes) -> Snapshot:
+        """``StorageError`` (``object-not-found``) if there is no such file. No ``KeyError``: to zarr a store
+        that raises one is empty.
+        """
+
+        def fetch() -> tuple[Snapshot, int]:
+            snapshot = SNAPSHOT.read(self.storage, id_)
+            return snapshot, _weight_of_snapshot(snapshot)
+
+        return self._snapshots.get(id_, fetch)
+
+    def forget_snapshot(self, id_: bytes) -> None:
+        """Read it again the next time: expiration in spec version 1 has written to its file."""
+        self._snapshots.drop(id_)
+
+    def manifest(self, id_: bytes) -> Manifest:
+        def fetch() -> tuple[Manifest, int]:
+            manifest = MANIFEST.read(self.storage, id_)
+            return manifest, _weight_of_manifest(manifest)
+
+        return self._manifests.get(id_, fetch)
+
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """One that was just written."""
+        metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
+        as_read = replace(snapshot, metadata=metadata)
+        self._snapshots.keep(snapshot.id, as_read, _weight_of_snapshot(as_read))
+
+    def keep_manifest(self, manifest: Manifest) -> None:
+        """One that was just written: whoever goes on from there need not read it."""
+        arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
+        compact = Manifest(manifest.id, arrays)
+        self._manifests.keep(manifest.id, compact, _weight_of_manifest(compact))
+
+    def has_manifest(self, id_: bytes) -> bool:
+        """Whether the manifest is at hand, without a request."""
+        return id_ in self._manifests
+
+    def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
+        """Several manifests, fetched side by side."""
+        if len(ids) < 2:
+            return [self.manifest(id_) for id_ in ids]
+        with ThreadPoolExecutor(min(threads, len(ids))) as pool:
+            return list(pool.map(self.manifest, ids))
+
+    def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
+        """``StorageError`` (``object-not-found``) if it has been collected, or never was."""
+        return TRANSACTION_LOG.read(self.storage, snapshot_id)
+
+
+def _weight_of_snapshot(snapshot: Snapshot) -> int:
+    return max(held_bytes(snapshot), _LEAST_NODES * _NODE_BYTES)
+
+
+def _weight_of_manifest(manifest: Manifest) -> int:
+    return max(held_bytes(manifest), _LEAST_REFERENCES * _REFERENCE_BYTES)

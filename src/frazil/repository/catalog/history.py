@@ -1,0 +1,71 @@
+"""Looking back: ancestors of a snapshot, and the ops log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from frazil.errors import ErrorKind, SnapshotNotFoundError
+from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry
+from frazil.repository.catalog.files import before
+from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.clock import utc_text
+from frazil.storage.base import Storage
+
+
+def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
+    """The snapshot and all before it, newest first, in parts."""
+    parts = info.snapshots.parts(require_snapshot(info, id_))
+    return map(list, map(info.snapshots.entries, parts))
+
+
+def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
+    """Whether a snapshot is another, or before it."""
+    row = info.snapshots.find(id_)
+    return any((rows == row).any() for rows in info.snapshots.parts(require_snapshot(info, of)))
+
+
+def mentioning(
+    info: RepoInfo, tip: bytes, name: str, text: str = "", *, until: bytes | None = None
+) -> Iterator[SnapshotEntry]:
+    """Of a snapshot and all before it, newest first, those whose metadata have an item of this name, perhaps
+    only where ``text`` is in it; down to ``until``, and without that. No others are decoded.
+    """
+    snapshots = info.snapshots
+    last = -1 if until is None else snapshots.find(until)
+    for rows in snapshots.parts(require_snapshot(info, tip)):
+        end = np.flatnonzero(rows == last)  # no row is -1
+        yield from snapshots.entries(snapshots.mentioning(rows[: end[0]] if len(end) else rows, name, text))
+        if len(end):
+            return
+
+
+def at_time(info: RepoInfo, tip: bytes, when_us: int) -> bytes:
+    """The newest snapshot of a branch's history that is not younger than ``when_us``."""
+    oldest = 0
+    for rows in info.snapshots.parts(require_snapshot(info, tip)):
+        times = info.snapshots.flushed_at()[rows]
+        old_enough = rows[times <= when_us]
+        if len(old_enough):
+            return info.snapshots.id_of(int(old_enough[0]))
+        oldest = int(times[-1]) if len(times) else oldest
+    raise SnapshotNotFoundError(
+        f"no snapshot at or before {utc_text(when_us)}: the first snapshot of this history is of "
+        f"{utc_text(oldest)}. Ask for that time or a later one",
+        ErrorKind.NO_SNAPSHOT_AT_TIME,
+    )
+
+
+def ops_log(storage: Storage, info: RepoInfo) -> Iterator[OpsEntry]:
+    """All operations, newest first; the older part is read from the backups as it is asked for."""
+    name: str | None = None
+    while True:
+        entries = map(info.ops.entry, range(len(info.ops)))
+        # What does not say where it is, is in this file: its newest, and all that came by an upgrade.
+        yield from (replace(entry, backup_path=entry.backup_path or name) for entry in entries)
+        older = before(storage, info)
+        if older is None:
+            return
+        name, info = info.repo_before_updates, older

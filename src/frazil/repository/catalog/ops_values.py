@@ -1,0 +1,170 @@
+"""The operations log as values: what happened to the repository, when, and where the state before it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+from frazil.display import PACKAGE, Family, Record, Shown, literal, utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from frazil.repository.catalog.version_info import RepoStatus
+
+
+class _Kind:
+    """Prints as a call on one line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]  # a dataclass
+        text = ", ".join(f"{name}={_one_line(value)}" for name, value in values)
+        return f"{PACKAGE}.ops.{type(self).__qualname__}({text})"
+
+
+def _one_line(value: object) -> str:
+    if isinstance(value, Record):
+        rows = ", ".join(f"{name}={text}" for name, text in value._rows())
+        return f"{type(value).__name__}({rows})"
+    return literal(value)
+
+
+class UpdateType(metaclass=Family):
+    """What an update of the repository did. Ids of snapshots are texts of 20 characters."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class RepoInitialized(_Kind):
+        """The repository was created."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class RepoMigrated(_Kind):
+        """The repository was migrated to another version of the format."""
+
+        from_version: int
+        to_version: int
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class RepoStatusChanged(_Kind):
+        """The repository went online or became read only."""
+
+        status: RepoStatus
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class ConfigChanged(_Kind):
+        """The persisted configuration was replaced."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class MetadataChanged(_Kind):
+        """The metadata of the repository changed."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class FeatureFlagChanged(_Kind):
+        """A feature flag was set, or with ``new_value`` None went back to its default."""
+
+        id: int
+        new_value: bool | None
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class TagCreated(_Kind):
+        """A tag was created."""
+
+        name: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class TagDeleted(_Kind):
+        """A tag was deleted; it pointed to ``previous_snap_id``."""
+
+        name: str
+        previous_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BranchCreated(_Kind):
+        """A branch was created."""
+
+        name: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BranchDeleted(_Kind):
+        """A branch was deleted; it pointed to ``previous_snap_id``."""
+
+        name: str
+        previous_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class BranchReset(_Kind):
+        """A branch was made to point elsewhere; it pointed to ``previous_snap_id``."""
+
+        name: str
+        previous_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class NewCommit(_Kind):
+        """A commit to a branch."""
+
+        branch: str
+        new_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class CommitAmended(_Kind):
+        """The last commit of a branch was replaced."""
+
+        branch: str
+        previous_snap_id: str
+        new_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class NewDetachedSnapshot(_Kind):
+        """A snapshot was written that is on no branch."""
+
+        new_snap_id: str
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class GCRan(_Kind):
+        """Garbage was collected."""
+
+    @dataclass(frozen=True, slots=True, repr=False)
+    class ExpirationRan(_Kind):
+        """Old snapshots were expired."""
+
+
+AnyUpdateType = (
+    UpdateType.RepoInitialized
+    | UpdateType.RepoMigrated
+    | UpdateType.RepoStatusChanged
+    | UpdateType.ConfigChanged
+    | UpdateType.MetadataChanged
+    | UpdateType.FeatureFlagChanged
+    | UpdateType.TagCreated
+    | UpdateType.TagDeleted
+    | UpdateType.BranchCreated
+    | UpdateType.BranchDeleted
+    | UpdateType.BranchReset
+    | UpdateType.NewCommit
+    | UpdateType.CommitAmended
+    | UpdateType.NewDetachedSnapshot
+    | UpdateType.GCRan
+    | UpdateType.ExpirationRan
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Update(Record):
+    """One entry of the operations log.
+
+    ``backup_path`` is the file in ``overwritten/`` that holds the repository as this update left it; None
+    for the newest. Garbage collection deletes old ones that the operations log does not need.
+    """
+
+    kind: AnyUpdateType
+    updated_at: datetime
+    backup_path: str | None
+
+    shown_as: ClassVar[str] = "ops.Update"
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        yield "kind", repr(self.kind)
+        yield "updated_at", utc(self.updated_at)
+        yield "backup_path", str(self.backup_path)

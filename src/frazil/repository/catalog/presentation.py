@@ -1,0 +1,131 @@
+"""From the engine's values to those of the public API: ids become text, microseconds become times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Final
+
+from frazil.changes.diff import Changes
+from frazil.format.ids import id_matrix, id_to_text, ids_to_text
+from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
+from frazil.format.repo_info import Availability, OpsEntry, SnapshotEntry, Status, UpdateKind
+from frazil.repository.catalog.ops_values import AnyUpdateType, Update, UpdateType
+from frazil.repository.catalog.version_info import ChunkType, Diff, RepoAvailability, RepoStatus, SnapshotInfo
+from frazil.repository.clock import to_datetime, to_datetimes
+
+_AVAILABILITY: Final = {
+    Availability.ONLINE: RepoAvailability.online,
+    Availability.READ_ONLY: RepoAvailability.read_only,
+    # The public enum has no third member; what it says holds: no changes.
+    Availability.OFFLINE: RepoAvailability.read_only,
+}
+_STORED: Final = {
+    RepoAvailability.online: Availability.ONLINE,
+    RepoAvailability.read_only: Availability.READ_ONLY,
+}
+
+_CHUNK_TYPES: Final = {
+    NativeRef: ChunkType.native,
+    VirtualRef: ChunkType.virtual,
+    InlineRef: ChunkType.inline,
+    type(None): ChunkType.uninitialized,
+}
+
+
+def chunk_type(ref: ChunkRef | None) -> ChunkType:
+    return _CHUNK_TYPES[type(ref)]
+
+
+def repo_status(status: Status) -> RepoStatus:
+    return RepoStatus(_AVAILABILITY[status.availability], to_datetime(status.set_at), status.reason)
+
+
+def stored_availability(availability: RepoAvailability) -> Availability:
+    return _STORED[availability]
+
+
+def snapshot_info(entry: SnapshotEntry) -> SnapshotInfo:
+    return snapshot_infos([entry])[0]
+
+
+def snapshot_infos(entries: Sequence[SnapshotEntry]) -> list[SnapshotInfo]:
+    """``snapshot_info`` for many, at the speed of ``map``: histories are long."""
+    own = list(map(attrgetter("id"), entries))
+    parents = list(map(attrgetter("parent"), entries))
+    # Most are each other's parents.
+    known = list(dict.fromkeys(chain(own, filter(None, parents))))
+    names: dict[bytes | None, str] = dict(zip(known, ids_to_text(id_matrix(known)), strict=True))
+    return list(
+        map(
+            SnapshotInfo,
+            map(names.__getitem__, own),
+            map(names.get, parents),
+            to_datetimes(list(map(attrgetter("flushed_at"), entries))),
+            map(attrgetter("message"), entries),
+            map(dict, map(attrgetter("metadata"), entries)),
+        )
+    )
+
+
+def diff(changes: Changes) -> Diff:
+    return Diff(
+        new_groups=set(changes.new_groups),
+        new_arrays=set(changes.new_arrays),
+        deleted_groups=set(changes.deleted_groups),
+        deleted_arrays=set(changes.deleted_arrays),
+        updated_groups=set(changes.updated_groups),
+        updated_arrays=set(changes.updated_arrays),
+        chunk_coordinates=changes.updated_chunks,
+        moved_nodes=list(changes.moved),
+    )
+
+
+def update(entry: OpsEntry) -> Update:
+    return Update(_KINDS[entry.kind](entry), to_datetime(entry.updated_at), entry.backup_path)
+
+
+def _name(entry: OpsEntry) -> str:
+    return entry.name or ""
+
+
+def _previous(entry: OpsEntry) -> str:
+    return id_to_text(entry.previous_snapshot or b"")
+
+
+def _new(entry: OpsEntry) -> str:
+    return id_to_text(entry.new_snapshot or b"")
+
+
+def _migrated(entry: OpsEntry) -> AnyUpdateType:
+    return UpdateType.RepoMigrated(*(entry.versions or (0, 0)))
+
+
+def _flag(entry: OpsEntry) -> AnyUpdateType:
+    id_, value, is_set = entry.flag or (0, False, False)
+    return UpdateType.FeatureFlagChanged(id_, value if is_set else None)
+
+
+_KINDS: Final[dict[UpdateKind, Callable[[OpsEntry], AnyUpdateType]]] = {
+    UpdateKind.REPO_INITIALIZED: lambda _: UpdateType.RepoInitialized(),
+    UpdateKind.REPO_MIGRATED: _migrated,
+    UpdateKind.CONFIG_CHANGED: lambda _: UpdateType.ConfigChanged(),
+    UpdateKind.METADATA_CHANGED: lambda _: UpdateType.MetadataChanged(),
+    UpdateKind.TAG_CREATED: lambda entry: UpdateType.TagCreated(_name(entry)),
+    UpdateKind.TAG_DELETED: lambda entry: UpdateType.TagDeleted(_name(entry), _previous(entry)),
+    UpdateKind.BRANCH_CREATED: lambda entry: UpdateType.BranchCreated(_name(entry)),
+    UpdateKind.BRANCH_DELETED: lambda entry: UpdateType.BranchDeleted(_name(entry), _previous(entry)),
+    UpdateKind.BRANCH_RESET: lambda entry: UpdateType.BranchReset(_name(entry), _previous(entry)),
+    UpdateKind.NEW_COMMIT: lambda entry: UpdateType.NewCommit(_name(entry), _new(entry)),
+    UpdateKind.COMMIT_AMENDED: lambda entry: UpdateType.CommitAmended(
+        _name(entry), _previous(entry), _new(entry)
+    ),
+    UpdateKind.NEW_DETACHED_SNAPSHOT: lambda entry: UpdateType.NewDetachedSnapshot(_new(entry)),
+    UpdateKind.GC_RAN: lambda _: UpdateType.GCRan(),
+    UpdateKind.EXPIRATION_RAN: lambda _: UpdateType.ExpirationRan(),
+    UpdateKind.FEATURE_FLAG_CHANGED: _flag,
+    UpdateKind.REPO_STATUS_CHANGED: lambda entry: UpdateType.RepoStatusChanged(
+        repo_status(entry.status or Status())
+    ),
+}

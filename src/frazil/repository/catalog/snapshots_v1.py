@@ -1,0 +1,282 @@
+"""The snapshots of a repository of spec version 1, which nobody lists: each file names its parent.
+
+Rows are numbered as they are found. To look at one snapshot reads its file; only to ask for a history walks
+it. A walk is one request after the other, so it looks ahead: the files are listed, and the youngest that
+are older than the place where the walk is are fetched side by side, each time twice as many. Ids are
+random, but a history is in the order of time.
+
+What was found is kept as long as the handle. Files are not changed but by an expiration, which gives the
+oldest snapshot that stays another parent: other handles see a longer history until the files of the expired
+snapshots are collected. Then a walk reads the parent of that snapshot again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import RLock
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import (
+    ErrorKind,
+    FormatError,
+    IcechunkError,
+    InternalError,
+    SnapshotNotFoundError,
+    StorageError,
+)
+from frazil.format.columns import I64, U8
+from frazil.format.ids import (
+    id_from_text,
+    id_keys,
+    id_list,
+    id_matrix,
+    id_to_text,
+    ids_from_text,
+    is_id_text,
+)
+from frazil.format.keys import SNAPSHOTS
+from frazil.format.snapshot_table import SnapshotEntry
+from frazil.repository.catalog.assets import Assets
+from frazil.repository.catalog.files import SNAPSHOT_ENTRY
+from frazil.storage.base import Storage
+
+#: So many steps a walk takes before it looks ahead.
+_STEPS: Final = 8
+#: At most so many files are fetched at once.
+_AHEAD: Final = 4096
+
+
+def listed_snapshots(storage: Storage) -> list[bytes]:
+    """Ids of all that have a file, oldest first."""
+    listed = sorted(storage.list(SNAPSHOTS), key=lambda found: found.modified)
+    names = (found.key.removeprefix(f"{SNAPSHOTS}/") for found in listed)
+    return [id_from_text(name) for name in names if is_id_text(name)]
+
+
+#: What was found in each file.
+Found = dict[bytes, SnapshotEntry | IcechunkError]
+
+
+def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
+    """Every snapshot that has a file, whether a ref leads to it or not, read side by side."""
+
+    def read(id_: bytes) -> SnapshotEntry | IcechunkError:
+        try:
+            return SNAPSHOT_ENTRY.read(storage, id_)
+        except IcechunkError as error:
+            return error
+
+    ids = listed_snapshots(storage)
+    with ThreadPoolExecutor(readers) as pool:
+        return dict(zip(ids, pool.map(read, ids), strict=True))
+
+
+def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
+    """The tips and all before them. What came after the listing is read; what cannot be read is raised."""
+    out: dict[bytes, SnapshotEntry] = {}
+    for tip in tips:
+        id_: bytes | None = tip
+        while id_ is not None and id_ not in out:
+            entry = found.get(id_) or SNAPSHOT_ENTRY.read(storage, id_)
+            if isinstance(entry, IcechunkError):
+                raise entry
+            out[id_] = entry
+            id_ = entry.parent
+    return out
+
+
+class SnapshotsV1:
+    """See ``format.snapshot_table.Snapshots`` and the module. Threads may share it.
+
+    Walks raise ``SnapshotNotFoundError`` where an ancestor has no file.
+    """
+
+    def __init__(self, assets: Assets, readers: int = 32) -> None:
+        self._assets = assets
+        self._readers = readers
+        self._lock = RLock()
+        self._rows: dict[bytes, int] = {}
+        self._entries: list[SnapshotEntry] = []
+        self._ahead: list[bytes] | None = None
+        self._batch = 2 * _STEPS
+
+    def __len__(self) -> int:
+        """How many were found until now."""
+        return len(self._entries)
+
+    # One
+
+    def find(self, id_: bytes) -> int:
+        """Row of a snapshot, whose file is read if it was not yet; -1 if there is no file."""
+        row = self._rows.get(id_)
+        if row is None:
+            try:
+                snapshot = self._assets.snapshot(id_)
+            except StorageError as error:
+                if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                    raise
+                return -1
+            row = self._add(
+                SnapshotEntry(
+                    id_, snapshot.parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata
+                )
+            )
+        return row
+
+    def find_many(self, ids: U8) -> I64:
+        return np.fromiter(map(self.find, id_list(ids)), np.int64, len(ids))
+
+    def between(self, first: bytes, last: bytes) -> U8:
+        """Of all that have a file: one listing."""
+        names = [found.key.removeprefix(f"{SNAPSHOTS}/") for found in self._assets.storage.list(SNAPSHOTS)]
+        ids, _ = ids_from_text(names)
+        keys = id_keys(ids)
+        low, high = np.frombuffer(first + last, keys.dtype)
+        found: U8 = ids[(keys >= low) & (keys <= high)]
+        return found
+
+    def _add(self, entry: SnapshotEntry) -> int:
+        with self._lock:
+            row = self._rows.setdefault(entry.id, len(self._entries))
+            if row == len(self._entries):
+                self._entries.append(entry)
+            return row
+
+    def entry(self, row: int) -> SnapshotEntry:
+        return self._entries[row]
+
+    def entries(self, rows: I64) -> Iterable[SnapshotEntry]:
+        return map(self._entries.__getitem__, rows.tolist())
+
+    def mentioning(self, rows: I64, name: str, text: str = "") -> I64:
+        return rows[np.fromiter((name in entry.metadata for entry in self.entries(rows)), bool, len(rows))]
+
+    def id_of(self, row: int) -> bytes:
+        return self._entries[row].id
+
+    # All that were found
+
+    def ids(self) -> U8:
+        return id_matrix([entry.id for entry in self._entries])
+
+    def flushed_at(self) -> NDArray[np.uint64]:
+        return np.array([entry.flushed_at for entry in self._entries], np.uint64)
+
+    def parents(self) -> NDArray[np.int32]:
+        """Walks to the roots of all that were found."""
+        found = 0
+        while found < len(self._entries):
+            entry = self._entries[found]
+            if entry.parent is not None:
+                self._step_from(found, entry.parent, ahead=True)
+            found += 1
+        rows = self._rows
+        return np.array(
+            [-1 if entry.parent is None else rows[entry.parent] for entry in self._entries], np.int32
+        )
+
+    # Walks
+
+    def parts(self, row: int) -> Iterator[I64]:
+        """Rows from this snapshot to the root, in parts as they are found."""
+        if row < 0:
+            raise SnapshotNotFoundError("the history of a snapshot that is not there: expired, or dropped")
+        seen: set[int] = set()
+        part: list[int] = []
+        size = _STEPS
+        while row not in seen:
+            seen.add(row)
+            part.append(row)
+            parent = self._entries[row].parent
+            if parent is None:
+                yield np.array(part, np.int64)
+                return
+            if len(part) == size:
+                yield np.array(part, np.int64)
+                part, size = [], 2 * size
+            row = self._step_from(row, parent, ahead=len(seen) >= _STEPS)
+        raise FormatError(f"the ancestors of snapshot {id_to_text(self.id_of(row))} form a cycle")
+
+    def chain(self, row: int) -> I64:
+        return np.concatenate(list(self.parts(row)))
+
+    def _step_from(self, row: int, parent: bytes, *, ahead: bool) -> int:
+        """``_step`` to the parent of a row, or to the one that an expiration has given it since."""
+        try:
+            return self._step(parent, ahead=ahead)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            now = self._parent_now(row)
+            if now is None or now == parent:
+                raise SnapshotNotFoundError(
+                    f"snapshot `{id_to_text(parent)}`, which `{id_to_text(self.id_of(row))}` follows, has no "
+                    "file: both were expired and collected, or the file is lost. Start again from a branch "
+                    "or tag"
+                ) from error
+            self.reparent(self.id_of(row), now)
+            return self._step(now, ahead=ahead)
+
+    def _parent_now(self, row: int) -> bytes | None:
+        """The parent that a snapshot's file names now; None if there is no such file any more."""
+        entry = self._read_if_there(self.id_of(row))
+        return None if entry is None else entry.parent
+
+    def _step(self, id_: bytes, *, ahead: bool = True) -> int:
+        row = self._rows.get(id_)
+        if row is not None:
+            return row
+        row = self._add(SNAPSHOT_ENTRY.read(self._assets.storage, id_))
+        if ahead:
+            self._look_ahead()
+        return row
+
+    def _look_ahead(self) -> None:
+        """Fetch the next files in the order of time."""
+        with self._lock:
+            if self._ahead is None:
+                self._ahead = listed_snapshots(self._assets.storage)
+            wanted: list[bytes] = []
+            while self._ahead and len(wanted) < self._batch:
+                id_ = self._ahead.pop()
+                if id_ not in self._rows:
+                    wanted.append(id_)
+            self._batch = min(2 * self._batch, _AHEAD)
+        if wanted:
+            with ThreadPoolExecutor(min(self._readers, len(wanted))) as pool:
+                for entry in pool.map(self._read_if_there, wanted):
+                    if entry is not None:
+                        self._add(entry)
+
+    def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
+        try:
+            return SNAPSHOT_ENTRY.read(self._assets.storage, id_)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            return None  # collected since it was listed
+
+    # Changes
+
+    def reparent(self, id_: bytes, parent: bytes) -> None:
+        """A snapshot's file was written again, with another parent."""
+        with self._lock:
+            row = self.find(id_)
+            self._entries[row] = replace(self._entries[row], parent=parent)
+
+    def added(self, entry: SnapshotEntry) -> SnapshotsV1:
+        """The same: its file says all."""
+        return self
+
+    def kept(
+        self,
+        keep: NDArray[np.bool_],
+        new_parents: Mapping[bytes, bytes | None],
+        pruned: Mapping[bytes, tuple[bytes, ...]],
+    ) -> SnapshotsV1:
+        raise InternalError("snapshots of a repository of spec version 1 are not kept in a table")

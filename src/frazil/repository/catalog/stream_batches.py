@@ -1,0 +1,274 @@
+"""Which micro-batches of streaming queries a version has.
+
+A version has a batch if the snapshot that the batch has made is in its history. The history is that of the
+branch, with what expired from it (the format keeps the ids of expired snapshots) and with what was merged
+into it. Three places say which snapshot a batch has made:
+
+    metadata of its commit          as long as the commit does not expire
+    metadata of the repository      its record, see ``stream_records``
+    metadata of a merge or pick     under ``__frazil``: ``batches`` that came with it, each [query, batch],
+                                    and those that came ``alone``, without the batches before them
+
+Frazil's own ``amend`` takes the record and the metadata along. Another implementation leaves the record on
+the snapshot that was replaced. Then the ops log says which snapshot took its place: it is read back to the
+commit of the batch, and only where the replaced snapshot can have been a neighbour of the history.
+
+If none of this decides, the answer is an error: an unknown batch is never taken for a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, SessionStateError, StorageError
+from frazil.format.columns import I64, U8
+from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.repository.catalog.amendments import Operations
+from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, origin_of, second_parents
+from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, Record, read_records, with_records
+from frazil.storage.base import Storage
+
+#: In what Frazil keeps in the metadata of a merge or pick.
+BATCHES: Final = "batches"
+ALONE: Final = "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The batches of one query in a version: all up to ``last`` (-1: none), and some ``alone``.
+
+    ``amended`` are records of commits that another implementation has amended, with the snapshots that took
+    their places: to be kept with the next record.
+
+    >>> done = Done(4, frozenset({7}))
+    >>> [batch for batch in range(10) if batch in done]
+    [0, 1, 2, 3, 4, 7]
+    """
+
+    last: int
+    alone: frozenset[int] = frozenset()
+    amended: tuple[Record, ...] = ()
+
+    def __contains__(self, batch: int) -> bool:
+        return batch <= self.last or batch in self.alone
+
+
+class History:
+    """What a version comes from, and the batches of streaming queries in it.
+
+    ``storage`` has the older parts of the ops log; without it only the newest part is read.
+    """
+
+    def __init__(self, info: RepoInfo, tip: bytes, storage: Storage | None = None) -> None:
+        self._info = info
+        self._storage = storage
+        self._tip = tip
+        self._chain = info.snapshots.chain(require_snapshot(info, tip))
+
+    @cached_property
+    def _records(self) -> dict[str, list[Record]]:
+        return read_records(self._info.metadata) if self._info.spec_version > 1 else {}
+
+    def recorded(self, branch: str) -> dict[str, Any]:
+        """The metadata of the repository, with records of what this version has done of each query.
+
+        So a branch that begins at this version keeps that knowledge after its commits expire, whoever expires
+        them.
+        """
+        new: dict[str, list[Record]] = {}
+        for query, records in self._records.items():
+            with suppress(SessionStateError):  # a batch that is tried again will get it
+                last = self.done(query).last
+                if last >= 0 and not any(
+                    each.batch == last and each.snapshot == self._tip for each in records
+                ):
+                    new[query] = [Record(last, self._tip, branch)]
+        return with_records(self._info, new) if new else self._info.metadata
+
+    @cached_property
+    def _integrated(self) -> list[SnapshotEntry]:
+        """The merges, picks and reverts of the branch."""
+        snapshots = self._info.snapshots
+        return list(snapshots.entries(snapshots.mentioning(self._chain, FRAZIL)))
+
+    @cached_property
+    def _undeclared(self) -> list[bytes]:
+        """What was merged by commits that do not say which batches came with it."""
+        silent = (each for each in self._integrated if BATCHES not in origin_of(each))
+        return [id_ for each in silent for id_ in second_parents(each)]
+
+    @cached_property
+    def _line(self) -> I64:
+        """Rows of the branch, and of what was merged without saying which batches came with it."""
+        merged = [all_ancestors(self._info, id_) for id_ in self._undeclared]
+        return np.unique(np.concatenate([self._chain, *merged]))
+
+    @cached_property
+    def _pruned(self) -> U8:
+        """Ids of snapshots that expiration took out of the history, (k, 12)."""
+        if self._info.spec_version == 1:
+            return np.zeros((0, OBJECT_ID_BYTES), np.uint8)
+        values = self._info.table.pruned().take(self._line).compact().values
+        return np.ascontiguousarray(values).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
+
+    @cached_property
+    def _rows(self) -> I64:
+        """All rows of the history. Of the snapshots that expiration skips some stay, for other refs."""
+        skipped = self._info.snapshots.find_many(self._pruned)
+        return np.union1d(self._line, skipped[skipped >= 0])
+
+    def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Whether snapshots are, or were before they expired, in the history; bool (k,)."""
+        matrix = id_matrix(list(ids))
+        rows = self._info.snapshots.find_many(matrix)
+        return np.isin(rows, self._rows) | np.isin(id_keys(matrix), id_keys(self._pruned))
+
+    def queries(self, other: History) -> set[str]:
+        """The names of all queries that may have batches here and not in another history."""
+        snapshots = self._info.snapshots
+        rows = np.setdiff1d(self._rows, other._rows)
+        entries = snapshots.entries(snapshots.mentioning(rows, QUERY))
+        declared = (query for each in self._integrated for query, _, _ in _declared(each))
+        return {*self._records, *declared, *(str(entry.metadata[QUERY]) for entry in entries)}
+
+    def done(self, query: str) -> Done:
+        """The batches of a query.
+
+        Raises ``SessionStateError`` (``not-allowed``) where it cannot be known whether a batch is here.
+        """
+        records = self._records.get(query, [])
+        is_here = self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
+        contained = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
+        last = max(
+            [
+                *self._of_commits(query),
+                *(batch for each in self._integrated for batch in _lines(each, query)),
+                *(each.batch for each in contained if not each.alone),
+            ],
+            default=-1,
+        )
+        alone = {batch for each in self._integrated for batch in _singles(each, query)}
+        alone |= {each.batch for each in contained if each.alone}
+        done = Done(last, frozenset(batch for batch in alone if batch > last))
+        elsewhere = [
+            record
+            for record, is_in in zip(records, is_here, strict=True)
+            if not is_in and record.batch not in done
+        ]
+        return self._with_amended(done, elsewhere) if elsewhere else done
+
+    def _of_commits(self, query: str) -> list[int]:
+        """Batches that the metadata of commits name: the newest of the branch, and all that were merged."""
+        snapshots = self._info.snapshots
+        named = snapshots.mentioning(self._chain, QUERY, query)
+        newest = (entry for part in _growing(named) for entry in snapshots.entries(part))
+        merged = np.setdiff1d(self._rows, self._chain)
+        others = snapshots.entries(snapshots.mentioning(merged, QUERY, query))
+        last = next((entry for entry in newest if entry.metadata.get(QUERY) == query), None)
+        of_query = [entry for entry in others if entry.metadata.get(QUERY) == query]
+        return [int(entry.metadata[BATCH]) for entry in (last, *of_query) if entry is not None]
+
+    def _with_amended(self, done: Done, records: list[Record]) -> Done:
+        """With the batches of records whose commits were amended by another implementation."""
+        snapshots = self._info.snapshots
+        lost = {
+            each.id
+            for each in self._integrated
+            if BATCHES not in origin_of(each) and any(snapshots.find(id_) < 0 for id_ in second_parents(each))
+        }
+        near = [each for each in records if self._may_be_replaced(each.snapshot)]
+        if not near:
+            return done
+        ops = self._operations({each.snapshot for each in near} | lost)
+        moved = []
+        for record in near:
+            after = ops.replacements(record.snapshot)
+            is_here = self.contains(after) if after else np.zeros(0, np.bool_)
+            places = [id_ for id_, is_in in zip(after, is_here, strict=True) if is_in]
+            moved += [replace(record, snapshot=id_) for id_ in places[:1]]
+            for merge in lost if not places and snapshots.find(record.snapshot) < 0 else ():
+                if ops.is_later(merge, record.snapshot):
+                    raise _unknown(
+                        record.snapshot,
+                        f"the history that the commit {id_to_text(merge)} has merged into it has expired",
+                    )
+        lines = [each.batch for each in moved if not each.alone]
+        singles = {each.batch for each in moved if each.alone}
+        return Done(max([done.last, *lines]), done.alone | singles, tuple(moved))
+
+    def _may_be_replaced(self, id_: bytes) -> bool:
+        """Whether a commit of the history may be an amendment of a snapshot: both have the same parent."""
+        snapshots = self._info.snapshots
+        row = snapshots.find(id_)
+        return row < 0 or bool(np.isin(snapshots.parents()[row], self._rows))
+
+    def _operations(self, ids: set[bytes]) -> Operations:
+        try:
+            return Operations.back_to(self._info, self._storage, ids)
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+            raise _unknown(min(ids), f"a part of the ops log is missing ({error.message})") from error
+
+
+def _unknown(id_: bytes, reason: str) -> SessionStateError:
+    return SessionStateError(
+        f"expected to know whether snapshot {id_to_text(id_)}, which a batch of the query has made, is part "
+        f"of this branch, but {reason}. Look whether the rows of the batch are here. If they are, start the "
+        f"query with another txnAppId and after this batch. If not, remove the record of this snapshot from "
+        f"`{STREAMS}` in the metadata of the repository (Repository.update_metadata)",
+        ErrorKind.NOT_ALLOWED,
+    )
+
+
+def _growing(rows: I64) -> list[I64]:
+    """Rows in parts that grow: mostly the first one decides."""
+    ends = np.minimum(2 ** np.arange(1 + len(rows).bit_length()), len(rows))
+    return np.split(rows, np.unique(ends))
+
+
+def _declared(entry: SnapshotEntry) -> Iterator[tuple[str, int, bool]]:
+    """Query, batch, and whether it is alone, of all batches that a merge or pick brings."""
+    for name, alone in ((BATCHES, False), (ALONE, True)):
+        pairs = origin_of(entry).get(name)
+        for pair in pairs if isinstance(pairs, list) else ():
+            query, batch = pair
+            yield str(query), int(batch), alone
+
+
+def _lines(entry: SnapshotEntry, query: str) -> Iterator[int]:
+    return (batch for name, batch, alone in _declared(entry) if name == query and not alone)
+
+
+def _singles(entry: SnapshotEntry, query: str) -> Iterator[int]:
+    return (batch for name, batch, alone in _declared(entry) if name == query and alone)
+
+
+def batches_brought(
+    info: RepoInfo, source: bytes, into: bytes, storage: Storage
+) -> tuple[dict[str, Done], bool]:
+    """The batches that a merge of ``source`` brings to ``into``, by query; whether to write that down."""
+    origin, target = History(info, source, storage), History(info, into, storage)
+    brought = {}
+    for query in sorted(origin.queries(target)):
+        done, present = origin.done(query), target.done(query)
+        if done.last > present.last or done.alone - present.alone:
+            brought[query] = done
+    return brought, bool(brought) or (info.spec_version > 1 and STREAMS in info.metadata)
+
+
+def batches_between(info: RepoInfo, parent: bytes, id_: bytes) -> list[tuple[str, int]]:
+    """Query and batch of the commits that are in the history of ``id_`` and not in that of ``parent``."""
+    snapshots = info.snapshots
+    rows = np.setdiff1d(all_ancestors(info, id_), all_ancestors(info, parent))
+    entries = snapshots.entries(snapshots.mentioning(rows, QUERY))
+    return sorted({(str(each.metadata[QUERY]), int(each.metadata[BATCH])) for each in entries})

@@ -1,0 +1,1 @@
+"""The public handle ``Repository``: opening, refs, history, integration, recovery and upkeep."""

@@ -1,0 +1,281 @@
+"""Upgrading a repository from spec version 1 to 2: one new file, ``repo``, and some that go.
+
+Snapshots, manifests, transaction logs and chunks stay as they are; readers look at the version in each file.
+
+1. Read refs, configuration and all snapshot files, and build the repo info with a history of operations made
+   up from them (``history_of``).
+2. Create ``repo``, if absent. From then on everybody sees a repository of version 2.
+3. Read the refs again. If a writer has changed them meanwhile, build the repo info anew and replace it.
+4. Delete the files of version 1: ``main`` first, since without it they are nobody's.
+
+A call that was interrupted before 2. has changed nothing. After that another call goes on: with 3., as long
+as nobody has written to the upgraded repository and ``main`` is there, and with 4.
+
+A writer of version 1 who comes after 3. looks for ``repo`` when he has written, and is told (``catalog_v1``).
+The reference's writers do not look: for them, as its documentation says, nobody else may be at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from frazil.arguments import checked
+from frazil.errors import (
+    ConflictError,
+    ErrorKind,
+    InvalidInputError,
+    RefNotFoundError,
+    SessionStateError,
+    StorageError,
+)
+from frazil.format.ids import id_to_text
+from frazil.format.keys import CONFIG, REFS, REPO
+from frazil.format.repo_info import (
+    Availability,
+    OpsEntry,
+    OpsLog,
+    RepoInfo,
+    SnapshotEntry,
+    SnapshotTable,
+    Status,
+    UpdateKind,
+    decode_repo_info,
+    encode_repo_info,
+)
+from frazil.repository.catalog.catalog_v1 import V1_MAIN, read_config_v1
+from frazil.repository.catalog.refs_v1 import AllRefs, read_all_refs
+from frazil.repository.catalog.repo_changes import MAIN
+from frazil.repository.catalog.snapshots_v1 import reached, read_all_snapshots
+from frazil.repository.clock import now_us
+from frazil.repository.handle.repository import Repository
+from frazil.repository.settings.config_document import to_document
+from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
+
+_PREFETCH: Final = 64
+_TRIES: Final = 5
+#: What is said to have happened to a snapshot comes so much later, in microseconds, and one after the other.
+_CREATED, _DELETED = 1_000, 2_000
+
+
+@checked
+def upgrade_icechunk_repository(
+    repo: Repository,
+    *,
+    dry_run: bool,
+    delete_unused_v1_files: bool = True,
+    prefetch_concurrency: int | None = None,
+) -> Repository:
+    """Upgrade a repository from spec version 1 to 2; a handle on it as it is then.
+
+    Nobody else should write to it meanwhile. It can be interrupted at any time: the repository can be read,
+    and another call goes on. ``dry_run`` does all but write. ``prefetch_concurrency`` snapshot files are read
+    at once, 64 by default. The old handle, and others of version 1, refuse to work afterwards.
+
+    Raises ``SessionStateError`` (``invalid-repository-migration``) if the repository has version 2, and no
+    files are left to delete; ``ConflictError`` if somebody has committed to version 1 when others had already
+    written to the upgraded repository.
+
+    >>> import frazil
+    >>> repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    >>> upgraded = frazil.upgrade_icechunk_repository(repo, dry_run=False)
+    >>> upgraded.spec_version, [update.kind for update in upgraded.ops_log()][0]
+    (SpecVersion.v2 (current), frazil.ops.UpdateType.RepoMigrated(from_version=1, to_version=2))
+    """
+    if prefetch_concurrency is not None and prefetch_concurrency < 1:
+        raise InvalidInputError(
+            f"prefetch_concurrency: expected at least 1, found {prefetch_concurrency}", ErrorKind.NOT_ALLOWED
+        )
+    storage = repo.storage
+    if repo._context.spec_version == 2 and not (delete_unused_v1_files and _left(storage)):
+        raise SessionStateError(
+            "the repository has spec version 2 already: there is nothing to upgrade",
+            ErrorKind.INVALID_REPOSITORY_MIGRATION,
+        )
+    level = repo._context.settings.compression_level
+    readers = prefetch_concurrency or _PREFETCH
+    if dry_run:
+        if repo._context.spec_version == 1:
+            encode_repo_info(_build(storage, _read(storage), readers), level=level)
+        return repo.reopen()
+    _write(storage, level, readers)
+    if delete_unused_v1_files:
+        storage.delete([V1_MAIN])
+        storage.delete(_left(storage))
+    return repo._at_version(2)
+
+
+def _left(storage: Storage) -> list[str]:
+    """Files of version 1."""
+    found = [info.key for info in storage.list(REFS)]
+    return found if storage.head(CONFIG) is None else [*found, CONFIG]
+
+
+# Reading
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that changes in a repository of version 1."""
+
+    refs: AllRefs
+    config: dict[str, Any] | None
+
+
+def _read(storage: Storage) -> _State:
+    refs = read_all_refs(storage)
+    config = read_config_v1(storage)[0]
+    return _State(refs, None if config is None else to_document(config))
+
+
+# Building
+
+
+def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
+    refs = state.refs
+    if MAIN not in refs.branches:
+        raise RefNotFoundError(
+            f"{storage.place()} has no branch `{MAIN}`, which every repository has: make one with a "
+            "program for spec version 1, then upgrade"
+        )
+    snapshots = reached(storage, read_all_snapshots(storage, readers), refs.tips)
+    root = refs.branches[MAIN]
+    while (parent := snapshots[root].parent) is not None:
+        root = parent
+    events = history_of(snapshots, root, refs)
+    newest = events[-1].updated_at if events else 0
+    migrated = OpsEntry(UpdateKind.REPO_MIGRATED, max(now_us(), newest + 1), versions=(1, 2))
+    return RepoInfo(
+        spec_version=2,
+        branches=refs.branches,
+        tags=refs.tags,
+        deleted_tags=frozenset(refs.deleted_tags),
+        snapshots=SnapshotTable.of(list(snapshots.values())),
+        status=Status(Availability.ONLINE, snapshots[root].flushed_at),
+        metadata={},
+        ops=OpsLog.of([migrated, *reversed(events)]),
+        config=state.config,
+    )
+
+
+def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
+    """Operations that may have led here, oldest first, all at different times.
+
+    A snapshot is a commit to ``main`` if that has it, else to the first branch that has. A branch was
+    created, and a tag, a millisecond after the snapshot where it is; a tag was deleted another one later.
+    What was about snapshots that are gone happened to the first one.
+    """
+    events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
+    told = {root}
+    others = sorted(set(refs.branches) - {MAIN})
+    for name in (MAIN, *others):
+        id_: bytes | None = refs.branches[name]
+        while id_ is not None and id_ not in told:
+            told.add(id_)
+            time = snapshots[id_].flushed_at
+            events.append(OpsEntry(UpdateKind.NEW_COMMIT, time, name=name, new_snapshot=id_))
+            id_ = snapshots[id_].parent
+    created: list[tuple[bytes | None, OpsEntry]] = [
+        (refs.branches[name], OpsEntry(UpdateKind.BRANCH_CREATED, _CREATED, name=name)) for name in others
+    ]
+    for tags in (refs.tags, refs.deleted_tags):
+        created += [
+            (tags[name], OpsEntry(UpdateKind.TAG_CREATED, _CREATED, name=name)) for name in sorted(tags)
+        ]
+    gone = [
+        (at, OpsEntry(UpdateKind.TAG_DELETED, _DELETED, name=name, previous_snapshot=at or root))
+        for name, at in sorted(refs.deleted_tags.items())
+    ]
+    for group in (created, gone):
+        count: dict[bytes, int] = {}
+        for at, entry in group:
+            where = at if at in snapshots else root
+            assert where is not None
+            number = count.get(where, 0)
+            count[where] = number + 1
+            time = snapshots[where].flushed_at + entry.updated_at + number
+            events.append(replace(entry, updated_at=time))
+    events.sort(key=lambda entry: entry.updated_at)
+    return _one_after_the_other(events)
+
+
+def _one_after_the_other(events: list[OpsEntry]) -> list[OpsEntry]:
+    """Each at least a microsecond after the one before."""
+    out: list[OpsEntry] = []
+    last = -1
+    for entry in events:
+        last = max(entry.updated_at, last + 1)
+        out.append(entry if entry.updated_at == last else replace(entry, updated_at=last))
+    return out
+
+
+# Writing
+
+
+def _write(storage: Storage, level: int, readers: int) -> None:
+    """Steps 1 to 3, from wherever an earlier call has come."""
+    failure: StorageError | None = None
+    for _ in range(_TRIES):
+        there = _there(storage)
+        condition: Condition = IfAbsent()
+        if there is not None:
+            info, condition = there
+            if storage.head(V1_MAIN) is None:
+                return
+            state = _read(storage)
+            if _agrees(info, state):
+                return
+            if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
+                _require_nothing_new(info, state)
+                return
+        else:
+            state = _read(storage)
+        data = encode_repo_info(_build(storage, state, readers), level=level)
+        try:
+            answer = storage.put(REPO, data, condition)
+        except StorageError as error:
+            # What holds is what is there in the next round.
+            failure = error
+            continue
+        failure = None
+        if isinstance(answer, Stored) and _read(storage) == state:
+            return
+    if failure is not None:
+        raise failure
+    raise ConflictError(
+        message=f"the refs were changed by others in all of {_TRIES} attempts to upgrade the repository: "
+        "stop what writes to it, and upgrade it again",
+        kind=ErrorKind.UPDATE_ATTEMPTS_EXHAUSTED,
+    )
+
+
+def _there(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
+    """What an earlier call, or another one, has written."""
+    try:
+        data, version = storage.get_versioned(REPO)
+    except StorageError as error:
+        if error.kind == ErrorKind.OBJECT_NOT_FOUND:
+            return None
+        raise
+    return decode_repo_info(data, REPO), IfVersion(version)
+
+
+def _agrees(info: RepoInfo, state: _State) -> bool:
+    refs = state.refs
+    there = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
+    return there == (dict(refs.branches), dict(refs.tags), set(refs.deleted_tags), state.config)
+
+
+def _require_nothing_new(info: RepoInfo, state: _State) -> None:
+    """Somebody has written to the upgraded repository. Then refs of version 1 are old, unless they lead to
+    what it does not know.
+    """
+    for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
+        if info.snapshots.find(id_) < 0:
+            raise ConflictError(
+                message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
+                "upgraded repository does not have: nothing was deleted. Look at it with `refs/` in another "
+                "place, and delete `refs/` here when it is not needed",
+                kind=ErrorKind.BRANCH_UPDATE_CONFLICT,
+            )

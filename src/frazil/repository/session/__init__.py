@@ -1,0 +1,1 @@
+"""Sessions: a version of a repository to read, or a workspace to change and commit."""

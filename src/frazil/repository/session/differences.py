@@ -1,0 +1,48 @@
+"""What changed between two versions."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+
+from frazil.changes.compare import compare
+from frazil.changes.diff import Changes, compose
+from frazil.errors import ErrorKind, StorageError
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.expired_versions import files_of
+from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.session.workspace import Workspace
+
+
+def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) -> Changes:
+    """What changed from one snapshot to another.
+
+    Where ``before`` is an ancestor of ``after`` their logs tell all that the commits in between did. Two
+    others, on different branches say, are compared as they are.
+    """
+    start, end = require_snapshot(info, before), require_snapshot(info, after)
+    rows = info.snapshots.chain(end).tolist()
+    old, new = Workspace(context, before), Workspace(context, after)
+    if start == end or start not in rows:
+        return compare(old.base, new.base, old.table, new.table)
+    groups = list(map(partial(_logs, context), map(info.snapshots.entry, rows[: rows.index(start)])))
+    oldest_first = list(chain.from_iterable(reversed(groups)))
+    return compose(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))
+
+
+def _logs(context: Context, entry: SnapshotEntry) -> list[TransactionLog]:
+    """The transaction logs of a snapshot's ancestors that were expired, oldest first, and its own.
+
+    Not all collectors of garbage know that the former are still needed: what is gone is left out.
+    """
+    logs = []
+    for id_ in entry.pruned_ancestor_tx_logs:
+        try:
+            logs.append(context.assets.transaction_log(id_))
+        except StorageError as error:
+            if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+                raise
+    with files_of(context, entry.id):
+        return [*logs, context.assets.transaction_log(entry.id)]

@@ -1,0 +1,11 @@
+"""The interior of a session, for rooms that are built on it: jobs and streams."""
+
+from __future__ import annotations
+
+from frazil.repository.session.session import Session
+from frazil.repository.session.session_state import State
+
+
+def state_of(session: Session) -> State:
+    """The mutable state of a session: its workspace, its lease, and what its next commit records."""
+    return session._state

@@ -1,0 +1,116 @@
+"""Work of a job that is not committed yet, kept in the repository's storage: what upkeep has to know of it.
+
+A job with many tasks keeps what each of them did under ``staging/<place>/``, so that another process can go
+on where the first one died (`frazil.jobs.staging` writes and reads it). Nothing refers to the chunks of
+such a job but these files. Before it writes anything it takes a lease under a name of its own,
+``leases/job.<place>`` (``leases``), so that garbage collections spare all files that are not older than the
+job. So a collection need not read what is staged:
+
+    lease there      the job is under way, or was and can go on: its files and its chunks stay
+    lease gone       it has committed or was given up, or is older than ``KEPT``: what is staged is garbage
+    too
+
+A job can be resumed for ``LIFETIME``; its lease is longer than that, so that none is resumed while it is
+collected. Its session lives as long. A commit looks back on collections as always (``in_use``): also on
+those of other implementations, which know nothing of leases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+from frazil.errors import StorageError
+from frazil.repository.catalog.leases import LEASES, LONGEST, Lease
+from frazil.repository.clock import from_datetime, now_us
+from frazil.storage.base import ObjectInfo, Storage
+
+STAGING: Final = "staging"
+#: How long a job can be resumed, from its beginning on.
+LIFETIME: Final = timedelta(days=7)
+#: How long what it has staged is kept, and spared by garbage collections.
+KEPT: Final = LONGEST
+
+_JOB: Final = "job."
+_MICROSECOND: Final = timedelta(microseconds=1)
+#: Two drivers may begin one job within this time, each with a lease of its own; the later lease stays.
+_MARGIN_US: Final = timedelta(hours=1) // _MICROSECOND
+_log = logging.getLogger(__name__)
+
+
+def place_of(branch: str, job: str) -> str:
+    """The folder of a job below ``staging/``: its id may be any text.
+
+    >>> place_of("main", "monday") == place_of("main", "monday") != place_of("dev", "monday")
+    True
+    """
+    return hashlib.sha256(f"{branch}\0{job}".encode()).hexdigest()[:24]
+
+
+def take_lease(
+    storage: Storage, place: str, since: int, started: int, purpose: str, *, resumes: bool = False
+) -> Lease:
+    """Spare files not older than ``since`` until ``KEPT`` after ``started``: microseconds since 1970, by this
+    host's clock. ``purpose`` describes the job to people.
+
+    A job that begins replaces the lease of an earlier one. A job that ``resumes`` takes one only if there is
+    none: the host that began it knew its age without comparing two clocks.
+    """
+    until = started + KEPT // _MICROSECOND
+    return Lease.take(storage, since - _MARGIN_US, until, _lease_key(place), purpose, only_if_absent=resumes)
+
+
+def place_of_lease(key: str) -> str | None:
+    """The folder of the job that holds a lease; None for the lease of a session."""
+    name = key.removeprefix(f"{LEASES}/")
+    return name.removeprefix(_JOB) if name.startswith(_JOB) else None
+
+
+def give_up(storage: Storage, place: str) -> None:
+    """Delete the lease and all that is staged."""
+    storage.delete([_lease_key(place)])
+    storage.delete([info.key for info in storage.list(f"{STAGING}/{place}")])
+
+
+def clean_up(storage: Storage, place: str) -> None:
+    """``give_up``, as far as the storage lets us: the rest is garbage."""
+    with suppress(StorageError):
+        give_up(storage, place)
+
+
+def delete_abandoned(storage: Storage, older_than: int) -> int:
+    """Delete what is staged, was modified before ``older_than``, and belongs to no job with a lease; the
+    number of bytes. Microseconds since 1970, by the storage's clock.
+    """
+    gone = abandoned(storage, older_than)
+    if gone:
+        _log.info("deleted %d files that jobs have staged and left", len(gone))
+        with suppress(StorageError):  # the next collection finds them again
+            storage.delete([info.key for info in gone])
+    return sum(info.size for info in gone)
+
+
+def abandoned(storage: Storage, older_than: int) -> Sequence[ObjectInfo]:
+    """What ``delete_abandoned`` would delete. Leases are read last: a job takes its own first."""
+    found = [info for info in storage.list(STAGING) if from_datetime(info.modified) < older_than]
+    if not found:
+        return []
+    held = {info.key for info in storage.list(LEASES)}
+    return [info for info in found if _lease_key(info.key.split("/")[1]) not in held]
+
+
+def ends(started: int) -> int:
+    """Until when a job that was started then can be resumed."""
+    return started + LIFETIME // _MICROSECOND
+
+
+def has_ended(started: int) -> bool:
+    return now_us() >= ends(started)
+
+
+def _lease_key(place: str) -> str:
+    return f"{LEASES}/{_JOB}{place}"

@@ -1,0 +1,177 @@
+"""What holds: the configuration with every default filled in, in one place, for the engine to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from frazil.repository.settings.conditions import ManifestPreloadCondition
+from frazil.repository.settings.config import (
+    DEFAULT_SESSION_LIFETIME,
+    REPO_UPDATE_RETRIES,
+    CachingConfig,
+    ChunksConfig,
+    CompressionConfig,
+    PackingConfig,
+    RepositoryConfig,
+    RepoUpdateRetryConfig,
+    available_cpus,
+)
+from frazil.repository.settings.manifest_config import (
+    DEFAULT_SPLITTING,
+    ManifestConfig,
+    ManifestPreloadConfig,
+    ManifestSplittingConfig,
+    ManifestVirtualChunkLocationCompressionConfig,
+    split_sizes_for,
+)
+from frazil.storage.settings import StorageRetriesSettings, StorageSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from frazil.repository.settings.virtual_containers import VirtualChunkContainer
+
+#: Coordinates, by the names that the CF conventions and their users give them, if they are small.
+DEFAULT_PRELOAD: Final = ManifestPreloadCondition.and_conditions(
+    [
+        ManifestPreloadCondition.name_matches(
+            r"(?i)^(t|time|min|minute|hour|day|week|month|year|step|valid_time"
+            r"|x|i|nlon|rlon|lon|longitude|glam\w*|nav_lon\w*"
+            r"|y|j|nlat|rlat|lat|latitude|gphi\w*|nav_lat\w*"
+            r"|z|lev|level|levels|nav_lev|depth|height|hght|altitude|sigma|pressure|pres|isobaric\w*)\d*$"
+        ),
+        ManifestPreloadCondition.num_refs(0, 1001),
+    ]
+)
+
+
+#: The highest level of zstd: more means the same.
+_MAX_LEVEL: Final = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Tries in all, and the bounds of the waits between them in ms."""
+
+    max_tries: int
+    initial_backoff_ms: int
+    max_backoff_ms: int
+
+
+def _or[T](value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _retries(settings: StorageRetriesSettings | None) -> Retries:
+    """As ``str`` of the settings shows them: given without some fields, those are a storage's defaults."""
+    given = settings if settings is not None else StorageRetriesSettings(*REPO_UPDATE_RETRIES)
+    return Retries(
+        _or(given.max_tries, 10), _or(given.initial_backoff_ms, 100), _or(given.max_backoff_ms, 180_000)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The configuration as values that are all there.
+
+    >>> Effective.of(RepositoryConfig()).inline_chunk_threshold_bytes
+    512
+    """
+
+    inline_chunk_threshold_bytes: int
+    get_partial_values_concurrency: int
+    max_concurrent_requests: int
+    max_concurrent_decodes: int
+    num_updates_per_repo_info_file: int
+    compression_level: int
+
+    cached_snapshot_nodes: int
+    cached_chunk_refs: int
+    cached_transaction_changes: int
+    cached_attribute_bytes: int
+    cached_chunk_bytes: int
+
+    preload_max_total_refs: int
+    preload_if: ManifestPreloadCondition
+    preload_max_arrays_to_scan: int
+    splitting: ManifestSplittingConfig
+    location_compression_min_chunks: int
+    location_dictionary_samples: int
+    location_dictionary_bytes: int
+    location_compression_level: int
+    concurrent_manifest_fetches: int
+
+    repo_update_retries: Retries
+    packing: bool
+    pack_threshold_bytes: int
+    pack_size_bytes: int
+    deduplicate: bool
+    compare_found_chunks: bool
+    fast_forward_timeout: timedelta
+    session_lifetime: timedelta
+    storage: StorageSettings
+    virtual_chunk_containers: Mapping[str, VirtualChunkContainer]
+
+    @staticmethod
+    def of(config: RepositoryConfig) -> Effective:
+        """Fill in every default."""
+        compression = _or(config.compression, CompressionConfig())
+        caching = _or(config.caching, CachingConfig())
+        manifest = _or(config.manifest, ManifestConfig())
+        preload = _or(manifest.preload, ManifestPreloadConfig())
+        splitting = _or(manifest.splitting, DEFAULT_SPLITTING)
+        locations = _or(
+            manifest.virtual_chunk_location_compression, ManifestVirtualChunkLocationCompressionConfig()
+        )
+        packing = _or(config.packing, PackingConfig())
+        chunks = _or(config.chunks, ChunksConfig())
+        return Effective(
+            inline_chunk_threshold_bytes=_or(config.inline_chunk_threshold_bytes, 512),
+            get_partial_values_concurrency=_or(config.get_partial_values_concurrency, 10) or 1,
+            max_concurrent_requests=_or(config.max_concurrent_requests, 256) or 1,
+            max_concurrent_decodes=_or(config.max_concurrent_decodes, available_cpus()) or 1,
+            # A file must hold its newest update, or there would be nothing to walk from.
+            num_updates_per_repo_info_file=_or(config.num_updates_per_repo_info_file, 1000) or 1,
+            compression_level=min(_or(compression.level, 3), _MAX_LEVEL),
+            cached_snapshot_nodes=_or(caching.num_snapshot_nodes, 500_000),
+            cached_chunk_refs=_or(caching.num_chunk_refs, 15_000_000),
+            cached_transaction_changes=_or(caching.num_transaction_changes, 0),
+            cached_attribute_bytes=_or(caching.num_bytes_attributes, 0),
+            cached_chunk_bytes=_or(caching.num_bytes_chunks, 0),
+            preload_max_total_refs=_or(preload.max_total_refs, 10_000),
+            preload_if=_or(preload.preload_if, DEFAULT_PRELOAD),
+            preload_max_arrays_to_scan=_or(preload.max_arrays_to_scan, 50),
+            splitting=splitting if splitting.split_sizes is not None else DEFAULT_SPLITTING,
+            location_compression_min_chunks=_or(locations.min_num_chunks, 1000),
+            location_dictionary_samples=_or(locations.dictionary_max_training_samples, 100),
+            location_dictionary_bytes=_or(locations.dictionary_max_size_bytes, 2048),
+            location_compression_level=min(_or(locations.compression_level, 3), _MAX_LEVEL),
+            concurrent_manifest_fetches=_or(manifest.max_concurrent_manifest_fetches_during_commit, 1) or 1,
+            repo_update_retries=_retries(_or(config.repo_update_retries, RepoUpdateRetryConfig()).default),
+            packing=_or(packing.enabled, True),
+            pack_threshold_bytes=_or(packing.threshold_bytes, 1024 * 1024),
+            pack_size_bytes=_or(packing.pack_size_bytes, 16 * 1024 * 1024),
+            deduplicate=_or(chunks.deduplicate, False),
+            compare_found_chunks=_or(chunks.compare, True),
+            fast_forward_timeout=_or(config.fast_forward_timeout, timedelta(0)),
+            session_lifetime=_or(config.session_lifetime, DEFAULT_SESSION_LIFETIME),
+            storage=_or(config.storage, StorageSettings()),
+            virtual_chunk_containers=dict(config.virtual_chunk_containers or {}),
+        )
+
+    @property
+    def is_split_configured(self) -> bool:
+        """Whether anybody said how manifests are split."""
+        return self.splitting.split_sizes != DEFAULT_SPLITTING.split_sizes
+
+    def split_sizes_for(
+        self, path: str, dimension_names: Sequence[str | None] | None, num_chunks: Sequence[int]
+    ) -> tuple[int, ...]:
+        """Chunks of one manifest along each dimension; see ``manifest_config.split_sizes_for``."""
+        return split_sizes_for(self.splitting, path, dimension_names, num_chunks)
+
+    def preloads(self, path: str, num_refs: int) -> bool:
+        """Whether the manifests of this array should be loaded when a session opens."""
+        return num_refs <= self.preload_max_total_refs and self.preload_if.holds(path, num_refs)

@@ -1,0 +1,288 @@
+"""The data source ``frazil`` of Spark: ``spark.read.format("frazil")`` and its writers.
+
+Spark calls these classes in processes of its own on the driver's machine, one after the other, each with a
+pickle of what the one before had:
+
+    schema()        which version is read, and its columns
+    reader()        the columns that are wanted, compared with those that there are
+    partitions()    the tasks, with the references of their chunks
+    read()          on the executors
+
+The version is looked up once, in ``schema``, and goes along. A table of the catalog, and a reader with a
+schema that the user gave, have no such call: they look it up when they are planned.
+
+``CREATE TABLE`` keeps the schema and forgets the options. So ``schema`` writes the options, but for secrets,
+into the metadata of the columns, where ``reader`` and ``writer`` find them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from pyspark.sql import SparkSession
+from pyspark.sql import datasource as spark
+from pyspark.sql.types import StructType
+
+from frazil.display import suggest
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.session import Session
+from frazil.spark.runtime.session import get_spark
+from frazil.spark.streams.change_feed import FEED, SCHEMA
+from frazil.spark.streams.sink import RowsWriter, stream_writer
+from frazil.spark.streams.source import FeedReader, stream_reader
+from frazil.spark.tables import location, repository_tables
+from frazil.spark.tables.batches import batches
+from frazil.spark.tables.conditions import predicates
+from frazil.spark.tables.data_source_writer import TableWriter
+from frazil.spark.tables.decoding import CALENDARS
+from frazil.spark.tables.grid import Grid, Selection, grid_of
+from frazil.spark.tables.location import SECRET, Options
+from frazil.spark.tables.options import READ, STREAM, TABLE_OPTIONS, WRITE, options_of
+from frazil.spark.tables.process_errors import causes_only
+from frazil.spark.tables.scan_plan import MISSING, Part, Scan, Split, plan
+from frazil.spark.tables.schemas import can_become, to_arrow_schema, to_spark
+from frazil.spark.tables.sql_functions import register_functions
+from frazil.spark.tables.write_layout import once
+
+
+def selection_of(options: Options) -> Selection:
+    """Which arrays, and how they are read."""
+    variables = location.listed(options, "variables") or location.listed(options, "arrays")
+    return Selection(
+        options.get("group", "/"),
+        tuple(variables),
+        location.flag(options, "cf", True),
+        location.choice(options, "calendar", CALENDARS),
+        location.count(options, "block-rows") or Selection().block_rows,
+    )
+
+
+@causes_only
+class FrazilDataSource(spark.DataSource):
+    """See the module, and docs/sql.md for its options.
+
+    A subclass with a ``handle``, a pickled repository, needs no path.
+    """
+
+    handle: ClassVar[bytes | None] = None
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._session: Session | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "frazil"
+
+    def schema(self) -> StructType:
+        options = options_of(self.options, READ)
+        kept = {name: value for name, value in options.items() if name not in SECRET}
+        said = {TABLE_OPTIONS: json.dumps(kept)} if "path" in options else None
+        if options.get("table") == FEED:
+            return to_spark(SCHEMA, said)
+        if "table" in options:
+            return to_spark(repository_tables.schema_of(options["table"]), said)
+        self._session = location.session_at(self._repository(options), options)
+        grid = grid_of(self._session, selection_of(options))
+        names = location.listed(options, "columns")
+        chosen = (
+            pa.schema([grid.schema.field(grid.column(name).name) for name in names]) if names else grid.schema
+        )
+        return to_spark(chosen, said)
+
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
+        options = options_of(self.options, READ, schema)
+        repo = self._repository(options)
+        if options.get("table") == FEED:
+            raise InvalidInputError(
+                f"expected a stream for the table {FEED}, found a batch: use spark.readStream, or the table "
+                "changes",
+                ErrorKind.NOT_ALLOWED,
+            )
+        if "table" in options:
+            return MetadataReader(repo, options, to_arrow_schema(schema))
+        session = self._session or location.session_at(repo, options)
+        return GridReader(session, options, to_arrow_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
+        options = options_of(self.options, WRITE, schema)
+        if "path" not in options and self.handle is None:
+            raise InvalidInputError(
+                "expected a path to write to, found none. Spark forgets that of a table where all columns "
+                "of an INSERT have the names and types of the table's: call one of them something else, "
+                "they go by position (SELECT x AS a, ...). With CREATE TABLE ... AS SELECT it is never "
+                "there: write with DataFrame.write.format('frazil').option('path', ...)",
+                ErrorKind.NOT_ALLOWED,
+            )
+        return TableWriter(self._repository(options), options, to_arrow_schema(schema), overwrite)
+
+    def streamReader(self, schema: StructType) -> FeedReader:  # noqa: N802  # Spark's names
+        options = options_of(self.options, STREAM, schema)
+        return stream_reader(self._repository(options), options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowsWriter:  # noqa: N802
+        options = options_of(self.options, WRITE, schema)
+        return stream_writer(self._repository(options), options, schema, overwrite)
+
+    def _repository(self, options: Options) -> Repository:
+        if self.handle is not None:
+            repo: Repository = pickle.loads(self.handle)
+            return repo
+        return location.repository_at(options)
+
+
+@causes_only
+class GridReader(spark.DataSourceReader):
+    """Reads rows that meet the conditions of the option ``where``.
+
+    It takes no conditions from the query. Spark (4.1 to 4.3) keeps what was planned with the conditions of
+    one query in the relation, and uses it again for other queries on the same DataFrame or view, and for
+    other branches of a union: these would get the rows of the first. Nothing here can notice that.
+    """
+
+    def __init__(self, session: Session, options: Options, schema: pa.Schema) -> None:
+        self._session = session
+        self._options = dict(options)
+        self._schema = schema
+        self._grid: Grid = grid_of(session, selection_of(options))
+        _require_columns(self._grid, schema)
+        self._where = predicates(self._grid, options.get("where", ()))
+        self._plan: tuple[Scan, list[Part]] | None = None
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        # Spark wants one at least.
+        parts: list[Any] = [*self._planned()[1]] or [None]
+        return list(map(spark.InputPartition, parts))
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        part: Part | None = partition.value
+        if part is not None:
+            yield from batches(self._planned()[0], part)
+
+    def _planned(self) -> tuple[Scan, list[Part]]:
+        if self._plan is None:
+            options = self._options
+            self._plan = plan(
+                self._session,
+                self._grid,
+                self._where,
+                schema=self._schema,
+                missing=location.choice(options, "include-missing", MISSING),
+                split=Split(
+                    location.count(options, "partitions"), location.count(options, "rows-per-partition")
+                ),
+                batch_rows=location.count(options, "batch-rows") or 1 << 17,
+            )
+        return self._plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For the tasks: nodes and tables of the session stay behind.
+        try:
+            scan = self._planned()[0]
+        except IcechunkError:
+            # ``partitions``, which is called next, raises it again. From here it would be an error of pickle.
+            return (GridReader.__new__, (GridReader,))
+        return (_of_tasks, (scan,))
+
+
+def _require_columns(grid: Grid, schema: pa.Schema) -> None:
+    """``InvalidInputError`` for columns that Spark knows of and the repository does not have, or has with
+    values of another kind, and for a column that the schema has twice.
+    """
+    columns = {each.name.lower(): each.name for each in grid.columns}
+    unknown = [name for name in schema.names if name.lower() not in columns]
+    if unknown:
+        names = ", ".join(unknown)
+        raise InvalidInputError(
+            f"expected a column of {', '.join(columns.values())}, found {names}"
+            f"{suggest(unknown[0], list(columns.values()))}: {names} is in Spark's catalog (or in the schema "
+            "that was given), and not in the repository. Drop the table and create it again, or give another "
+            "schema",
+            ErrorKind.NODE_NOT_FOUND,
+        )
+    once([grid.column(name).name for name in schema.names])
+    for field in schema:
+        stored = grid.column(field.name).type
+        if not can_become(stored, field.type):
+            raise InvalidInputError(
+                f"expected the type {stored} of the column {field.name} in Spark's catalog, or in the schema "
+                f"that was given, found {field.type}: drop the table and create it again, or give another "
+                "schema",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
+def _of_tasks(scan: Scan) -> GridReader:
+    reader = GridReader.__new__(GridReader)
+    reader._plan = (scan, [])
+    return reader
+
+
+@causes_only
+class MetadataReader(spark.DataSourceReader):
+    """Reads a table about the repository, in one task."""
+
+    def __init__(self, repo: Repository, options: Options, schema: pa.Schema) -> None:
+        self._repo = repo
+        self._options = dict(options)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        return [spark.InputPartition(None)]
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        found = repository_tables.table(self._repo, self._options)
+        columns = [_as_told(found, field, self._options["table"]) for field in self._schema]
+        yield from pa.table(columns, schema=self._schema).to_batches(max_chunksize=1 << 17)
+
+
+def _as_told(found: pa.Table, field: pa.Field, table: str) -> pa.ChunkedArray:
+    """A column of a table for a field of the schema that the user gave, in any case."""
+    names = [name for name in found.column_names if name.lower() == field.name.lower()]
+    if not names:
+        raise InvalidInputError(
+            f"expected columns of the table {table} ({', '.join(found.column_names)}), found {field.name}",
+            ErrorKind.NODE_NOT_FOUND,
+        )
+    column = found[names[0]]
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidInputError(
+            f"expected values of {field.type} in the column {field.name}, found {column.type}: {error}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        ) from error
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Make ``format("frazil")`` and the functions ``frazil_snapshots(...)``, ... known to a session.
+
+    The data source is found without this where Frazil is installed beside Spark's Python; the functions are
+    not.
+    """
+    spark = get_spark() if spark is None else spark
+    spark.dataSource.register(FrazilDataSource)
+    register_functions(spark)
+
+
+def register_repository(spark: SparkSession, repo: Repository) -> str:
+    """The name of a data source that knows this repository: it needs no ``path``."""
+    handle = pickle.dumps(repo)
+    name = f"frazil_{hashlib.sha256(handle).hexdigest()[:12]}"
+
+    class Bound(FrazilDataSource):
+        """A class of its own: it travels by value, so its handle is in no option."""
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    Bound.handle = handle
+    spark.dataSource.register(Bound)
+    return name

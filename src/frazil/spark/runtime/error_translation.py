@@ -1,0 +1,180 @@
+"""Errors of Spark as errors of Frazil.
+
+A task that fails raises ``marked``: its failure as one line of JSON, which Spark passes on inside of its own
+text. The line carries a token that only the driver and the tasks of one run know: the text of an error may
+come from a file of others, and must not be taken for a mark.
+
+What has no mark comes from Spark itself: a worker or an executor died, the JVM is gone, or the function could
+not be loaded. Tables of patterns find the cause in the text, since the classes of these errors say little.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it ships no types
+from pyspark.errors import PySparkException
+
+from frazil.errors import ErrorKind, IcechunkError
+from frazil.jobs.engine import attempt
+from frazil.jobs.task_failures import Failure, failure_of, is_library, task_error, worker_lost
+
+_log: Final = logging.getLogger(__name__)
+
+#: What a call of Spark raises: the second where Spark has no class for it, the last where a process is gone.
+SPARK_ERRORS: Final = (PySparkException, Py4JError, ConnectionError, EOFError)
+
+
+def marked(token: str, number: int | None, error: BaseException) -> RuntimeError:
+    """In a task: the error to raise in the place of ``error``; ``number`` is that of the task, if known."""
+    failure = failure_of(error)
+    fields = asdict(failure) | {"error": base64.b64encode(failure.error).decode()}
+    return RuntimeError(json.dumps({"frazil task": token, "number": number, "attempt": attempt(), **fields}))
+
+
+def from_spark(error: BaseException, token: str, numbers: Sequence[int], count: int) -> IcechunkError:
+    """On the driver: the error to raise for one of Spark's.
+
+    ``numbers`` holds for each partition the first of its tasks; ``count`` is the number of all tasks.
+    """
+    text = _text(error)
+    start = text.find(json.dumps({"frazil task": token})[:-1]) if token else -1
+    if start >= 0:
+        fields: dict[str, Any] = json.JSONDecoder().raw_decode(text, start)[0]
+        del fields["frazil task"]
+        number, attempts = fields.pop("number"), fields.pop("attempt") + 1
+        fields["error"] = base64.b64decode(fields["error"])
+        return task_error(Failure(**fields), number, count, attempts)
+    _log.debug("an error of Spark", exc_info=error)
+    lost = _lost_worker(text)
+    if lost is None:
+        return _of_spark(error, text)
+    partition = re.search(r"Task (\d+) in stage \S+ failed (\d+) times", text)
+    at = int(partition[1]) if partition else len(numbers)
+    number = numbers[at] if at < len(numbers) else None
+    return task_error(lost, number, count, int(partition[2]) if partition else 1)
+
+
+# What Spark says of workers that died
+
+_EXECUTOR: Final = re.compile(r"ExecutorLostFailure \(.*?\)(?: Reason: (.*))?")
+_EXIT_CODE: Final = re.compile(r"exit(?:ed with)? (?:code|status):? (\d+)", re.IGNORECASE)
+_CRASHED: Final = re.compile("Python worker exited unexpectedly")
+_NO_START: Final = re.compile(r"Python worker failed to connect back|PYTHON_WORKER_FAILED_TO|Failed to fork")
+_FATAL: Final = re.compile(r"Fatal Python error: ([^\n]+)")
+_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)', re.MULTILINE)
+_LINE: Final = 'File "{file}", line {line}, in {name}'
+#: What the handler of faults in Python calls a signal.
+_SIGNALS: Final = {
+    "Segmentation fault": "signal SIGSEGV",
+    "Aborted": "signal SIGABRT",
+    "Bus error": "signal SIGBUS",
+    "Illegal instruction": "signal SIGILL",
+    "Floating point exception": "signal SIGFPE",
+}
+
+
+def _lost_worker(text: str) -> Failure | None:
+    """The failure, if a process of Spark died."""
+    if (fatal := _FATAL.search(text)) is not None:
+        ending = _SIGNALS.get(fatal[1].strip(), f"the fatal error {fatal[1].strip()}")
+        every = [frame.groupdict() for frame in _FRAME.finditer(text, fatal.end())]
+        frames = [_LINE.format(**frame) for frame in every if not is_library(frame["file"])]
+        return worker_lost(ending, *frames[:1])
+    if (executor := _EXECUTOR.search(text)) is not None:
+        code = _EXIT_CODE.search(executor[1] or "")
+        ending = _of_code(int(code[1])) if code else "the loss of its executor"
+        failure = worker_lost(ending)
+        return replace(failure, text=f"{failure.text}. Spark says: {(executor[1] or executor[0]).strip()}")
+    if _CRASHED.search(text):
+        return worker_lost("a signal or an exit code that Spark does not report")
+    if (start := _NO_START.search(text)) is not None:
+        line = text[text.rfind("\n", 0, start.start()) + 1 :].partition("\n")[0].strip()
+        return Failure(
+            "ChildProcessError",
+            f"Spark could not start its Python process: {line}. Look into the log of the executor",
+            kind=ErrorKind.WORKER_LOST,
+        )
+    return None
+
+
+def _of_code(code: int) -> str:
+    """Shells and containers report a signal as 128 and its number."""
+    if code - 128 in signal.valid_signals():
+        return f"signal {signal.Signals(code - 128).name}"
+    return f"exit code {code}"
+
+
+# All else
+
+#: Patterns in the text of Spark, and what to say of them.
+_CAUSES: Final = (
+    (
+        "No module named '(?:frazil|pyspark_frazil)",
+        "Frazil is not installed on the executors: install the version of the driver there",
+    ),
+    (
+        r"spark\.driver\.maxResultSize",
+        "the results of the tasks are larger than spark.driver.maxResultSize: raise it",
+    ),
+    (
+        r"java\.lang\.OutOfMemoryError",
+        "a JVM of Spark had too little memory: raise spark.driver.memory or spark.executor.memory",
+    ),
+    (
+        r"SparkContext (?:was|has been) ?(?:shut ?down|cancelled|stopped)|stopped SparkContext",
+        "the Spark session was stopped",
+    ),
+    (
+        "Connection refused|Answer from Java side is empty|Error while sending or receiving|Py4JNetwork",
+        "Spark's JVM does not answer: it ended, or was killed. Start a new session",
+    ),
+    (
+        r"StatusCode\.UNAVAILABLE|failed to connect to all addresses",
+        "the server of Spark Connect does not answer: it ended, or cannot be reached",
+    ),
+    (
+        "SESSION_(?:CLOSED|NOT_FOUND|CHANGED)",
+        "the server of Spark Connect closed the session: make a new one",
+    ),
+    ("[Jj]ob .*cancelled|OPERATION_CANCELED", "somebody cancelled the Spark job"),
+)
+_PYTHON_CAUSE: Final = re.compile(r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b.*", re.MULTILINE)
+_JAVA_CAUSE: Final = re.compile(r"(?:most recent failure: Lost task .*?\): |Caused by: )([^\n]+)")
+_LONGEST: Final = 2_000
+
+
+def _of_spark(error: BaseException, text: str) -> IcechunkError:
+    """The error for a text of Spark that is about no task."""
+    sentence = next((words for pattern, words in _CAUSES if re.search(pattern, text)), None)
+    first = _first_cause(text)[:_LONGEST]
+    raised = IcechunkError(
+        f"Spark could not run the tasks: {first if sentence is None else f'{sentence} ({first})'}",
+        ErrorKind.CONCURRENCY,
+    )
+    raised.__cause__ = error.with_traceback(None)
+    return raised
+
+
+def _first_cause(text: str) -> str:
+    """The line of Spark's text that is the cause: the last one of a traceback of Python, else of Java."""
+    python = text.rfind("Traceback (most recent call last)")
+    if python >= 0 and (causes := _PYTHON_CAUSE.findall(text, python)):
+        return str(causes[-1] if isinstance(causes[-1], str) else causes[-1][0])
+    if causes := _JAVA_CAUSE.findall(text):
+        return str(causes[-1]).strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no text")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an error of the bridge asks the JVM for its text, which may be gone
+        return type(error).__name__

@@ -1,0 +1,182 @@
+"""A Spark session that works without configuration.
+
+Whoever runs Spark already has a session, and gets that one (made `ready`). Else the words of Spark itself are
+looked for: ``SPARK_REMOTE`` is a server of Spark Connect; a master is in ``SPARK_MASTER`` or ``MASTER``, in
+``PYSPARK_SUBMIT_ARGS``, or in ``spark-defaults.conf``. Everybody else gets a JVM on this machine, with what
+Frazil's jobs need: see `frazil.spark.runtime.deployment`.
+
+The local session asks for nothing but the loopback address, so it starts on a machine without a
+network and with a host name that does not resolve. Its workers run this Python and see this process's
+``sys.path``: what can be imported here can be imported there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from frazil.errors import ErrorKind, SessionStateError
+from frazil.extras import needs
+from frazil.spark.runtime.deployment import SETTINGS, Place, ready, settings
+
+#: Tries of one task, the first included. In local mode the default is one.
+ATTEMPTS: Final = int(SETTINGS["spark.task.maxFailures"].value)
+
+_JAVA_HOMES: Final = ("/usr/lib/jvm", "/Library/Java/JavaVirtualMachines", "/opt/java")
+
+
+def get_spark(cores: int | None = None, *, log: Path | None = None) -> SparkSession:
+    """The active Spark session, else one where the environment says, else a local one.
+
+    A local one uses ``cores`` processes (all processors if None) and tries each task up to four times.
+    What its JVM says goes to the file ``log``, or nowhere: errors reach Python as exceptions anyway.
+
+    Raises ``SessionStateError`` if there is no Java here, the JVM does not start, or the active session
+    cannot do the work (see `ready`).
+    """
+    active = SparkSession.getActiveSession()
+    if active is None and "SPARK_REMOTE" in os.environ:
+        active = _connected(os.environ["SPARK_REMOTE"])
+    elif active is None:
+        # spark-submit has a JVM for us, with the settings that it was given
+        if SparkContext._active_spark_context is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            _start(cores, log)
+        active = SparkSession.builder.getOrCreate()
+    ready(active)
+    return active
+
+
+def _connected(remote: str) -> SparkSession:
+    with needs("Spark Connect", extra="connect"):
+        importlib.import_module("pyspark.sql.connect")  # it looks for its packages
+    if not remote.startswith("local"):
+        return SparkSession.builder.getOrCreate()
+    # pyspark starts a server on this machine. What is said to the builder it would say again to the session,
+    # which cannot change it.
+    said = [f"--conf={name}={value}" for name, value in settings("local").items()]
+    arguments = f"{shlex.join(said)} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
+    with _environment({**_for_the_jvm(find_java_home()), "PYSPARK_SUBMIT_ARGS": arguments}):
+        return SparkSession.builder.getOrCreate()
+
+
+def _start(cores: int | None, log: Path | None) -> None:
+    told = _defaults()
+    master = _master(os.environ, told)
+    place: Place = "local" if master is None else "cluster"
+    conf = SparkConf().setMaster(master or f"local[{cores or '*'},{ATTEMPTS}]")
+    wanted = {"spark.app.name": "frazil", **settings(place)}
+    conf.setAll([(name, value) for name, value in wanted.items() if name not in told])
+    home = find_java_home()
+    with _environment(_for_the_jvm(home) if place == "local" else {"JAVA_HOME": str(home)}):
+        # One JVM serves all sessions of a process, one after the other.
+        gateway = SparkContext._gateway or _launch(conf, log)
+        context = SparkContext(conf=conf, gateway=gateway)
+    context.setLogLevel("ERROR")
+
+
+def _master(environment: Mapping[str, str], defaults: Mapping[str, str]) -> str | None:
+    """The master that somebody names, as spark-submit looks for it.
+
+    >>> _master({"PYSPARK_SUBMIT_ARGS": "--master yarn pyspark-shell"}, {"spark.master": "spark://a:7077"})
+    'yarn'
+    """
+    words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+    after = dict(itertools.pairwise(words))
+    found = (
+        after.get("--master"),
+        environment.get("SPARK_MASTER"),
+        defaults.get("spark.master"),
+        environment.get("MASTER"),
+    )
+    return next(filter(None, found), None)
+
+
+def _defaults() -> dict[str, str]:
+    """What ``spark-defaults.conf`` says: a name and a value in each line, white space or ``=`` between."""
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    path = Path(home, "spark-defaults.conf")
+    lines = map(str.strip, path.read_text().splitlines() if path.exists() else ())
+    pairs = (line.replace("=", " ", 1).split(None, 1) for line in lines if line and line[0] not in "#!")
+    return {pair[0]: pair[-1].strip() for pair in pairs}
+
+
+def _launch(conf: SparkConf, log: Path | None) -> Any:
+    # Without a name the file vanishes with the JVM.
+    with tempfile.TemporaryFile() if log is None else log.open("w+b") as output:
+        try:
+            return launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as error:
+            output.seek(0)
+            words = output.read().decode(errors="replace").splitlines()[-15:]
+            raise SessionStateError(
+                "\n".join(
+                    ["Spark's JVM did not start (it has to be Java 17 or newer). Its last words:", *words]
+                ),
+                ErrorKind.NOT_ALLOWED,
+            ) from error
+
+
+def find_java_home(environment: Mapping[str, str] = os.environ, usual: tuple[str, ...] = _JAVA_HOMES) -> Path:
+    """The directory of a Java: ``JAVA_HOME``, the ``java`` on ``PATH``, else one in a usual place.
+
+    >>> find_java_home({"PATH": ""}, usual=())
+    Traceback (most recent call last):
+    frazil.errors.SessionStateError: Spark needs Java 17 or newer, and none was found: ...
+    """
+    if "JAVA_HOME" in environment and (home := Path(environment["JAVA_HOME"])).joinpath("bin/java").exists():
+        return home
+    on_path = shutil.which("java", path=environment.get("PATH", ""))
+    if on_path is not None:
+        return Path(on_path).resolve().parents[1]
+    for place in map(Path, usual):
+        for java in sorted(
+            [*place.glob("*/bin/java"), *place.glob("*/Contents/Home/bin/java")], reverse=True
+        ):
+            return java.resolve().parents[1]
+    raise SessionStateError(
+        "Spark needs Java 17 or newer, and none was found: install one (Debian: openjdk-17-jre-headless), "
+        "or set JAVA_HOME to the directory that has bin/java. Frazil's operations also run without Spark: "
+        "engine='local'",
+        ErrorKind.NOT_ALLOWED,
+    )
+
+
+def _for_the_jvm(java_home: Path) -> dict[str, str]:
+    return {
+        "JAVA_HOME": str(java_home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_HOSTNAME": "localhost",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
+    }
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for a child process; this process gets its own back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,182 @@
+"""``df.write.format("frazil")``: rows as they come, without a shuffle.
+
+With the option ``write`` = ``upsert`` a task writes the units of which it has all cells, and sends back the
+rows of the others; in other modes it sends back all rows. The driver puts these together, and commits once.
+So this is for rows that are ordered as the arrays are, or few: ``write_table`` sends every row where it
+belongs first.
+
+Nothing is deleted when a job is aborted: what tasks have written is garbage, and Spark also aborts after a
+commit that it could not see the end of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from numpy.typing import NDArray
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from frazil.errors import ConflictError, ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.jobs import wire
+from frazil.jobs.job import run_job
+from frazil.jobs.versions import Target
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.session import ForkSession, Session
+from frazil.spark.tables import location
+from frazil.spark.tables.axes import GROWING, MODES
+from frazil.spark.tables.location import Options
+from frazil.spark.tables.process_errors import causes_only
+from frazil.spark.tables.row_chunks import message_of, unit_numbers, write_rows
+from frazil.spark.tables.write_layout import Layout, layout_of
+from frazil.spark.tables.write_table import Asked, InMemory, job_of
+
+#: Bytes of rows, compressed, that all tasks together may leave to the driver.
+LEFT_BYTES: Final = 1 << 30
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task did: changes of its fork, the units that it wrote, the rows that it could not write."""
+
+    changes: bytes | None
+    units: NDArray[np.int64]
+    rows: bytes
+    count: int
+
+
+@causes_only
+class TableWriter(DataSourceArrowWriter):
+    """See the module. Spark's modes mean ``append`` and ``overwrite-region``; the option ``write`` says it
+    more exactly.
+    """
+
+    def __init__(self, repo: Repository, options: Options, schema: pa.Schema, overwrite: bool) -> None:
+        branch = location.require_branch(options)
+        usual = "overwrite-region" if overwrite else "append"
+        mode = location.choice({"write": options.get("write", usual)}, "write", MODES)
+        self._asked = Asked(
+            mode,
+            location.listed(options, "dims") or None,
+            options.get("append-dim"),
+            chunks_option(options),
+        )
+        self._schema = schema
+        self._repo = repo
+        self._target = Target(repo, branch, options.get("group", "/"))
+        self._message = options.get("message")
+        self._id = options.get("job-id")
+        session = repo.writable_session(self._target.branch)
+        self._base = session.snapshot_id
+        self._fork: ForkSession | None = None
+        self._layout: Layout | None = None
+        try:
+            layout = layout_of(session, "/" + self._target.group.strip("/"), schema.names)
+        except NodeNotFoundError:
+            if not self._asked.dims:
+                raise
+        else:
+            if mode in GROWING:
+                self._fork, self._layout = session.fork(), layout
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        rows = rest = _rows(iterator, self._schema)
+        changes, units = None, np.zeros(0, np.int64)
+        if self._fork is not None and self._layout is not None and len(rows):
+            mine, units = complete(self._layout, rows)
+            if len(units):
+                fork = self._fork.fork()
+                write_rows(fork, self._layout, rows.filter(pa.array(mine)))
+                fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
+                changes = wire.encode(fork.workspace.changes)
+                rest = rows.filter(pa.array(~mine))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
+            out.write_table(rest)
+        return Written(changes, units, sink.getvalue().to_pybytes(), len(rows))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        done = [each for each in messages if isinstance(each, Written)]
+        if not sum(each.count for each in done):
+            return
+        left = sum(len(each.rows) for each in done)
+        if left > LEFT_BYTES:
+            raise InvalidInputError(
+                f"expected rows in the order of the arrays, found {left} bytes of rows whose chunks are in "
+                "many tasks: write them with frazil.spark.write_table, which sends each row to the task of "
+                "its chunk",
+                ErrorKind.NOT_ALLOWED,
+            )
+        rows = pa.concat_tables(
+            [self._schema.empty_table(), *(pa.ipc.open_stream(each.rows).read_all() for each in done)]
+        )
+        written = [each for each in done if each.changes is not None]
+
+        def merge(session: Session) -> None:
+            if not written:
+                return
+            if session.snapshot_id != self._base:
+                raise ConflictError(self._base, session.snapshot_id)
+            base = session.fork()
+            forks = [base.fork() for _ in written]
+            for fork, each in zip(forks, written, strict=True):
+                assert each.changes is not None
+                fork.workspace.changes = wire.decode(each.changes)
+            session.merge(*forks)
+            self._once(rows, np.concatenate([each.units for each in written]))
+
+        count = sum(each.count for each in done)
+        job, engine = job_of(
+            InMemory(rows),
+            self._target,
+            self._asked,
+            id=self._id,
+            message=self._message
+            or message_of(count, self._schema.names, self._target.group, self._asked.mode),
+            before=merge,
+        )
+        run_job(job, engine)
+
+    def _once(self, rows: pa.Table, units: NDArray[np.int64]) -> None:
+        """A unit that a task wrote whole has no cells for rows of others."""
+        assert self._layout is not None
+        numbers, known = unit_numbers(self._layout, self._layout.find(rows))
+        if len(np.unique(units)) < len(units) or np.isin(numbers[known], units).any():
+            raise InvalidInputError(
+                "expected one row for each cell, found more of cells that another task has written",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: see the module."""
+
+
+def _rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The rows of a task. Spark's batches have the time zone of the session, and fields that may be null."""
+    found = [pa.table(batch.columns, schema.names).cast(schema) for batch in batches]
+    return pa.concat_tables([schema.empty_table(), *found])
+
+
+def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which rows, bool (n,), are of units of which all cells are among the rows, and these units."""
+    numbers, known = unit_numbers(layout, layout.find(rows))
+    units, counts = np.unique(numbers[known], return_counts=True)
+    cells = np.ones(len(units), np.int64)
+    corners = np.unravel_index(units, layout.units) if layout.units else ()
+    for corner, step, size in zip(corners, layout.unit, layout.shape, strict=True):
+        cells *= np.minimum((corner + 1) * step, size) - corner * step
+    whole = units[counts == cells]
+    return known & np.isin(numbers, whole), whole
+
+
+def chunks_option(options: Options) -> dict[str, int] | None:
+    """The option ``chunks``: ``time=24,lat=100``."""
+    pairs = [each.partition("=") for each in location.listed(options, "chunks")]
+    if any(not size.strip().isdigit() or int(size) < 1 for _, _, size in pairs):
+        raise InvalidInputError(
+            f"option `chunks`: expected dimension=number, found {options['chunks']!r}", ErrorKind.NOT_ALLOWED
+        )
+    return {name.strip(): int(size) for name, _, size in pairs} or None

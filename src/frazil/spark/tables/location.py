@@ -1,0 +1,230 @@
+"""Where a repository is and which version is meant, as options of a data source say it: text.
+
+    path                  /data/ice  file:/data/ice  s3://bucket/prefix  gs://bucket/prefix
+                          az://account/container/prefix  http://host/prefix
+    region, endpoint-url, allow-http, force-path-style, anonymous
+    access-key-id, secret-access-key, session-token
+                          of an object store; without a key, what the environment of each process offers
+    authorize-virtual     prefixes of virtual chunks that may be read, separated by commas
+    virtual-credentials   for these prefixes: ``anonymous`` (the default), or ``environment`` for the
+                          credentials that the environment of each process has
+
+    branch, tag, snapshot-id, as-of-timestamp
+                          which version: ``main`` unless told otherwise. A timestamp is text in ISO 8601 (UTC
+                          where it says no zone) or a number of milliseconds since 1970, and is of a branch.
+
+Options are part of a query's plan, and Spark keeps those of a table in its catalog. So keys are better given
+to the processes than written there: those in ``SECRET`` are never kept by ``CREATE TABLE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import unquote
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.session import Session
+from frazil.storage import (
+    Storage,
+    azure_storage,
+    gcs_storage,
+    http_storage,
+    local_filesystem_storage,
+    s3_storage,
+)
+from frazil.storage.access import anonymous_access, environment_access
+from frazil.storage.option_names import shown_url
+
+type Options = Mapping[str, str]
+
+#: Never written down.
+SECRET: Final = frozenset({"access-key-id", "secret-access-key", "session-token"})
+_STORAGE: Final = frozenset({"region", "endpoint-url", "allow-http", "force-path-style", "anonymous"})
+_VERSION: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp")
+#: What `repository_at` and `session_at` understand.
+PLACE_OPTIONS: Final = (
+    SECRET | _STORAGE | frozenset({"path", "authorize-virtual", "virtual-credentials", *_VERSION})
+)
+
+
+def storage_at(options: Options) -> Storage:
+    """The storage that ``path`` and its options name.
+
+    Raises ``InvalidInputError`` (``cannot-parse-url``) without a path, or for one that means nothing.
+
+    >>> storage_at({"path": "file:/data/ice"})
+    <frazil.Storage>
+    type: local filesystem
+    path: /data/ice
+    <BLANKLINE>
+    """
+    place = options.get("path", "")
+    scheme, colon, rest = place.partition(":")
+    if not place or (colon and "/" not in scheme and scheme.lower() not in _SCHEMES):
+        raise InvalidInputError(
+            f"option `path`: expected a folder, or one of {', '.join(f'{each}://' for each in _SCHEMES)}, "
+            f"found {shown_url(place)!r}",
+            ErrorKind.CANNOT_PARSE_URL,
+        )
+    if not colon or "/" in scheme:
+        return local_filesystem_storage(place)
+    if scheme.lower() == "file":
+        return local_filesystem_storage("/" + unquote(rest).lstrip("/"))
+    host, _, path = rest.lstrip("/").partition("/")
+    return _SCHEMES[scheme.lower()](host, path.strip("/"), options)
+
+
+def _s3(bucket: str, prefix: str, options: Options) -> Storage:
+    endpoint = options.get("endpoint-url")
+    key = options.get("access-key-id")
+    anonymous = flag(options, "anonymous", False)
+    return s3_storage(
+        bucket=bucket,
+        prefix=prefix,
+        region=options.get("region"),
+        endpoint_url=endpoint,
+        allow_http=flag(options, "allow-http", endpoint is not None and endpoint.startswith("http://")),
+        force_path_style=flag(options, "force-path-style", endpoint is not None),
+        access_key_id=key,
+        secret_access_key=options.get("secret-access-key"),
+        session_token=options.get("session-token"),
+        anonymous=anonymous or None,
+        from_env=True if key is None and not anonymous else None,
+    )
+
+
+def _gcs(bucket: str, prefix: str, options: Options) -> Storage:
+    anonymous = flag(options, "anonymous", False)
+    return gcs_storage(
+        bucket=bucket, prefix=prefix, anonymous=anonymous or None, from_env=None if anonymous else True
+    )
+
+
+def _azure(account: str, path: str, options: Options) -> Storage:
+    container, _, prefix = path.partition("/")
+    return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
+
+
+def _http(scheme: str) -> Callable[[str, str, Options], Storage]:
+    return lambda host, path, options: http_storage(f"{scheme}://{host}/{path}")
+
+
+_SCHEMES: Final[dict[str, Callable[[str, str, Options], Storage]]] = {
+    "file": _s3,  # never called: told apart before
+    "s3": _s3,
+    "s3a": _s3,
+    "gs": _gcs,
+    "az": _azure,
+    "http": _http("http"),
+    "https": _http("https"),
+}
+
+
+def repository_at(options: Options) -> Repository:
+    """The repository that the options name; ``RepositoryNotFoundError`` if there is none."""
+    prefixes = listed(options, "authorize-virtual")
+    access = _ACCESS[choice(options, "virtual-credentials", tuple(_ACCESS))]
+    authorized = {prefix: access(prefix) for prefix in prefixes}
+    return Repository.open(storage_at(options), authorize_virtual_chunk_access=authorized or None)
+
+
+#: Values of the option `virtual-credentials`.
+_ACCESS: Final = {"anonymous": anonymous_access, "environment": environment_access}
+
+
+def session_at(repo: Repository, options: Options) -> Session:
+    """A session that reads the version that the options name.
+
+    Raises ``InvalidInputError`` (``not-allowed``) where they name two, ``RefNotFoundError`` and
+    ``SnapshotNotFoundError`` where there is none.
+    """
+    given = {name: options[name] for name in _VERSION if name in options}
+    at = given.pop("as-of-timestamp", None)
+    if len(given) > 1 or (at is not None and given.keys() - {"branch"}):
+        raise InvalidInputError(
+            "expected one of the options branch, tag and snapshot-id, or as-of-timestamp with a branch; "
+            f"found {', '.join(sorted(name for name in _VERSION if name in options))}",
+            ErrorKind.NOT_ALLOWED,
+        )
+    if "tag" in given:
+        return repo.readonly_session(tag=given["tag"])
+    if "snapshot-id" in given:
+        return repo.readonly_session(snapshot_id=given["snapshot-id"])
+    as_of = None if at is None else timestamp(at, "as-of-timestamp")
+    return repo.readonly_session(given.get("branch", "main"), as_of=as_of)
+
+
+def require_branch(options: Options) -> str:
+    """The branch that a stream or a writer is for.
+
+    Raises ``InvalidInputError`` (``not-allowed``) where options name a version that stays as it is.
+    """
+    given = [name for name in ("tag", "snapshot-id", "as-of-timestamp") if name in options]
+    if given:
+        raise InvalidInputError(
+            f"only a branch can be written or streamed, found the option {', '.join(given)}: give `branch`",
+            ErrorKind.NOT_ALLOWED,
+        )
+    return options.get("branch", "main")
+
+
+def timestamp(text: str, name: str) -> datetime:
+    """A time as an option says it.
+
+    >>> timestamp("2024-05-01 12:00", "as-of-timestamp").isoformat()
+    '2024-05-01T12:00:00+00:00'
+    >>> timestamp("1714564800000", "as-of-timestamp").isoformat()
+    '2024-05-01T12:00:00+00:00'
+    """
+    try:
+        if text.strip().isdigit():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        when = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(
+            f"option `{name}`: expected a time in ISO 8601 or milliseconds since 1970, found {text!r}",
+            ErrorKind.NOT_ALLOWED,
+        ) from error
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+
+
+def flag(options: Options, name: str, default: bool) -> bool:
+    """An option that is true or false."""
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.lower() not in ("true", "false"):
+        raise InvalidInputError(
+            f"option `{name}`: expected true or false, found {text!r}", ErrorKind.NOT_ALLOWED
+        )
+    return text.lower() == "true"
+
+
+def listed(options: Options, name: str) -> list[str]:
+    """An option that is names separated by commas."""
+    return [each.strip() for each in options.get(name, "").split(",") if each.strip()]
+
+
+def count(options: Options, name: str) -> int | None:
+    """An option that is a number from 1 on, None if it is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdigit() or int(text) < 1:
+        raise InvalidInputError(
+            f"option `{name}`: expected a number from 1 on, found {text!r}", ErrorKind.NOT_ALLOWED
+        )
+    return int(text)
+
+
+def choice(options: Options, name: str, known: tuple[str, ...]) -> str:
+    """An option that is one of a few words, the first of them unless given."""
+    text = options.get(name, known[0]).lower()
+    if text not in known:
+        raise InvalidInputError(
+            f"option `{name}`: expected one of {', '.join(known)}, found {text!r}", ErrorKind.NOT_ALLOWED
+        )
+    return text

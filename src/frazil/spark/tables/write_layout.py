@@ -1,0 +1,257 @@
+"""Where rows go: dimensions with their coordinates, and the arrays of the other columns.
+
+    row ──coordinates──> position along each dimension ──> unit of writing ──> task
+
+A unit is the smallest box whose borders are chunk borders of all the arrays: whoever has all rows of a unit
+can write it without meeting anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
+from frazil.jobs.blocks import regular_grid
+from frazil.repository.session.session import Session
+from frazil.spark.tables.decoding import Decoder, decoder, to_arrow
+from frazil.spark.tables.encoding import as_type
+from frazil.zarr_store.arrays import array_at
+
+type Positions = list[NDArray[np.int64]]
+#: All values of the columns that are dimensions, each once.
+type Distinct = Mapping[str, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A dimension. ``values`` are its coordinates, None where rows give the number of the cell."""
+
+    name: str
+    size: int
+    values: pa.Array | None
+    path: str | None = None
+
+    def find(self, column: pa.Array) -> NDArray[np.int64]:
+        """Positions of values, -1 for those that are not there. ``InvalidInputError`` for nulls."""
+        if column.null_count:
+            raise InvalidInputError(
+                f"expected a coordinate in every row, found {column.null_count} nulls in the column "
+                f"{self.name}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        if self.values is None:
+            at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
+            return np.where((at >= 0) & (at < self.size), at, -1)
+        wanted = one_zero(as_type(column, self.values.type, self.name))
+        found = pc.fill_null(pc.index_in(wanted, value_set=self.values), -1)
+        positions: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        return positions
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An array to write to. ``axes`` are its dimensions, numbered as those of the layout."""
+
+    name: str
+    path: str
+    axes: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: np.dtype[Any]
+    decoder: Decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """See the module. ``unit`` is in cells."""
+
+    group: str
+    axes: tuple[Axis, ...]
+    variables: tuple[Variable, ...]
+    unit: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Number of units along each dimension."""
+        return tuple(-(-size // step) for size, step in zip(self.shape, self.unit, strict=True))
+
+    def find(self, rows: pa.Table) -> Positions:
+        """Positions of all rows, -1 where a coordinate is not there."""
+        return [axis.find(_whole(rows[axis.name])) for axis in self.axes]
+
+    def require(self, rows: pa.Table) -> Positions:
+        """``find``; ``InvalidInputError`` for a coordinate that is not there."""
+        found = self.find(rows)
+        for axis, positions in zip(self.axes, found, strict=True):
+            if len(positions) and positions.min() < 0:
+                value = rows[axis.name][int(np.argmin(positions))].as_py()
+                raise InvalidInputError(
+                    f"expected coordinates that are in the repository, found {axis.name} = {value!r}: write "
+                    "with mode upsert or append to add them",
+                    ErrorKind.INVALID_CHUNK_INDEX,
+                )
+        return found
+
+
+def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
+    """The layout for columns of these names: dimensions, and arrays on all of them.
+
+    Raises ``NodeNotFoundError`` if no column is an array, ``InvalidInputError`` (``invalid-array-metadata``)
+    for columns that are neither an array nor a dimension, for arrays on different dimensions, and for
+    coordinates that are there twice.
+    """
+    once(names)
+    found = {name: array for name in names if (array := open_array(session, group, name)) is not None}
+    # Those of the first array by name: the order of the columns says nothing. A coordinate alone is no table.
+    several = (dims_of(found[name]) for name in sorted(found) if dims_of(found[name]) != (name,))
+    dims = max(several, key=len, default=tuple(found))
+    variables = {name: array for name, array in found.items() if name not in dims}
+    if not variables:
+        raise NodeNotFoundError(
+            f"expected an array in the group `{group}` for one of the columns {', '.join(names)}, found none"
+        )
+    for name in names:
+        if name not in dims and (name not in variables or set(dims_of(variables[name])) != set(dims)):
+            raise InvalidInputError(
+                f"expected columns that are dimensions ({', '.join(dims)}) or arrays on all of them, found "
+                f"{name}",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+    missing = [dim for dim in dims if dim not in names]
+    if missing:
+        raise InvalidInputError(
+            f"expected a column for each dimension, found none for {', '.join(missing)}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    first = next(iter(variables.values()))
+    sizes = dict(zip(dims_of(first), first.shape, strict=True))
+    axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
+    written = tuple(_variable(group, name, array, dims) for name, array in variables.items())
+    steps = [[each.chunks[each.axes.index(axis)] for each in written] for axis in range(len(dims))]
+    unit = tuple(int(np.lcm.reduce(each)) for each in steps)
+    return Layout(group, axes, written, unit)
+
+
+def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | None:
+    """An array of a group; None if there is none."""
+    path = f"{group.rstrip('/')}/{name}"
+    node = session.workspace.node(path)
+    if node is None or node.array is None:
+        return None
+    mode = "r" if session.read_only else "r+"
+    return array_at(session, path, mode)
+
+
+def dims_of(array: zarr.Array[Any]) -> tuple[str, ...]:
+    """Names of the dimensions of an array."""
+    names = getattr(array.metadata, "dimension_names", None) or (None,) * array.ndim
+    return tuple(each or f"dim_{axis}" for axis, each in enumerate(names))
+
+
+def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
+    array = open_array(session, group, dim)
+    if array is None or dims_of(array) != (dim,):
+        return Axis(dim, size, None)
+    how = decoder(array.path, array.dtype, array.attrs.asdict())
+    values = one_zero(to_arrow(how.decode(np.asarray(array[...])), how.type))
+    if len(pc.unique(values)) < len(values):
+        raise InvalidInputError(
+            f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which one "
+            "they mean",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return Axis(dim, size, values, "/" + array.path.strip("/"))
+
+
+def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]) -> Variable:
+    chunks = regular_grid(array)
+    return Variable(
+        name,
+        f"{group.rstrip('/')}/{name}",
+        tuple(dims.index(dim) for dim in dims_of(array)),
+        tuple(chunks),
+        np.dtype(array.dtype),
+        decoder(array.path, array.dtype, array.attrs.asdict()),
+    )
+
+
+def one_zero(values: pa.Array) -> pa.Array:
+    """Floating point numbers in which 0 is not there twice: Arrow looks at their bits."""
+    if not (pa.types.is_float32(values.type) or pa.types.is_float64(values.type)):
+        return values
+    return pc.add(values, pa.scalar(0, values.type))
+
+
+def once(names: Sequence[str]) -> None:
+    """``InvalidInputError`` for two columns of one name."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"expected columns of different names, found several {', '.join(twice)}",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def _whole(column: Any) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which task has which unit.
+
+    ``ranks`` has for each dimension the number of each unit among those that are written, -1 for others;
+    ``counts`` how many these are; ``groups`` the number of tasks.
+    """
+
+    layout: Layout
+    ranks: tuple[NDArray[np.int64], ...]
+    counts: tuple[int, ...]
+    groups: int
+
+    @staticmethod
+    def of(layout: Layout, touched: Sequence[NDArray[np.int64]], groups: int) -> Grouping:
+        """``touched``: positions along each dimension."""
+        ranks = []
+        for positions, step, count in zip(touched, layout.unit, layout.units, strict=True):
+            rank = np.full(count, -1, np.int64)
+            units = np.unique(positions // step)
+            rank[units] = np.arange(len(units))
+            ranks.append(rank)
+        counts = tuple(int(rank.max(initial=-1)) + 1 for rank in ranks)
+        return Grouping(
+            layout, tuple(ranks), counts, max(1, min(groups, int(np.prod(counts, dtype=np.int64))))
+        )
+
+    @property
+    def total(self) -> int:
+        """Number of units."""
+        return int(np.prod(self.counts, dtype=np.int64))
+
+    def group(self, rows: pa.Table) -> NDArray[np.int32]:
+        """The task of each row."""
+        positions = self.layout.require(rows)
+        number = np.zeros(len(rows), np.int64)
+        for at, rank, step, count in zip(positions, self.ranks, self.layout.unit, self.counts, strict=True):
+            number = number * count + rank[at // step]
+        return (number * self.groups // max(self.total, 1)).astype(np.int32)
+
+    def units(self, group: int) -> NDArray[np.int64]:
+        """The units (k, ndim) of a task."""
+        if not self.counts:
+            return np.zeros((1, 0), np.int64)
+        first, last = (-(-self.total * each // self.groups) for each in (group, group + 1))
+        ranks = np.unravel_index(np.arange(first, last), self.counts)
+        chosen = [np.flatnonzero(rank >= 0)[at] for rank, at in zip(self.ranks, ranks, strict=True)]
+        return np.stack(chosen, axis=1)

@@ -1,0 +1,95 @@
+"""Every operation names the array, the chunk and the object where a chunk cannot be decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+import zarr
+from zarr.codecs import BytesCodec
+from zarr.core.buffer import cpu
+
+import frazil
+from frazil.errors import FormatError, TaskFailedError
+from frazil.spark import (
+    Inline,
+    Range,
+    Target,
+    coarsen,
+    map_blocks,
+    mean,
+    quantile,
+    rechunk,
+    recompress,
+    select,
+    validate,
+    write_table,
+)
+from frazil.spark.tables.batches import table
+from frazil.spark.tables.grid import Selection, grid_of
+from frazil.spark.tables.scan_plan import plan
+
+ENGINE: Final = Inline()
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    """The chunk ``[1, 0]`` of ``/g/t`` is damaged."""
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="an array") as store:
+        group = zarr.create_group(store, path="g")
+        for name, size in (("y", 8), ("x", 6)):
+            group.create_array(name, data=np.arange(float(size)), chunks=(size,), dimension_names=[name])
+        values = np.random.default_rng(0).random((8, 6))
+        group.create_array("t", data=values, chunks=(4, 3), dimension_names=["y", "x"])
+        found = store.get_sync("g/t/c/1/0")
+        assert found is not None
+        data = bytes(20) + found.to_bytes()[20:]
+        store.set_sync("g/t/c/1/0", cpu.Buffer.from_bytes(data))
+    return repo
+
+
+def _rows(repo: frazil.Repository) -> pa.Table:
+    session = repo.readonly_session("main")
+    grid = grid_of(session, Selection("/g"))
+    scan, parts = plan(session, grid, [])
+    return table(scan, parts)
+
+
+OPERATIONS: Final[dict[str, Callable[[frazil.Repository], Any]]] = {
+    "mean": lambda repo: mean(repo, "g/t", "y", to=Target(repo, group="o"), engine=ENGINE),
+    "quantile": lambda repo: quantile(repo, "g/t", 0.5, "y", to=Target(repo, group="o"), engine=ENGINE),
+    "rechunk": lambda repo: rechunk(
+        repo, ["g/t"], {"y": 8, "x": 2}, to=Target(repo, group="o"), engine=ENGINE
+    ),
+    "recompress": lambda repo: recompress(
+        repo, ["g/t"], codecs=[BytesCodec()], to=Target(repo, group="o"), engine=ENGINE
+    ),
+    "map_blocks": lambda repo: map_blocks(
+        np.negative, repo, ["g/t"], to=Target(repo, group="o"), engine=ENGINE
+    ),
+    "coarsen": lambda repo: coarsen(
+        repo, ["g/t"], {"y": 2}, "mean", to=Target(repo, group="o"), engine=ENGINE
+    ),
+    "select": lambda repo: select(
+        repo, ["g/t"], isel={"y": slice(1, 8)}, to=Target(repo, group="o"), engine=ENGINE
+    ),
+    "validate": lambda repo: validate(repo, [Range("/g/t", 0, 1)], engine=ENGINE),
+    "rows": lambda repo: _rows(repo),
+    "write_table": lambda repo: write_table(
+        pa.table({"y": [5.0], "x": [1.0], "t": [0.5]}), Target(repo, group="g"), mode="upsert"
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_the_chunk_is_named(repo: frazil.Repository, operation: Callable[[frazil.Repository], Any]) -> None:
+    tip = repo.lookup_branch("main")
+    with pytest.raises((TaskFailedError, FormatError)) as caught:
+        operation(repo)
+    assert caught.value.kind == "undecodable-chunk"
+    assert "cannot decode the chunk [1, 0] of the array `/g/t`: RuntimeError: " in caught.value.message
+    assert repo.lookup_branch("main") == tip

@@ -1,0 +1,206 @@
+"""Engines: order, what tasks get, what failures look like, retries. All of them keep the same promises."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.jobs import tasks
+
+from frazil.errors import IcechunkError, InvalidInputError, TaskFailedError
+from frazil.spark import Engine, Inline, Local, OnSpark
+from frazil.spark.runtime.on_spark import _partitions
+
+
+@pytest.mark.parametrize("count", [0, 7])
+def test_results_come_in_the_order_of_the_tasks(every_engine: Engine, count: int) -> None:
+    messages = [f"{n}-task".encode() for n in range(count)]
+    results = list(every_engine.run(tasks.joined, messages, b"shared:\0"))
+    assert results == [b"shared:\0" + message[::-1] for message in messages]
+
+
+@pytest.mark.parametrize("engine", [Inline(), Local(3), Local(2, processes=True)], ids=repr)
+def test_a_thousand_tasks(engine: Engine) -> None:
+    messages = [b"%d" % n for n in range(1000)]
+    assert list(engine.run(tasks.joined, messages, b"")) == [message[::-1] for message in messages]
+    assert list(engine.run(tasks.joined, messages[:1], b"")) == messages[:1]
+
+
+def test_a_failure_names_the_task_and_the_reason(every_engine: Engine) -> None:
+    messages = [str(n).encode() for n in range(5)]
+    with pytest.raises(IcechunkError) as caught:
+        list(every_engine.run(tasks.fails_on_two, messages, b""))
+    error = caught.value
+    first, where, *more = error.message.splitlines()
+    assert first == "task 3 of 5 failed with FileNotFoundError: no file with the name `a}b.nc`"
+    assert re.fullmatch(r'  File ".*tasks\.py", line \d+, in fails_on_two', where)
+    attempts = 1 if isinstance(every_engine, Inline) else 4
+    assert more == [f"  after {attempts} attempts; this is the error of the last one"] * (attempts > 1)
+    assert isinstance(error, TaskFailedError)
+    assert (error.kind, error.task, error.tasks, error.attempts) == ("task-failed", 3, 5, attempts)
+    assert isinstance(error.__cause__, FileNotFoundError)
+
+
+def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
+    messages = [str(tmp_path / str(n)).encode() for n in range(60)]
+    results = every_engine.run(tasks.touches, messages, b"0.1")
+    assert next(results) == messages[0]
+    results.close()
+    time.sleep(0.3)
+    begun = len(list(tmp_path.iterdir()))
+    assert begun < 60  # nobody wants the rest,
+    time.sleep(0.3)
+    assert len(list(tmp_path.iterdir())) == begun  # and nobody is at it
+    assert list(every_engine.run(tasks.joined, [b"x"], b"")) == [b"x"]  # and on with something else
+
+
+def test_large_messages(every_engine: Engine) -> None:
+    large = os.urandom(5_000_000)
+    results = every_engine.run(tasks.joined, [large, b"", large[:3_000_000]], large)
+    assert [len(result) for result in results] == [10_000_000, 5_000_000, 8_000_000]
+
+
+def test_a_task_that_fails_is_tried_again(every_engine: Engine) -> None:
+    messages = [b"", b"", b"raises", b""]
+    if every_engine not in (Inline(), Local(2)):  # else it would be this process
+        messages.append(b"is killed")
+    results = every_engine.run(tasks.fails_twice, messages, b"")
+    if isinstance(every_engine, Inline):
+        with pytest.raises(IcechunkError, match="task 3 of 4 failed with OSError: try 0"):
+            list(results)
+    else:  # the number of tries before this one
+        assert list(results) == [b"0", b"0", b"2", b"0", b"2"][: len(messages)]
+
+
+_PROCESS = Local(1, processes=True, attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("engine", "task", "said"),
+    [
+        (Inline(), b"silent", "Silent: "),
+        (Inline(), b"long", r"OSError: x{1000,} \.\.\. x{1000,2999}x\n"),
+        (Local(1, attempts=1), b"exit", "SystemExit: for good"),
+        (_PROCESS, b"exit", "SystemExit: for good"),
+        (_PROCESS, b"silent", "Silent: "),
+    ],
+)
+def test_odd_errors_are_told(engine: Engine, task: bytes, said: str) -> None:
+    with pytest.raises(IcechunkError, match=f"failed with {said}") as caught:
+        list(engine.run(tasks.raises_odd_things, [task], b""))
+    assert len(caught.value.message) < 10_000
+
+
+def test_a_task_that_a_worker_cannot_load_is_told() -> None:
+    lost = types.ModuleType("gone_in_the_worker")
+    exec("def task(shared, message): return message", lost.__dict__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, lost.__name__, lost)
+        with pytest.raises(IcechunkError, match=r"failed with ModuleNotFoundError: .*gone_in_the_worker"):
+            list(Local(1, processes=True, attempts=1).run(lost.task, [b""], b""))
+
+
+def test_a_worker_that_always_dies_is_told(tmp_path: Path) -> None:
+    with pytest.raises(
+        IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
+    ):
+        list(Local(1, processes=True, attempts=2).run(tasks.dies, [b""], b""))
+
+
+def test_results_do_not_pile_up(tmp_path: Path) -> None:
+    """A caller that is slow holds the tasks back."""
+    messages = [str(tmp_path / str(n)).encode() for n in range(60)]
+    results = Local(2).run(tasks.touches, messages, b"0")
+    assert list(itertools.islice(results, 3)) == messages[:3]
+    time.sleep(0.05)
+    assert len(list(tmp_path.iterdir())) <= 3 + 8
+    results.close()
+
+
+def test_threads_and_processes_are_what_they_say() -> None:
+    own = {int(r.split()[0]) for r in Local(2).run(tasks.process, [b""] * 4, b"")}
+    assert own == {os.getpid()}
+    others = {int(r.split()[0]) for r in Local(2, processes=True).run(tasks.process, [b""] * 6, b"")}
+    assert len(others) == 2
+    assert os.getpid() not in others
+
+
+def test_processes_are_kept_for_the_next_run() -> None:
+    runs = [
+        {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""] * 3, b"")}
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    os.environ["FRAZIL_TEST_OTHER"] = "surroundings"
+    try:
+        third = {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""], b"")}
+    finally:
+        del os.environ["FRAZIL_TEST_OTHER"]
+    assert not third & runs[0]
+
+
+def test_inline_stays_in_this_thread() -> None:
+    here = []
+    assert list(Inline().run(lambda shared, task: here.append(task) or task, [b"1"], b"")) == [b"1"]
+    assert here == [b"1"]
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
+def test_what_cannot_be_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInputError, match="expected at least 1, found 0"):
+        Local(**wrong)
+
+
+@pytest.mark.spark
+def test_tasks_may_share_a_partition(spark: SparkSession) -> None:
+    messages = [b"%d" % n for n in range(11)]
+    results = list(OnSpark(spark, jobs=2, partitions=4).run(tasks.joined, messages, b""))
+    assert results == [message[::-1] for message in messages]
+    assert _partitions(spark) == max(256, 8 * (os.cpu_count() or 1))  # on one machine
+
+
+@pytest.mark.spark
+def test_each_task_has_a_slot_of_its_own(spark: SparkSession) -> None:
+    results = list(OnSpark(spark, jobs=1).run(tasks.process, [b"%d" % n for n in range(8)], b""))
+    workers, frozen = zip(*(result.decode().split() for result in results), strict=True)
+    assert len(set(workers)) == 2  # both cores had work
+    assert set(frozen) == {"True"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=lambda number: number.name)
+def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) -> None:
+    program = (
+        "import sys; from frazil.spark import Local; from tests.jobs import tasks\n"
+        "list(Local(2, processes=True).run(tasks.leaves_its_process, [sys.argv[1].encode()] * 1000, b''))"
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while len(workers := list(tmp_path.iterdir())) < 2:
+        assert driver.poll() is None
+        time.sleep(0.05)
+    if number == signal.SIGINT:
+        os.killpg(driver.pid, number)  # as a terminal does
+    else:
+        driver.send_signal(number)
+    _, said = driver.communicate()
+    assert said.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
+    pids = [int(path.name) for path in workers]
+    for _ in range(200):
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {pids}")

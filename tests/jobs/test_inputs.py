@@ -1,0 +1,586 @@
+"""Inputs of jobs that others change before the job commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from tests.jobs import tasks
+
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError, StaleReadError
+from frazil.jobs import job as module
+from frazil.jobs.job import JOB
+from frazil.spark import (
+    Engine,
+    Exists,
+    Inline,
+    Input,
+    Job,
+    JobResult,
+    Local,
+    Phase,
+    Target,
+    Tasks,
+    Version,
+    anomaly,
+    climatology,
+    coarsen,
+    groupby,
+    ingest,
+    map_blocks,
+    materialize,
+    mean,
+    pyramid,
+    rechunk,
+    regrid,
+    resample,
+    run_again_if_stale,
+    run_job,
+    select,
+    staged_jobs,
+    write_audit_publish,
+    zonal_stats,
+)
+
+ENGINE = Inline()
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def repo(request: pytest.FixtureRequest, tmp_path: Path) -> frazil.Repository:
+    storage = frazil.local_filesystem_storage(str(tmp_path / "repo"))
+    return filled(frazil.Repository.create(storage, spec_version=request.param))
+
+
+def filled(repo: frazil.Repository) -> frazil.Repository:
+    with repo.transaction("main", message="base") as store:
+        root = zarr.create_group(store)
+        for name in ("foo", "other", "group/inside"):
+            root.create_array(
+                name, shape=(8, 3), chunks=(2, 3), dtype="f8", fill_value=0, dimension_names=("t", "x")
+            )[:] = 1
+    return repo
+
+
+def put(repo: frazil.Repository, path: str = "foo", value: float = 5, branch: str = "main") -> str:
+    session = repo.writable_session(branch)
+    zarr.open_array(session.store, path=path)[:] = value
+    return session.commit(f"{path} = {value}")
+
+
+def values(repo: frazil.Repository, path: str, branch: str = "main") -> Any:
+    return zarr.open_array(repo.readonly_session(branch).store, path=path, mode="r")[:]
+
+
+@pytest.fixture
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Let something happen once, between the work of the next job and its commit."""
+
+    def arrange(happens: Callable[[], Any]) -> None:
+        real, waiting = module._commit, [happens]
+
+        def late(*args: Any, **more: Any) -> Any:
+            if waiting:
+                waiting.pop()()
+            return real(*args, **more)
+
+        monkeypatch.setattr(module, "_commit", late)
+
+    return arrange
+
+
+def tenfold(repo: frazil.Repository, *inputs: Input, output: str = "bar", **more: Any) -> Job:
+    """``bar`` is ten times ``foo``, as the job's session sees that."""
+
+    def prepare(session: frazil.Session) -> Tasks:
+        zarr.create_array(session.store, name=output, shape=(8, 3), chunks=(2, 3), dtype="f8", overwrite=True)
+        return Tasks(range(0, 8, 2), shared=("foo", output))
+
+    return Job("tenfold", Target(repo), prepare, tasks.tenfold, inputs=inputs, writes=(f"/{output}",), **more)
+
+
+def foo_of(repo: frazil.Repository, *paths: str) -> Input:
+    return Version.of(repo).input(paths or ["/foo"])
+
+
+def test_a_job_whose_input_was_corrected_is_not_committed(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match=r"`tenfold` .*`/foo`: others wrote the chunks") as error:
+        run_job(tenfold(repo, foo_of(repo)), ENGINE)
+    tip = repo.lookup_branch("main")
+    assert error.value.snapshot == tip
+    assert error.value.kind == ErrorKind.STALE_READ
+    assert "run it again" in str(error.value)
+    assert next(iter(repo.ancestry(branch="main"))).message == "foo = 5"
+    again = run_job(tenfold(repo, foo_of(repo)), ENGINE)
+    assert not again.done_before
+    assert values(repo, "bar").min() == 50
+
+
+def test_a_built_in_operation_whose_input_was_corrected_is_not_committed(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
+        mean(repo, "foo", "t", engine=ENGINE)
+    assert repo.readonly_session("main").workspace.node("/mean/foo") is None
+    mean(repo, "foo", "t", engine=ENGINE)
+    assert values(repo, "mean/foo").tolist() == [5, 5, 5]
+
+
+@pytest.mark.parametrize("change", ["metadata", "deleted", "new member"])
+def test_each_kind_of_change_counts(
+    repo: frazil.Repository, change: str, before_commit: Callable[[Any], None]
+) -> None:
+    def happens() -> None:
+        with repo.transaction("main", message=change) as store:
+            group = zarr.open_group(store, path="group")
+            match change:
+                case "metadata":
+                    group["inside"].attrs["units"] = "K"
+                case "deleted":
+                    del group["inside"]
+                case _:
+                    group.create_array("more", shape=(1,), dtype="f8")
+
+    before_commit(happens)
+    with pytest.raises(StaleReadError, match=r"`/group`"):
+        run_job(tenfold(repo, foo_of(repo, "/foo", "/group")), ENGINE)
+
+
+def test_what_is_no_input_does_not_count(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    def happens() -> None:
+        put(repo, "other")
+        put(repo, "group/inside")
+        session = repo.writable_session("main")
+        zarr.create_array(session.store, name="new", shape=(1,), dtype="i4")
+        session.commit("new")
+
+    before_commit(happens)
+    result = run_job(tenfold(repo, foo_of(repo)), ENGINE)
+    assert repo.lookup_branch("main") == result.snapshot_id
+    assert values(repo, "other").max() == 5
+
+
+def test_manifests_that_were_written_anew_are_no_change() -> None:
+    repo = filled(frazil.Repository.create(frazil.in_memory_storage()))
+    source = foo_of(repo)
+    repo.rewrite_manifests("no data are changed", branch="main")
+    assert Version.of(repo).input(["/foo"]).snapshot != source.snapshot
+    run_job(tenfold(repo, source), ENGINE)
+
+
+def test_an_input_that_had_changed_when_the_job_began(repo: frazil.Repository) -> None:
+    source = foo_of(repo)
+    put(repo, "other")
+    culprit = put(repo)
+    put(repo, "other", 6)
+
+    def never(*args: Any) -> Any:
+        pytest.fail("a task ran")
+
+    with pytest.raises(StaleReadError) as error:
+        run_job(replace(tenfold(repo, source), work=never), ENGINE)
+    assert error.value.snapshot == culprit
+
+
+@pytest.mark.parametrize("fixed", ["tag", "snapshot", "branch"])
+def test_fixed_versions_do_not_change(
+    repo: frazil.Repository, fixed: str, before_commit: Callable[[Any], None]
+) -> None:
+    tip = repo.lookup_branch("main")
+    repo.create_tag("v1", tip)
+    repo.create_branch("dev", tip)
+    before_commit(partial(put, repo))
+    version = {
+        "tag": partial(Version.of, repo, tag="v1"),
+        "snapshot": partial(Version.of, repo, snapshot_id=tip),
+        "branch": partial(Version.of, repo, branch="dev"),
+    }[fixed]()
+    mean(version, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+    assert values(repo, "mean/foo").tolist() == [1, 1, 1]
+
+
+def test_inputs_in_another_repository_are_fixed(before_commit: Callable[[Any], None]) -> None:
+    source, target = (filled(frazil.Repository.create(frazil.in_memory_storage())) for _ in range(2))
+
+    def happens() -> None:
+        put(source)
+        put(target)
+
+    before_commit(happens)
+    mean(source, "foo", "t", to=Target(target, group="mean"), engine=ENGINE)
+    assert values(target, "mean/foo").tolist() == [1, 1, 1]
+
+
+def test_a_repository_with_two_addresses_is_one(tmp_path: Path, before_commit: Callable[[Any], None]) -> None:
+    """As with other credentials or another endpoint: the addresses differ, and the place is the same."""
+    repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))
+    (tmp_path / "link").symlink_to(tmp_path / "repo")
+    source = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path / "link")))
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match="`/foo`"):
+        mean(source, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+
+
+def test_ids_of_inputs_may_have_small_letters(before_commit: Callable[[Any], None]) -> None:
+    repo = filled(frazil.Repository.create(frazil.in_memory_storage()))
+    version = Version(repo, repo.lookup_branch("main").lower(), "main")
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError, match="`/foo`"):
+        mean(version, "foo", "t", to=Target(repo, group="mean"), engine=ENGINE)
+
+
+def test_inputs_that_are_no_version_of_the_repository_are_fixed(tmp_path: Path) -> None:
+    """Files, with a name for their version; and a repository without a commit, the first snapshot of all."""
+    repo = filled(frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo"))))
+    empty = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "empty")))
+    inputs = [Input("a catalogue", "main", "v1", ("/",), "0" * 32), Version.of(empty).input()]
+    run_job(tenfold(repo, *inputs), ENGINE)
+
+
+def test_an_output_in_the_group_that_is_read_refuses_nothing(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    run_job(tenfold(repo, foo_of(repo, "/")), ENGINE)
+    run_job(tenfold(repo, foo_of(repo, "/"), output="group/bar"), ENGINE)
+    append = tenfold(repo, foo_of(repo, "/foo", "/bar"), output="bar", id="append")
+    before_commit(partial(put, repo, "other"))
+    run_job(append, ENGINE)
+    rechunk(repo, ["foo"], {"t": 4}, engine=ENGINE)
+    assert values(repo, "foo").max() == 1
+
+
+def test_the_same_job_of_another_driver_is_found_and_not_stale(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    source = foo_of(repo, "/")
+    first: list[JobResult] = []
+    before_commit(lambda: first.append(run_job(tenfold(repo, source, id="one"), ENGINE)))
+    second = run_job(tenfold(repo, source, id="one"), ENGINE)
+    assert second.done_before
+    assert second.snapshot_id == first[0].snapshot_id
+
+
+def test_inputs_are_compared_at_each_attempt(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = tenfold(repo, foo_of(repo))
+    real, attempts = frazil.Session.commit, []
+
+    def commit(self: frazil.Session, message: str, *args: Any, **more: Any) -> str:
+        if message == "tenfold":
+            attempts.append(1)
+            put(repo, "other" if len(attempts) < 3 else "foo", len(attempts))
+        return real(self, message, *args, **more)
+
+    monkeypatch.setattr(frazil.Session, "commit", commit)
+    with pytest.raises(StaleReadError):
+        run_job(job, ENGINE)
+    assert len(attempts) == 3
+
+
+# What was staged
+
+
+def die_before_commit(job: Job, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(job, engine)
+
+
+@pytest.mark.parametrize("id_", [None, "given"])
+def test_nothing_stays_staged_that_was_made_from_old_inputs(
+    repo: frazil.Repository, id_: str | None, before_commit: Callable[[Any], None]
+) -> None:
+    before_commit(partial(put, repo))
+    engine = Inline(resumable=True)
+    with pytest.raises(StaleReadError):
+        run_job(tenfold(repo, foo_of(repo), id=id_), engine)
+    assert staged_jobs(repo) == []
+    result = run_job(tenfold(repo, foo_of(repo), id=id_), engine)
+    assert result.metrics.resumed == 0
+    assert values(repo, "bar").min() == 50
+
+
+def test_a_driver_that_died_leaves_nothing_for_other_inputs(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Inline(resumable=True)
+    die_before_commit(tenfold(repo, foo_of(repo)), engine, monkeypatch)
+    assert [job.tasks for job in staged_jobs(repo)] == [4]
+    put(repo)
+    result = run_job(tenfold(repo, foo_of(repo)), engine)
+    assert result.metrics.resumed == 0
+    assert values(repo, "bar").min() == 50
+
+
+def test_a_resumed_job_compares_what_changed_since_its_first_run(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The input is declared once, at the version of the first run; the second one goes on from there."""
+    engine, source = Inline(resumable=True), foo_of(repo)
+    die_before_commit(tenfold(repo, source), engine, monkeypatch)
+    put(repo, "other")
+    put(repo)
+    with pytest.raises(StaleReadError):
+        run_job(tenfold(repo, source), engine)
+    assert staged_jobs(repo) == []
+
+
+def test_a_resumed_job_whose_inputs_stayed_goes_on(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Inline(resumable=True)
+    die_before_commit(tenfold(repo, foo_of(repo)), engine, monkeypatch)
+    put(repo, "other")  # the second run's inputs are those of a newer snapshot than its session's
+    assert run_job(tenfold(repo, foo_of(repo)), engine).metrics.resumed == 4
+    assert values(repo, "bar").min() == 10
+
+
+# Tracked
+
+
+@pytest.mark.parametrize("engine", [Inline(), Inline(resumable=True), Local(2)], ids=repr)
+@pytest.mark.parametrize("path", ["foo", "other"])
+def test_a_job_may_track_what_its_tasks_read(
+    repo: frazil.Repository, engine: Engine, path: str, before_commit: Callable[[Any], None]
+) -> None:
+    before_commit(partial(put, repo, path))
+    job = tenfold(repo, track_reads=True)
+    if path == "other":
+        run_job(job, engine)
+        assert values(repo, "bar").max() == 10
+        return
+    with pytest.raises(StaleReadError, match=r"`tenfold` .*`/foo`"):
+        run_job(job, engine)
+
+
+def test_tracked_reads_of_staged_tasks_count_when_the_job_is_resumed(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, before_commit: Callable[[Any], None]
+) -> None:
+    engine = Inline(resumable=True)
+    die_before_commit(tenfold(repo, track_reads=True), engine, monkeypatch)
+    before_commit(partial(put, repo))
+    with pytest.raises(StaleReadError):
+        run_job(tenfold(repo, track_reads=True), engine)
+
+
+def test_what_phases_read_of_rounds_before_is_their_own(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    def second(session: frazil.Session, values: list[Any]) -> Tasks:
+        return Tasks(range(0, 8, 2), shared=("bar", "bar"))
+
+    before_commit(partial(put, repo, "other"))
+    run_job(tenfold(repo, track_reads=True, phases=(Phase(second, tasks.tenfold),)), ENGINE)
+    assert values(repo, "bar").min() == 100
+
+
+def test_a_plan_may_name_what_it_was_made_from(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    job = tenfold(repo)
+    before_commit(partial(put, repo))
+
+    def prepare(session: frazil.Session) -> Tasks:
+        return replace(job.prepare(session), reads=("foo",))
+
+    planned = replace(job, prepare=prepare)
+    with pytest.raises(StaleReadError):
+        run_job(planned, ENGINE)
+
+
+# Run again
+
+
+def test_run_again_takes_the_new_version(
+    repo: frazil.Repository, before_commit: Callable[[Any], None]
+) -> None:
+    before_commit(partial(put, repo))
+    run_again_if_stale(partial(mean, repo, "foo", "t", engine=ENGINE))
+    assert values(repo, "mean/foo").tolist() == [5, 5, 5]
+
+
+def test_run_again_is_bounded() -> None:
+    calls: list[int] = []
+
+    def stale() -> None:
+        calls.append(1)
+        raise StaleReadError("snapshot")
+
+    with pytest.raises(StaleReadError):
+        run_again_if_stale(stale, attempts=4)
+    assert len(calls) == 4
+
+    def other() -> None:
+        raise RebaseFailedError("snapshot")
+
+    with pytest.raises(RebaseFailedError):
+        run_again_if_stale(other)
+    with pytest.raises(InvalidInputError):
+        run_again_if_stale(stale, attempts=0)
+
+
+# What operations name
+
+
+@pytest.fixture(scope="module")
+def climate() -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    time = xr.date_range("2000-01-01", periods=24, freq="MS")
+    made = xr.Dataset(
+        {"t": (("time", "lat", "lon"), np.ones((24, 4, 4))), "region": (("lat",), [1, 1, 2, 2])},
+        {"time": time, "lat": [0.0, 1.0, 2.0, 3.0], "lon": [0.0, 1.0, 2.0, 3.0]},
+    )
+    made["month"] = (("time",), np.arange(24) % 12)
+    made.to_zarr(session.store, consolidated=False, zarr_format=3)
+    session.commit("climate")
+    return repo
+
+
+COORDINATES = {"/time", "/lat", "/lon"}
+OPERATIONS: dict[str, tuple[Callable[..., JobResult], set[str]]] = {
+    "mean": (lambda repo, to: mean(repo, "t", "time", to=to, engine=ENGINE), COORDINATES),
+    "coslat": (
+        lambda repo, to: mean(repo, "t", "lat", weights="coslat", to=to, engine=ENGINE),
+        COORDINATES,
+    ),
+    "groupby": (
+        lambda repo, to: groupby(repo, "t", "month", "mean", to=to, engine=ENGINE),
+        {*COORDINATES, "/month"},
+    ),
+    "groupby time": (
+        lambda repo, to: groupby(repo, "t", "time.season", "mean", to=to, engine=ENGINE),
+        COORDINATES,
+    ),
+    "zones": (
+        lambda repo, to: zonal_stats(repo, "t", "region", "mean", to=to, engine=ENGINE),
+        {*COORDINATES, "/region"},
+    ),
+    "bands": (lambda repo, to: zonal_stats(repo, "t", [0, 2, 4], "mean", to=to, engine=ENGINE), COORDINATES),
+    "resample": (lambda repo, to: resample(repo, "t", "YS", "mean", to=to, engine=ENGINE), COORDINATES),
+    "climatology": (
+        lambda repo, to: climatology(repo, "t", "month", "mean", to=to, engine=ENGINE),
+        COORDINATES,
+    ),
+    "rechunk": (lambda repo, to: rechunk(repo, ["/"], {"time": 6}, to=to, engine=ENGINE), COORDINATES),
+    "map_blocks": (lambda repo, to: map_blocks(np.sqrt, repo, "t", to=to, engine=ENGINE), COORDINATES),
+    "coarsen": (lambda repo, to: coarsen(repo, ["t"], {"lat": 2}, to=to, engine=ENGINE), COORDINATES),
+    "pyramid": (
+        lambda repo, to: pyramid(repo, ["t"], factors={"lat": 2, "lon": 2}, to=to, engine=ENGINE),
+        COORDINATES,
+    ),
+    "regrid": (
+        lambda repo, to: regrid(repo, ["t"], {"lat": [0.5, 1], "lon": [0.5, 1]}, to=to, engine=ENGINE),
+        COORDINATES,
+    ),
+    "select": (
+        lambda repo, to: select(repo, ["t"], sel={"lat": slice(0, 1)}, to=to, engine=ENGINE),
+        COORDINATES,
+    ),
+    "materialize": (lambda repo, to: materialize(repo, ["t"], to=to, engine=ENGINE), COORDINATES),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_name_all_that_they_read(climate: frazil.Repository, name: str) -> None:
+    operation, expected = OPERATIONS[name]
+    result = operation(climate, Target(climate, group=f"made/{name.replace(' ', '-')}"))
+    (source,) = climate.lookup_snapshot(result.snapshot_id).metadata[JOB]["inputs"]
+    assert {"/t", *expected} <= set(source["paths"])
+
+
+def test_an_anomaly_names_the_climatology(climate: frazil.Repository) -> None:
+    usual = climatology(climate, "t", "month", "mean", to=Target(climate, group="usual"), engine=ENGINE)
+    result = anomaly(climate, "t", usual, group="usual", to=Target(climate, group="unusual"), engine=ENGINE)
+    inputs = climate.lookup_snapshot(result.snapshot_id).metadata[JOB]["inputs"]
+    assert {"/t", "/time"} <= set(inputs[0]["paths"])
+    assert {"/usual/t", "/usual/month"} <= set(inputs[1]["paths"])
+
+
+# Ingest and publish
+
+
+def day(path: Path, number: int, value: float) -> str:
+    made = xr.Dataset(
+        {"t": (("time", "x"), np.full((1, 3), value))},
+        {"time": xr.date_range(f"2026-01-{number:02d}", periods=1), "x": [0, 1, 2]},
+    )
+    made.to_netcdf(path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
+    return str(path / f"{number}.nc")
+
+
+def test_an_ingest_whose_labels_were_corrected_is_planned_anew(
+    tmp_path: Path, before_commit: Callable[[Any], None]
+) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    for number in (1, 2):
+        ingest(day(tmp_path, number, number), repo, mode="append", engine=ENGINE)
+
+    def happens() -> None:
+        with repo.transaction("main", message="the days were the wrong way round") as store:
+            labels = zarr.open_array(store, path="time")
+            labels[:] = labels[:][::-1]
+
+    before_commit(happens)
+    corrected = tmp_path / "corrected"
+    corrected.mkdir()
+    ingest(day(corrected, 2, 20), repo, mode="upsert", engine=ENGINE)
+    dataset = xr.open_zarr(repo.readonly_session("main").store, consolidated=False)
+    assert dataset.t.sel(time="2026-01-02").values.tolist() == [20, 20, 20]
+
+
+@pytest.mark.parametrize("source", ["main", "audit"])
+def test_nothing_is_published_that_was_made_from_old_inputs(repo: frazil.Repository, source: str) -> None:
+    runs: list[str] = []
+
+    def work(target: Target) -> None:
+        branch = "main" if source == "main" else target.branch
+        to = Target(repo, target.branch, "mean")
+        mean(Version.of(repo, branch=branch), "foo", "t", to=to, engine=ENGINE)
+        runs.append(target.branch)
+        put(repo, "other", len(runs))
+        if len(runs) == 1:
+            put(repo)
+
+    def run() -> Any:
+        return write_audit_publish(repo, work, [Exists("/mean/foo")], audit_branch="audit", engine=ENGINE)
+
+    with pytest.raises(StaleReadError, match=r"`mean` .*`/foo`"):
+        run()
+    assert repo.readonly_session("main").workspace.node("/mean/foo") is None
+    assert run().report.ok
+    assert values(repo, "mean/foo").tolist() == [5, 5, 5]
+    assert values(repo, "other").min() == 2
+
+
+@pytest.mark.parametrize("source", ["main", "audit"])
+def test_work_that_an_earlier_run_left_is_begun_anew_if_it_is_old(
+    repo: frazil.Repository, source: str
+) -> None:
+    def work(target: Target) -> None:
+        to = Target(repo, target.branch, "mean")
+        mean(Version.of(repo, branch=source), "foo", "t", to=to, engine=ENGINE)
+
+    repo.create_branch("audit", repo.lookup_branch("main"))
+    work(Target(repo, "audit"))
+    put(repo)
+    write_audit_publish(repo, work, [Exists("/mean/foo")], audit_branch="audit", engine=ENGINE)
+    assert values(repo, "mean/foo").tolist() == [5, 5, 5]

@@ -1,0 +1,232 @@
+"""Jobs: prepared on the driver, worked on by tasks, committed once, and not done twice."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.jobs import tasks
+
+import frazil
+from frazil.errors import IcechunkError
+from frazil.jobs.job import JOB
+from frazil.spark import (
+    Engine,
+    Inline,
+    Job,
+    Local,
+    Metrics,
+    Phase,
+    Target,
+    Tasks,
+    Version,
+    job_metrics,
+    run_job,
+)
+from frazil.storage.counted import COUNTS, Taken
+
+
+@pytest.fixture
+def repo(tmp_path: Any) -> frazil.Repository:
+    return frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+
+
+def counting(repo: frazil.Repository, rows: int = 12, **more: Any) -> Job:
+    """A job that writes 0, 1, 2, ... into an array, four rows a task."""
+
+    def prepare(session: frazil.Session) -> Tasks:
+        zarr.create_array(session.store, name="x", shape=(rows,), chunks=(4,), dtype="i4", overwrite=True)
+        return Tasks(range(0, rows, 4), shared="x")
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        zarr.open_array(session.store, path="x", mode="r+").attrs["sum"] = sum(values)
+
+    return Job("count", Target(repo), prepare, tasks.counts, finish, {"rows": rows}, writes=("/x",), **more)
+
+
+@pytest.mark.parametrize("engine", [Inline(), Local(2)], ids=repr)  # others: with the metrics
+def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> None:
+    before = repo.lookup_branch("main")
+    result = run_job(counting(repo), engine)
+    array = zarr.open_array(result.version.session().store, path="x", mode="r")
+    assert array[:].tolist() == list(range(12))
+    assert array.attrs["sum"] == sum(range(12))
+    made, first = list(repo.ancestry(branch="main"))[:2]
+    assert (made.id, first.id) == (result.snapshot_id, before)
+    said = made.metadata[JOB]
+    assert (said["id"], said["name"], said["parameters"]) == (result.id, "count", {"rows": 12})
+    assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 12, 3)
+    assert said["metrics"]["bytes_written"] == 48
+    assert left(repo) == []
+
+
+def left(repo: frazil.Repository) -> list[str]:
+    """What jobs have left in the storage."""
+    return [info.key for folder in ("staging", "leases") for info in repo.storage.list(folder)]
+
+
+def test_what_is_done_is_found_and_not_done_again(repo: frazil.Repository) -> None:
+    engine = Inline()
+    first = run_job(counting(repo), engine)
+    again = run_job(counting(repo), engine)
+    assert again.done_before
+    assert (again.id, again.snapshot_id) == (first.id, first.snapshot_id)
+    with repo.transaction("main", message="by hand") as store:
+        zarr.open_array(store, path="x", mode="r+")[0] = 99
+    mended = run_job(counting(repo), engine)
+    assert not mended.done_before
+    assert zarr.open_array(mended.version.session().store, path="x", mode="r")[0] == 0
+
+
+def test_a_given_id_is_done_once_whatever_follows(repo: frazil.Repository) -> None:
+    engine = Inline()
+    first = run_job(counting(repo, id="monday"), engine)
+    run_job(counting(repo, 16, id="tuesday"), engine)
+    assert run_job(counting(repo, id="monday"), engine).snapshot_id == first.snapshot_id
+
+
+def test_the_digest_of_an_input_changes_with_it_alone(repo: frazil.Repository) -> None:
+    with repo.transaction("main", message="two") as store:
+        for name in "ab":
+            zarr.create_array(store, name=name, data=np.arange(5000), chunks=(1000,))
+    before = Version.of(repo).input(["a"])
+    with repo.transaction("main", message="b") as store:
+        zarr.open_array(store, path="b", mode="r+")[:] = 1
+    assert Version.of(repo).input(["a"]).digest == before.digest
+    with repo.transaction("main", message="a") as store:
+        zarr.open_array(store, path="a", mode="r+")[:] = 1
+    assert Version.of(repo).input(["a"]).digest != before.digest
+
+
+def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) -> None:
+    """Intermediate arrays are in the session, never in the commit."""
+
+    def first(session: frazil.Session) -> Tasks:
+        for name in ("x", "between"):
+            zarr.create_array(session.store, name=name, shape=(12,), chunks=(4,), dtype="i4")
+        return Tasks(range(0, 12, 4), shared="between")
+
+    def second(session: frazil.Session, values: list[Any]) -> Tasks:
+        assert values == [6, 22, 38]
+        return Tasks([(start, 100) for start in range(0, 12, 4)], shared=("between", "x"))
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        assert values == [3 - start for start in (0, 4, 8)]
+        del zarr.open_group(session.store, mode="r+")["between"]
+
+    phases = (Phase(second, tasks.reversed_and_more),)
+    result = run_job(Job("two", Target(repo), first, tasks.counts, finish, phases=phases), Inline())
+    root = zarr.open_group(result.version.session().store, mode="r")
+    assert list(root) == ["x"]
+    assert root["x"][:].tolist() == [103, 102, 101, 100, 107, 106, 105, 104, 111, 110, 109, 108]
+    assert result.metrics.tasks == 6
+    first_commit = list(repo.ancestry(branch="main"))[-1]
+    made = repo.diff(from_snapshot_id=first_commit.id, to_snapshot_id=result.snapshot_id)
+    assert (made.new_arrays, made.deleted_arrays) == ({"/x"}, set())
+
+
+def test_metrics_are_told_and_kept(tmp_path: Any, every_engine: Engine) -> None:
+    config = frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")), config)
+    source = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "source")), config)
+    with source.transaction("main", message="data") as store:
+        zarr.create_array(store, name="s", data=np.arange(12, dtype="i4"), chunks=(4,), compressors=None)
+    planned = partial(_prepared_with, job=counting(repo), source=source)
+    result = run_job(replace(counting(repo), prepare=planned, work=tasks.copies), every_engine)
+    metrics = result.metrics
+    assert (metrics.tasks, metrics.resumed, metrics.retries, metrics.bytes_written) == (3, 0, 0, 48)
+    # of both repositories: three chunks of 16 bytes each, and files of metadata
+    assert metrics.stored_bytes_read > 48
+    assert metrics.stored_bytes_written > 48
+    assert metrics.requests > 12
+    assert 0 < metrics.longest_task_seconds <= metrics.task_seconds
+    assert zarr.open_array(result.version.session().store, path="x", mode="r")[:].tolist() == list(range(12))
+    assert left(repo) == []
+    (row,) = job_metrics(repo)
+    assert row == job_metrics(repo, snapshot_id=result.snapshot_id)[0]
+    assert (row["id"], row["name"], row["snapshot_id"]) == (result.id, "count", result.snapshot_id)
+    assert {name: row[name] for name in Metrics.__slots__} == asdict(metrics)
+    assert job_metrics(repo, snapshot_id=list(repo.ancestry(branch="main"))[-1].id) == []
+
+
+def _prepared_with(session: frazil.Session, job: Job, source: frazil.Repository) -> Tasks:
+    planned = job.prepare(session)
+    return Tasks(planned.items, shared=(planned.shared, Version.of(source)))
+
+
+def test_storages_count_their_requests(tmp_path: Any) -> None:
+    for storage in (frazil.in_memory_storage(), frazil.local_filesystem_storage(str(tmp_path))):
+        COUNTS.take()
+        storage.put("a", b"1234")
+        storage.get("a", 1, 3)
+        assert storage.head("a") is not None
+        assert COUNTS.take() == Taken(3, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "said"),
+    [
+        ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
+        ({"parameters": {"names": {"a"}}}, "bad-metadata", "found set"),
+        ({"metadata": {"by": object()}}, "bad-metadata", "found object"),
+        ({"message": "\ud800"}, "bad-metadata", "message: expected text that UTF-8 can encode"),
+        ({"id": "\ud800"}, "bad-metadata", "text that UTF-8 can encode"),
+        ({"id": ""}, "bad-metadata", "job_id: expected text, found ''"),
+        ({"id": 5}, "bad-metadata", "job_id: expected text, found 5"),
+        ({"prepare": lambda session: None}, "not-allowed", "has to return Tasks, found NoneType"),
+        ({"prepare": lambda session: Tasks([1, Lock()])}, "not-allowed", "item 1 cannot be sent to a task"),
+        (
+            {"prepare": lambda session: Tasks([1], Lock())},
+            "not-allowed",
+            "shares, cannot be sent to a task because of the item 'shared', of the type lock: ",
+        ),
+        (
+            {"work": lambda fork, shared, item: None},
+            "task-failed",
+            "has to return an Outcome, found NoneType",
+        ),
+    ],
+)
+def test_what_cannot_be_told_or_sent_is_known_before_the_work(
+    repo: frazil.Repository, more: dict[str, Any], kind: str, said: str
+) -> None:
+    done: list[Any] = []
+    work = more.get("work", lambda fork, shared, item: done.append(item))
+    with pytest.raises(IcechunkError, match=said) as caught:
+        run_job(replace(counting(repo), **{"work": work, **more}), Local(1, attempts=1))
+    assert caught.value.kind == kind
+    assert (done, left(repo)) == ([], [])
+
+
+@pytest.mark.parametrize("id_", ["../../repo", "a/b\n\0c", "ä" * 500, "refs/branch.main/ref.json"])
+def test_an_id_may_be_any_text(repo: frazil.Repository, id_: str) -> None:
+    before = [info.key for info in repo.storage.list("")]
+    result = run_job(counting(repo, id=id_), Inline(resumable=True))
+    assert (result.id, repo.lookup_branch("main")) == (id_, result.snapshot_id)
+    assert run_job(counting(repo, id=id_), Inline(resumable=True)).done_before
+    folders = {info.key.split("/")[0] for info in repo.storage.list("")}
+    assert set(before) <= {info.key for info in repo.storage.list("")}
+    assert folders <= {
+        "repo",
+        "overwritten",
+        "snapshots",
+        "transactions",
+        "manifests",
+        "chunks",
+        "config.yaml",
+    }
+
+
+@pytest.mark.parametrize("spec_version", [1, 2])
+def test_a_failure_leaves_no_lease(spec_version: int) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=spec_version)
+    fails = replace(counting(repo), finish=lambda session, values: 1 / len(values[3:]))
+    with pytest.raises(ZeroDivisionError):
+        run_job(fails, Inline())
+    assert left(repo) == []
+    assert run_job(counting(repo), Inline()).metrics.rows == 12

@@ -1,0 +1,206 @@
+"""Writes in parallel equal writes in one go; what must not run does not start."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from tests.jobs import tasks
+
+import frazil
+from frazil.errors import IcechunkError, InvalidInputError, SessionStateError
+from frazil.jobs.parallel_write import returned, write_block
+from frazil.spark import Block, Engine, Inline, OnSpark, plan, write_blocks
+
+SHAPE, CHUNKS = (22, 9), (4, 5)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    session = repo.writable_session("main")
+    root = zarr.create_group(session.store)
+    root.create_array("committed", shape=SHAPE, chunks=CHUNKS, dtype="float32")
+    session.commit("An array")
+    return repo
+
+
+def blocks_of(path: str, step: int = 4) -> list[Block]:
+    """Rows of ``step``, cut in two columns."""
+    return [
+        Block(path, (first, left), (min(first + step, SHAPE[0]), right))
+        for first, (left, right) in itertools.product(range(0, SHAPE[0], step), [(0, 5), (5, 9)])
+    ]
+
+
+def read(repo: frazil.Repository, path: str) -> np.ndarray:
+    return np.asarray(zarr.open_array(repo.readonly_session("main").store, path=path, mode="r")[...])
+
+
+def files(repo_at: Path, kind: str) -> set[str]:
+    return {path.name for path in (repo_at / "repo" / kind).rglob("*")}
+
+
+@pytest.mark.parametrize("step", [4, 8, 24])
+def test_many_tasks_write_what_one_would(repo: frazil.Repository, engine: Engine, step: int) -> None:
+    session = repo.writable_session("main")
+    root = zarr.open_group(session.store, mode="r+")
+    root.create_array("new", shape=SHAPE, chunks=CHUNKS, dtype="float32")  # forks see what is not committed
+    work = blocks_of("committed", step) + blocks_of("new", step)
+    written = write_blocks(session, tasks.values, work, engine)
+    session.commit("In parallel")
+
+    expected = tasks.values(Block("", (0, 0), SHAPE))
+    for path in ("committed", "new"):
+        assert read(repo, path).tobytes() == expected.tobytes()
+    assert (written.tasks, written.chunks) == (len(work), 2 * 12)
+    assert written.bytes == 2 * expected.nbytes
+
+    serial = repo.writable_session("main")
+    root = zarr.open_group(serial.store, mode="r+")
+    root.create_array("serial", shape=SHAPE, chunks=CHUNKS, dtype="float32")[...] = expected
+    stored = (serial.chunk_type("/serial", at) for at in np.ndindex(6, 2))
+    assert [session.chunk_type("/new", at) for at in np.ndindex(6, 2)] == list(stored)
+
+
+def test_shards_are_written_as_one(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    root = zarr.open_group(session.store, mode="r+")
+    root.create_array("sharded", shape=SHAPE, chunks=(2, 5), shards=(4, 10), dtype="float32")
+    with pytest.raises(InvalidInputError, match=r"borders of chunks of \(4, 10\)"):
+        plan(session, [Block("sharded", (2, 0), (4, 9))])
+    assert plan(session, [Block("sharded", (4, 0), (22, 9))]).chunks == (5,)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (
+            [((0, 0), (8, 5)), ((4, 0), (12, 5))],
+            r"in common, found committed\[0:8, 0:5\] and committed\[4:12, 0:5\]",
+        ),
+        ([((0, 0), (22, 9)), ((8, 5), (12, 9))], "in common"),
+        ([((0, 0), (4, 5)), ((20, 5), (22, 9)), ((0, 0), (4, 5))], "in common"),
+        ([((0, 0), (6, 9))], r"borders of chunks of \(4, 5\), found committed\[0:6, 0:9\]"),
+        ([((0, 5), (22, 8))], "borders"),
+        ([((0, 0), (4, 10))], r"inside of the shape \(22, 9\)"),
+        ([((4, 0), (4, 5))], "not empty"),
+        ([((-4, 0), (4, 5))], "inside"),
+        ([((0,), (4,))], "2 dimensions"),
+    ],
+)
+def test_bad_plans_are_refused_before_the_start(repo: frazil.Repository, blocks: list, message: str) -> None:
+    session = repo.writable_session("main")
+    ran = []
+    work = [Block("committed", *corners) for corners in blocks]
+    with pytest.raises(InvalidInputError, match=message):
+        write_blocks(session, ran.append, work, Inline())
+    assert ran == []
+    assert not session.has_uncommitted_changes
+
+
+def test_blocks_that_only_touch_are_a_plan(repo: frazil.Repository) -> None:
+    work = [
+        Block("committed", *c)
+        for c in (((0, 0), (8, 5)), ((0, 5), (4, 9)), ((4, 5), (22, 9)), ((8, 0), (22, 5)))
+    ]
+    assert plan(repo.writable_session("main"), work).chunks == (2, 1, 5, 4)
+
+
+def test_overlap_is_found_in_any_position(repo: frazil.Repository) -> None:
+    """Against pairs compared one by one."""
+    session = repo.writable_session("main")
+    random = np.random.default_rng(1)
+    outcomes = set()
+    for _ in range(200):
+        low = random.integers(0, [6, 2], (3, 2))
+        high = np.minimum(low + random.integers(1, 4, (3, 2)), [6, 2])
+        stop = np.minimum(high * CHUNKS, SHAPE)
+        work = [
+            Block("committed", tuple(a), tuple(b))
+            for a, b in zip((low * CHUNKS).tolist(), stop.tolist(), strict=True)
+        ]
+        overlap = any(
+            (np.maximum(low[i], low[j]) < np.minimum(high[i], high[j])).all()
+            for i, j in itertools.combinations(range(3), 2)
+        )
+        outcomes.add(overlap)
+        if overlap:
+            with pytest.raises(InvalidInputError, match="in common"):
+                plan(session, work)
+        else:
+            plan(session, work)
+    assert outcomes == {True, False}
+
+
+def test_two_forks_with_one_chunk_do_not_merge(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    base = session.fork()
+    shared = cloudpickle.dumps((base, tasks.values))
+    parts = [pickle.dumps(Block("committed", (8, 0), (12, size))) for size in (5, 4)]  # of one chunk
+    forks = [returned(base, result) for result in Inline().run(write_block, parts, shared)]
+    with pytest.raises(SessionStateError) as caught:
+        session.merge(*forks)
+    assert caught.value.kind == "merge-failed"
+    assert not session.has_uncommitted_changes
+
+
+def test_a_task_that_fails_leaves_nothing(repo: frazil.Repository, engine: Engine) -> None:
+    session = repo.writable_session("main")
+    with pytest.raises(IcechunkError, match="task 3 of 6 failed with ValueError: damaged file"):
+        write_blocks(session, tasks.fails_in_the_middle, blocks_of("committed", 8), engine)
+    assert not session.has_uncommitted_changes
+    assert [commit.message for commit in repo.ancestry(branch="main")] == [
+        "An array",
+        "Repository initialized",
+    ]
+    assert not read(repo, "committed").any()
+
+
+def test_values_have_the_shape_of_their_block(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    message = r"expected values of shape \(4, 5\) for committed\[0:4, 0:5\], found \(3, 5\)"
+    with pytest.raises(IcechunkError, match=message):
+        write_blocks(session, tasks.too_small, blocks_of("committed"), Inline())
+
+
+@pytest.mark.spark
+def test_a_second_attempt_leaves_only_garbage(
+    repo: frazil.Repository, spark: SparkSession, tmp_path: Path
+) -> None:
+    session = repo.writable_session("main")
+    root = zarr.open_group(session.store, mode="r+")
+    root.create_array("large", shape=(16, 500), chunks=(8, 500), dtype="float32")  # not inline
+    work = [Block("large", (first, 0), (first + 8, 500)) for first in range(0, 16, 8)]
+    base = session.fork()
+    shared = cloudpickle.dumps((base, tasks.values))
+    messages = [f"{tmp_path}\n".encode() + cloudpickle.dumps(block) for block in work]
+    results = OnSpark(spark).run(tasks.fails_at_first, messages, shared)
+    session.merge(*(returned(base, result) for result in results))
+    session.commit("On the second try")
+
+    expected = np.concatenate([tasks.values(block) for block in work])
+    assert read(repo, "large").tobytes() == expected.tobytes()
+    assert len(files(tmp_path, "chunks")) == 2 * len(work)  # each attempt wrote; half of it is garbage
+    assert len(list(repo.ancestry(branch="main"))) == 3
+
+
+def test_an_array_is_one_however_its_path_is_written(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    blocks = [Block("committed", (0, 0), (8, 5)), Block("/committed/", (4, 0), (8, 5))]
+    with pytest.raises(InvalidInputError, match="without a chunk in common"):
+        plan(session, blocks)
+
+
+def test_rectilinear_grids_are_refused(repo: frazil.Repository) -> None:
+    session = repo.writable_session("main")
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        zarr.create_array(session.store, name="uneven", shape=(5,), chunks=[[2, 3]], dtype="i4")
+        with pytest.raises(InvalidInputError, match="rectilinear grid in `uneven`"):
+            plan(session, [Block("uneven", (0,), (2,))])

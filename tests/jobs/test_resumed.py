@@ -1,0 +1,553 @@
+"""Jobs that were stopped: a second run does what is missing, commits once, and leaves garbage only."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from pyspark.sql import SparkSession
+from tests.jobs import killed
+from tests.jobs.killed import CONFIG, POINTS, ROWS, TASKS, counting, created, opened
+
+import frazil
+from frazil.errors import (
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    RebaseFailedError,
+    SessionStateError,
+    StorageError,
+    TaskFailedError,
+)
+from frazil.jobs import job as jobs
+from frazil.jobs.engine import Task
+from frazil.jobs.job import JOB
+from frazil.jobs.staging import Folder
+from frazil.jobs.task_results import joined, split
+from frazil.repository.session.staged_work import STAGING
+from frazil.spark import Engine, Inline, JobResult, Local, OnSpark, Tasks, discard_job, run_job, staged_jobs
+from frazil.testing.faults import Fault, FaultyStorage
+
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
+ENGINE = Local(2)
+PROGRAM = "import sys; from tests.jobs.killed import main; main(*sys.argv[1:])"
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return created(tmp_path / "repo")
+
+
+@dataclass(frozen=True)
+class Stops:
+    """An engine that stops after some tasks, as a driver that dies does."""
+
+    after: int
+    resumable: bool = True
+    done: list[int] = field(default_factory=list)
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        for number, message in enumerate(tasks):
+            if number == self.after:
+                raise KeyboardInterrupt
+            self.done.append(pickle.loads(message[8:]))
+            yield task(shared, message)
+
+
+def stopped(repo: frazil.Repository, after: int = 2, **more: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_job(counting(repo, **more), Stops(after))
+
+
+def left(repo: frazil.Repository) -> list[str]:
+    """What jobs have left in the storage."""
+    return [info.key for folder in (STAGING, "leases") for info in repo.storage.list(folder)]
+
+
+def is_right(repo: frazil.Repository, chunks: int = TASKS + 1) -> None:
+    """The data are there, by one commit, and after a collection of garbage so many chunk files are."""
+    for _ in range(2):
+        store = repo.readonly_session("main").store
+        array = zarr.open_array(store, path="x", mode="r")
+        assert array[:].tolist() == list(range(ROWS))
+        assert array.attrs["sum"] == sum(range(ROWS))
+        assert zarr.open_array(store, path="y", mode="r")[:].tolist() == [5, 5, 5]
+        repo.garbage_collect(TOMORROW)
+    assert len([info for info in repo.ancestry(branch="main") if JOB in info.metadata]) == 1
+    assert left(repo) == []
+    assert len(list(repo.storage.list("chunks"))) == chunks
+
+
+@pytest.fixture(scope="module")
+def died(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository for each point, where a driver was killed."""
+    place = tmp_path_factory.mktemp("died")
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(place), *POINTS],
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONPATH": ":".join(map(str, sys.path))},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.splitlines() == [f"{point}\t9" for point in POINTS], run.stderr
+    return place
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_is_killed(died: Path, point: str, caplog: pytest.LogCaptureFixture) -> None:
+    repo = opened(died / point)
+    # Somebody collects garbage meanwhile, with no regard for what is young.
+    repo.garbage_collect(TOMORROW)
+    committed = point in ("committed, and not told", "before cleaning")
+    result = run_job(counting(repo), ENGINE)
+    assert result.done_before is committed
+    if not committed:
+        assert POINTS[point][1] <= result.metrics.resumed <= POINTS[point][1] + 2
+        assert result.metrics.tasks == TASKS
+    assert left(repo) == []
+    assert run_job(counting(repo), ENGINE).done_before
+    is_right(repo)
+
+
+def test_only_what_is_missing_is_done(repo: frazil.Repository) -> None:
+    stopped(repo, 4)
+    assert [(job.name, job.tasks) for job in staged_jobs(repo)] == [("count", 4)]
+    result = run_job(counting(repo), engine := Stops(100))
+    assert engine.done == [16, 20]
+    assert (result.metrics.resumed, result.metrics.tasks, result.metrics.rows) == (4, TASKS, ROWS)
+    assert staged_jobs(repo) == []
+    is_right(repo)
+
+
+@pytest.mark.parametrize("spec_version", [2, 1])
+def test_others_may_commit_meanwhile(spec_version: int, tmp_path: Path) -> None:
+    repo = created(tmp_path / "repo", spec_version)
+    stopped(repo)
+    with repo.transaction("main", message="other") as store:
+        zarr.create_array(store, name="other", data=np.arange(3))
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 2
+    assert zarr.open_array(repo.readonly_session("main").store, path="other", mode="r")[2] == 2
+    is_right(repo, TASKS + 1 + 1)
+
+
+def test_a_conflict_begins_anew(repo: frazil.Repository, caplog: pytest.LogCaptureFixture) -> None:
+    stopped(repo)
+    with repo.transaction("main", message="the same array") as store:
+        zarr.create_array(store, name="x", data=np.arange(3))
+    with caplog.at_level(logging.WARNING):
+        assert run_job(counting(repo), ENGINE).metrics.resumed == 0
+    assert "what is staged cannot be used" in caplog.text
+    is_right(repo, TASKS + 1 + 1)  # theirs is in the history
+
+
+def test_a_conflict_at_the_end_is_told_and_the_plan_given_up(repo: frazil.Repository) -> None:
+    def others(session: frazil.Session, values: list[Any]) -> None:
+        with repo.transaction("main", message="the same array") as store:
+            zarr.create_array(store, name="x", data=np.arange(3))
+
+    late = replace(counting(repo), finish=others)
+    with pytest.raises(RebaseFailedError):
+        run_job(late, ENGINE)
+    assert left(repo) == []
+
+
+@pytest.mark.parametrize(
+    "gone", ["expired", "too old", "other software", "other items", "damaged", "hostile"]
+)
+def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, tmp_path: Path) -> None:
+    stopped(repo, 4)
+    plan = next((tmp_path / "repo" / STAGING).glob("*/plan"))
+    said = json.loads(plan.read_text())
+    if gone == "expired":
+        for number in range(2):
+            repo.writable_session("main").commit(str(number), allow_empty=True)
+        repo.expire_snapshots(datetime.now(UTC))
+        # the base is the first snapshot, which never goes: another one that did
+        said["base"] = "VY76P925PRY57WFEK410"
+    elif gone == "too old":
+        said["started"] -= timedelta(days=8) // timedelta(microseconds=1)
+    elif gone == "other software":
+        said["software"] = "0.0.0"
+    elif gone == "damaged":
+        said.pop("seen")
+    elif gone == "hostile":
+        said["folder"] = "../../chunks"
+    plan.write_text(json.dumps(said))
+    assert len(staged_jobs(repo)) == (gone not in ("damaged", "hostile"))
+    job = counting(repo)
+    if gone == "other items":
+        items = [(start,) for start in range(0, ROWS, 4)]
+        prepare, work = job.prepare, job.work
+        job = replace(
+            job,
+            prepare=lambda session: Tasks(items, prepare(session).shared),
+            work=lambda fork, shared, item: work(fork, shared, *item),
+        )
+    assert run_job(job, ENGINE).metrics.resumed == 0
+    is_right(repo)
+
+
+def test_a_damaged_result_is_done_again(repo: frazil.Repository, tmp_path: Path) -> None:
+    damages: list[Any] = [b"", b"\x00" * 40, lambda data: data.replace(b'"ends": 1', b'"ends": "')]
+    damages.append(
+        lambda data: joined([*split(data, 3)[:2], b"\x80\x04\x8c\x0cfrazil.spark\x8c\x03gon\x93."])
+    )
+    damages.append(lambda data: joined([*split(data, 3)[:2], b"(" * 100]))
+    stopped(repo, 5)
+    for number, damage in enumerate(damages):
+        file = next((tmp_path / "repo" / STAGING).glob(f"*/*/*/{number}"))
+        file.write_bytes(damage if isinstance(damage, bytes) else damage(file.read_bytes()))
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 0
+    is_right(repo)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("evil"),))
+
+
+def gives_evil(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    outcome = killed.counts(fork, shared, start)
+    return type(outcome)(Evil() if start == 0 else outcome.value, outcome.rows)
+
+
+def test_values_from_storage_run_no_code(
+    repo: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = counting(repo)
+    evil = replace(job, work=gives_evil, finish=None)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(evil, Stops(2))
+    (tmp_path / "evil").unlink()  # what the engine brings is not suspected
+    assert run_job(job, ENGINE).metrics.resumed == 1
+    assert not (tmp_path / "evil").exists()
+    is_right(repo)
+
+
+@pytest.mark.parametrize("hours", [30, 6 * 24])
+def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp_path: Path) -> None:
+    stopped(repo, 4)
+    plan = next((tmp_path / "repo" / STAGING).glob("*/plan"))
+    said = json.loads(plan.read_text())
+    for name in ("started", "since"):
+        said[name] -= timedelta(hours=hours) // timedelta(microseconds=1)
+    plan.write_text(json.dumps(said))
+    then = time.time() - hours * 3600
+    for file in (tmp_path / "repo" / "leases").iterdir():
+        os.utime(file, (then, then))
+    for file in (tmp_path / "repo" / "chunks").iterdir():
+        os.utime(file, (then + 60, then + 60))
+    repo.garbage_collect(TOMORROW)
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 4
+    is_right(repo)
+
+
+def test_an_id_is_for_one_job(repo: frazil.Repository) -> None:
+    stopped(repo, id="monday")
+    other = replace(counting(repo, id="monday"), parameters={"rows": 7})
+    with pytest.raises(InvalidInputError, match="was begun with other parameters or inputs") as caught:
+        run_job(other, ENGINE)
+    assert caught.value.kind == ErrorKind.NOT_ALLOWED
+    discard_job(repo, "monday")
+    assert left(repo) == []
+    result = run_job(counting(repo, id="monday"), ENGINE)
+    assert result.metrics.resumed == 0
+    with pytest.raises(
+        InvalidInputError, match=f"committed as {result.snapshot_id}, with another name or other"
+    ):
+        run_job(other, ENGINE)
+
+
+def test_two_drivers_of_one_job(repo: frazil.Repository) -> None:
+    results: list[JobResult] = []
+    barrier = threading.Barrier(2)
+
+    def drive() -> None:
+        own = opened(Path(repo.storage.root))  # type: ignore[attr-defined]
+        barrier.wait()
+        results.append(run_job(counting(own), ENGINE))
+
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({result.snapshot_id for result in results}) == 1
+    assert sorted(result.done_before for result in results) == [False, True]
+    is_right(repo)
+
+
+def test_two_drivers_begin_at_one_moment(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one goes on from the first one's plan, and leaves it and its lease in peace."""
+    put = Folder.put
+
+    def late(self: Folder, name: str, data: bytes) -> bool:
+        if name == "plan":
+            monkeypatch.undo()
+            stopped(repo, 3)
+        return put(self, name, data)
+
+    monkeypatch.setattr(Folder, "put", late)
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 3
+    is_right(repo)
+
+
+def test_another_driver_takes_away_what_is_staged(repo: frazil.Repository) -> None:
+    """It has committed: whatever this one then misses, the job is done."""
+    other = opened(Path(repo.storage.root))  # type: ignore[attr-defined]
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        assert not run_job(counting(other, id="monday"), ENGINE).done_before
+        raise StorageError("staged references are gone", ErrorKind.OBJECT_NOT_FOUND)
+
+    result = run_job(replace(counting(repo, id="monday"), finish=finish), ENGINE)
+    assert (result.done_before, result.snapshot_id) == (True, repo.lookup_branch("main"))
+    is_right(repo)
+
+
+@pytest.mark.parametrize("engine", [ENGINE, Inline(), Inline(resumable=True)], ids=repr)
+def test_tasks_that_write_one_chunk_are_an_error_and_not_staged(
+    repo: frazil.Repository, engine: Engine
+) -> None:
+    """Corrected, the job does not go on from there."""
+    job = counting(repo, id="monday")
+    wrong = replace(job, work=writes_one_chunk)
+    with pytest.raises(SessionStateError, match="written by more than one fork") as caught:
+        run_job(wrong, engine)
+    assert caught.value.kind == ErrorKind.MERGE_FAILED
+    assert left(repo) == []
+    assert run_job(job, engine).metrics.resumed == 0
+    assert len(list(repo.ancestry(branch="main"))) == 3
+
+
+def writes_one_chunk(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    return replace(killed.counts(fork, shared, 0), rows=start)
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.LOST])
+def test_a_commit_whose_reply_is_lost(fault: Fault) -> None:
+    """The first reply: it is looked for and found. All of them: the next run knows."""
+    inner = frazil.in_memory_storage()
+    first = frazil.Repository.create(inner, CONFIG)
+    with first.transaction("main", message="root") as store:
+        zarr.create_group(store)
+    commits: list[str] = []
+
+    def choose(key: str, condition: Any) -> Fault | None:
+        commits.extend([key] if key == "repo" else [])
+        return fault if key == "repo" and (fault is Fault.LOST or len(commits) == 1) else None
+
+    repo = frazil.Repository.open(FaultyStorage(inner, choose), CONFIG)
+    engine = Inline(resumable=True)
+    if fault is Fault.ANSWER_LOST:
+        assert not run_job(counting(repo), engine).done_before
+        assert len(commits) == 1
+    else:
+        with pytest.raises(StorageError, match="was lost"):
+            run_job(counting(repo), engine)
+        assert run_job(counting(first), engine).metrics.resumed == TASKS
+    assert run_job(counting(first), engine).done_before
+    is_right(first)
+
+
+@pytest.mark.parametrize("when", ["before it opens its session", "before it commits"])
+def test_another_driver_is_done_in_between(
+    repo: frazil.Repository, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if what it has committed is in nobody's way."""
+    mine = replace(counting(repo), id="monday")
+    other = replace(mine, prepare=prepares_z, finish=None)
+
+    def first(*args: Any, call: Any) -> Any:
+        monkeypatch.undo()
+        assert not run_job(other, Inline()).done_before
+        return call(*args)
+
+    name = {"before it opens its session": "Staging", "before it commits": "_commit"}[when]
+    monkeypatch.setattr(jobs, name, partial(first, call=getattr(jobs, name)))
+    result = run_job(mine, ENGINE)
+    assert result.done_before
+    assert result.snapshot_id == repo.lookup_branch("main")
+    assert len(list(repo.ancestry(branch="main"))) == 3
+    assert left(repo) == []
+
+
+def prepares_z(session: frazil.Session) -> Tasks:
+    zarr.create_array(session.store, name="z", shape=(ROWS,), chunks=(4,), dtype="i4")
+    return Tasks([0, 4], "z")
+
+
+@dataclass(frozen=True)
+class Twice:
+    """An engine that is impatient: each task is done by two, and the second one is listened to."""
+
+    resumable: bool = True
+
+    def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+        for message in tasks:
+            task(shared, message)
+            yield task(shared, message)
+
+
+def test_two_attempts_of_a_task_are_one_result(repo: frazil.Repository) -> None:
+    result = run_job(counting(repo), Twice())
+    assert (result.metrics.rows, result.metrics.tasks) == (ROWS, TASKS)
+    is_right(repo)
+
+
+def test_what_is_staged_by_the_loser_is_as_good(repo: frazil.Repository) -> None:
+    """The first attempt is staged, the second one returned; then the driver dies."""
+
+    class TwiceAndStop(Twice):
+        def run(self, task: Task, tasks: Sequence[bytes], shared: bytes) -> Iterator[bytes]:
+            for number, result in enumerate(Twice.run(self, task, tasks, shared)):
+                if number == 3:
+                    raise KeyboardInterrupt
+                yield result
+
+    with pytest.raises(KeyboardInterrupt):
+        run_job(counting(repo), TwiceAndStop())
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 4
+    is_right(repo)
+
+
+def test_a_task_that_fails_for_good_leaves_the_others_staged(repo: frazil.Repository) -> None:
+    job = counting(repo)
+    bad = replace(job, work=fails)
+    with pytest.raises(IcechunkError, match="task 3 of 6 failed with OSError: no"):
+        run_job(bad, Local(1, attempts=2))
+    assert run_job(job, ENGINE).metrics.resumed >= 2
+    is_right(repo)
+
+
+def test_a_process_that_dies_leaves_the_others_staged(repo: frazil.Repository) -> None:
+    job, tip = counting(repo), repo.lookup_branch("main")
+    with pytest.raises(TaskFailedError, match=r"task 3 of 6 failed .* ended with exit code 5") as caught:
+        run_job(replace(job, work=dies), Local(1, processes=True, attempts=2))
+    assert (caught.value.kind, caught.value.attempts) == ("worker-lost", 2)
+    assert repo.lookup_branch("main") == tip
+    assert run_job(job, ENGINE).metrics.resumed >= 2
+    is_right(repo)
+
+
+def test_a_job_that_fails_before_its_work_leaves_nothing(repo: frazil.Repository) -> None:
+    def prepare(session: frazil.Session) -> Tasks:
+        assert len(left(repo)) == 2
+        raise ValueError("no such file")
+
+    with pytest.raises(ValueError, match="no such file"):
+        run_job(replace(counting(repo), prepare=prepare), ENGINE)
+    assert left(repo) == []
+
+
+def dies(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    if start == 8:
+        os._exit(5)
+    return killed.counts(fork, shared, start)
+
+
+def fails(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    if start == 8:
+        raise OSError("no")
+    return killed.counts(fork, shared, start)
+
+
+def test_retries_are_counted_and_lost_workers_replaced(repo: frazil.Repository, tmp_path: Path) -> None:
+    job = counting(repo)
+    work = replace(
+        job,
+        prepare=lambda session: Tasks(job.prepare(session).items, str(tmp_path)),
+        work=fails_once,
+    )
+    result = run_job(work, Local(2, processes=True))
+    assert result.metrics.retries == 2
+    is_right(repo)
+
+
+def fails_once(fork: frazil.ForkSession, shared: str, start: int) -> Any:
+    outcome = killed.counts(fork, "x", start)
+    if start in (4, 12) and not (mark := Path(shared) / str(start)).exists():
+        mark.touch()
+        if start == 4:
+            killed.die()
+        raise OSError("the first try")
+    return outcome
+
+
+def test_inline_stages_on_request_only(repo: frazil.Repository) -> None:
+    seen: list[list[str]] = []
+    job = counting(repo)
+
+    def finish(session: frazil.Session, values: list[Any]) -> None:
+        seen.append(left(repo))
+        assert job.finish is not None
+        job.finish(session, values)
+
+    for engine in (Inline(), Inline(resumable=True)):
+        own = replace(job, finish=finish, parameters={"of": repr(engine)})
+        run_job(own, engine)
+    assert [len([key for key in keys if key.startswith(STAGING)]) for keys in seen] == [0, TASKS + 2]
+
+
+@pytest.mark.spark
+def test_on_spark_too(repo: frazil.Repository, spark: SparkSession) -> None:
+    stopped(repo, 4)
+    repo.garbage_collect(TOMORROW)
+    assert run_job(counting(repo), OnSpark(spark)).metrics.resumed == 4
+    is_right(repo)
+
+
+# Garbage collection
+
+
+def test_abandoned_work_is_garbage_after_its_lease(repo: frazil.Repository, tmp_path: Path) -> None:
+    stopped(repo, 4)
+    before = left(repo)
+    repo.garbage_collect(TOMORROW, dry_run=True)
+    repo.garbage_collect(TOMORROW)
+    assert left(repo) == before
+    lease = next((tmp_path / "repo" / "leases").glob("job.*"))
+    lease.write_text(json.dumps({**json.loads(lease.read_text()), "left": -10_000_000}))
+    repo.garbage_collect(datetime.now(UTC) - timedelta(days=1))
+    assert len(left(repo)) == len(before) - 1  # nothing is that old
+    repo.garbage_collect(TOMORROW)
+    assert left(repo) == []
+    assert list((tmp_path / "repo" / "chunks").iterdir()) == []
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 0
+    is_right(repo)
+
+
+@pytest.mark.interop
+def test_the_reference_collects_beside_a_staged_job(repo: frazil.Repository, tmp_path: Path) -> None:
+    """It knows nothing of staged work, and takes its chunks; that is noticed, and they are written again."""
+    import icechunk
+
+    stopped(repo, 4)
+    before = left(repo)
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    old = theirs.garbage_collect(datetime.now(UTC) - timedelta(hours=1))
+    assert old.chunks_deleted == 0
+    young = theirs.garbage_collect(TOMORROW)
+    assert young.chunks_deleted == 5
+    assert left(repo) == before
+    repo = opened(tmp_path / "repo")
+    assert run_job(counting(repo), ENGINE).metrics.resumed == 0
+    read = zarr.open_array(theirs.readonly_session("main").store, path="x", mode="r")
+    assert read[:].tolist() == list(range(ROWS))
+    is_right(repo)

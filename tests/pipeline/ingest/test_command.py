@@ -1,0 +1,132 @@
+"""``frazil ingest``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.ingest.archives import daily, same, seen, truth
+
+import frazil
+from frazil.cli.main import main
+from frazil.pipeline.ingest import operation
+from frazil.spark import Version
+
+
+def version(place: Path, branch: str = "main") -> Version:
+    storage = frazil.local_filesystem_storage(str(place))
+    return Version.of(frazil.Repository.open(storage), branch=branch)
+
+
+def test_from_files_to_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = daily(tmp_path / "days", 5)
+    files, place = str(tmp_path / "days" / "day_000[0-2].nc"), tmp_path / "ice"
+    assert main(["ingest", files, str(place), "--inspect", "--engine", "inline"]) == 0
+    assert "3 files" in (said := capsys.readouterr().out)
+    assert "2000-01-01 00:00:00 to 2000-01-01 11:00:00" in said
+    assert not place.exists()
+    request = ["--engine", "inline", "--chunks", "time=5", "--branch", "new", "--variables", "tas"]
+    assert main(["ingest", files, str(place), *request]) == 0
+    captured = capsys.readouterr()
+    assert "3 files" in captured.out
+    assert "100%" in captured.err
+    found = version(place, "new")
+    same(seen(found), truth(paths[:3]))
+    assert found.session().store.session.config is not None
+    assert main(["ingest", files, str(place), *request]) == 0
+    assert "nothing to do: 3 of 3 files" in capsys.readouterr().out
+    Path(paths[4]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    everything = [str(tmp_path / "days" / "*.nc"), str(place), *request, "--mode", "append"]
+    assert main(["ingest", *everything]) == 1
+    error = capsys.readouterr().err
+    assert "bad-source" in error
+    assert paths[4] in error
+    assert main(["ingest", *everything, "--on-problem", "quarantine"]) == 0
+    assert "1 files, 3 were there, 1 left out" in capsys.readouterr().out
+    same(seen(version(place, "new")), truth(paths[:4]))
+    assert main(["ingest", *everything, "--inspect"]) == 1
+    assert f"    {paths[4]}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", ["new", "empty", "deep/er/new"])
+def test_a_refused_ingest_leaves_no_new_repository(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    paths = daily(tmp_path / "days", 3)
+    place = tmp_path / folder
+    (tmp_path / "empty").mkdir()
+    Path(paths[2]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    request = ["ingest", str(tmp_path / "days" / "*.nc"), str(place), "--engine", "inline", "--branch", "b"]
+    assert main(request) == 1
+    said = capsys.readouterr().err
+    assert "[bad-source]" in said
+    assert "  --on-problem skip leaves these files out" in said
+    assert place.exists() == (folder == "empty")
+    assert not list(place.rglob("*"))
+    assert main([*request, "--on-problem", "skip"]) == 0
+    before = sorted(place.rglob("*"))
+    assert main([*request, "--mode", "append"]) == 1
+    assert sorted(place.rglob("*")) == before
+
+
+def test_references(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = daily(tmp_path / "days", 2)
+    request = [
+        "ingest",
+        str(tmp_path / "days" / "*.nc"),
+        str(tmp_path / "ice"),
+        "--virtual",
+        "--engine",
+        "inline",
+    ]
+    assert main(request) == 1
+    assert "no-container" in capsys.readouterr().err
+    assert not [each for each in (tmp_path / "ice").rglob("*") if each.is_file()]
+    assert main([*request, "--container", f"file://{tmp_path / 'days'}"]) == 0
+    locations = version(tmp_path / "ice").session().all_virtual_chunk_locations()
+    assert set(locations) == {Path(path).as_uri() for path in paths}
+
+
+@pytest.mark.parametrize("wrong", [["--chunks", "time=x"], ["--container", "nowhere"], ["--mode", "other"]])
+def test_wrong_arguments(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ingest", "a.nc", "ice", *wrong])
+    assert ended.value.code == 2
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_other_commands_do_not_import_spark() -> None:
+    loaded = "any(name.startswith(('pyspark', 'frazil.spark')) for name in sys.modules)"
+    subprocess.run([sys.executable, "-c", f"import sys, frazil.cli.main; sys.exit({loaded})"], check=True)
+
+
+def test_containers_of_the_repository_are_not_authorised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those of the command line: the repository's own list is not the user's word."""
+    theirs = "file:///home/"
+    config = frazil.RepositoryConfig()
+    config.set_virtual_chunk_container(
+        frazil.VirtualChunkContainer(theirs, frazil.local_filesystem_store("/home"))
+    )
+    frazil.Repository.create(frazil.local_filesystem_storage(tmp_path / "ice"), config)
+    paths = daily(tmp_path / "days", 1)
+    opened: list[set[str]] = []
+    plan = operation.plan_ingest
+
+    def seen_by(session: frazil.Session, request: Any) -> Any:
+        opened.append(set(session.workspace.context.virtual.credentials))
+        return plan(session, request)
+
+    monkeypatch.setattr(operation, "plan_ingest", seen_by)
+    mine = f"file://{tmp_path / 'days'}/"
+    assert (
+        main(
+            ["ingest", *paths, str(tmp_path / "ice"), "--virtual", "--engine", "inline", "--container", mine]
+        )
+        == 0
+    )
+    assert opened == [{mine}]

@@ -1,0 +1,134 @@
+"""What ``frazil ingest`` says, and which engine it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.pipeline.ingest.archives import daily
+
+import frazil
+import frazil.pipeline
+from frazil.cli.main import main
+from frazil.cli.wording import for_terminal, lines_of
+from frazil.pipeline.ingest import size
+from frazil.pipeline.ingest.size import is_small
+from frazil.spark import Version
+
+#: What the library says, and what the command says.
+WORDS = {
+    "a text": ("on_problem='skip' leaves them out", "--on-problem skip leaves them out"),
+    "both": ("unpack=True (--unpack) stores the values", "--unpack stores the values"),
+    "both, with a value": ("variables=[...] (--variables A,B) takes", "--variables A,B takes"),
+    "a set": ("allow={...} tolerates a kind", "--allow KIND tolerates a kind"),
+    "keys of GRIB": (
+        "reader_options={'filter_by_keys': {'typeOfLevel': 'surface'}} chooses",
+        "--filter-by-keys KEY=VALUE,... chooses",
+    ),
+    "a mode": ("mode 'create': expected no array", "--mode create: expected no array"),
+    "a container": (
+        "containers=[VirtualChunkContainer('file:///a/', ...)] (--container file:///a/) and open it",
+        "--container file:///a/ and open it",
+    ),
+    "nothing": ("file:///a(1)=2.nc: expected x, found y", "file:///a(1)=2.nc: expected x, found y"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_options_in_place_of_arguments(name: str) -> None:
+    message, expected = WORDS[name]
+    assert for_terminal(message) == expected
+
+
+def test_an_error_is_a_line_for_each_file() -> None:
+    said = "found 2 problems\n  hole: between 1   and 3\n  damaged: a.nc\n"
+    assert lines_of(said, "bad-source") == [
+        "frazil: found 2 problems [bad-source]",
+        "  hole: between 1 and 3",
+        "  damaged: a.nc",
+    ]
+
+
+def test_problems_name_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = daily(tmp_path / "days", 2)
+    Path(paths[1]).write_bytes(b"\x89HDF\r\n\x1a\n")
+    assert main(["ingest", *paths, str(tmp_path / "ice"), "--engine", "inline"]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ingest" not in line]
+    assert "[bad-source]" in lines[0]
+    text = "\n".join(lines)
+    assert "--on-problem skip" in text
+    assert "on_problem" not in text
+    assert text.count(paths[1]) <= 2
+
+
+def test_no_files_make_no_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "ice"
+    assert main(["ingest", str(tmp_path / "*.nc"), str(place)]) == 1
+    assert "expected at least one file" in capsys.readouterr().err
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("few", "given", "expected"),
+    [
+        pytest.param(64, [], "inline", id="small"),
+        pytest.param(1, [], "local", id="large"),
+        pytest.param(64, ["--engine", "local"], "local", id="local"),
+        pytest.param(1, ["--engine", "inline"], "inline", id="inline"),
+    ],
+)
+def test_the_engine(
+    few: int, given: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = daily(tmp_path / "days", 2)
+    engines: list[Any] = []
+
+    def inspected(source: Any, *, engine: Any, **options: Any) -> Any:
+        engines.append(engine)
+        raise frazil.InvalidInputError("enough")
+
+    monkeypatch.setattr(frazil.pipeline, "inspect_files", inspected)
+    monkeypatch.setattr(size, "FEW_FILES", few)
+    assert main(["ingest", *paths, str(tmp_path / "ice"), "--inspect", *given]) == 1
+    assert engines == [expected]
+
+
+def test_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.nc").write_bytes(bytes(10))
+    group = tmp_path / "b.zarr" / "c"
+    group.mkdir(parents=True)
+    (group / "0").write_bytes(bytes(10))
+    assert is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
+    assert not is_small([str(tmp_path / "a.nc"), "https://host/b.nc"])
+    monkeypatch.setattr(size, "FEW_BYTES", 19)
+    assert not is_small([str(tmp_path / "a.nc"), str(tmp_path / "b.zarr")])
+
+
+def test_options_of_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gribs = pytest.importorskip("tests.readers.gribs")
+    path = tmp_path / "a.grib2"
+    path.write_bytes(gribs.field("2t", 2) + gribs.field("10u", 10) + gribs.field("sp", None))
+    place = tmp_path / "ice"
+    options = [
+        "--filter-by-keys",
+        "typeOfLevel=heightAboveGround,level=10",
+        "--reader-option",
+        "squeeze=false",
+    ]
+    assert main(["ingest", str(path), str(place), "--concat-dim", "time", *options]) == 0
+    repo = frazil.Repository.open(frazil.local_filesystem_storage(str(place)))
+    found = gribs.xr.open_zarr(Version.of(repo).session().store, consolidated=False)
+    assert list(found.data_vars) == ["u10"]
+    assert found.u10.dims[:3] == ("time", "step", "heightAboveGround")
+    capsys.readouterr()
+    assert main(["ingest", str(path), str(tmp_path / "x"), "--filter-by-keys", "typeOfLevel=hybrid"]) == 1
+    assert "typeOfLevel" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--reader-option", "squeeze"], ["--filter-by-keys", "=surface"]])
+def test_options_without_a_value(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ingest", "a.grib", "ice", *wrong])
+    assert ended.value.code == 2
+    assert "KEY=VALUE" in capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""GeoTIFF of many makers: in the store is what rasterio reads in the files."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.samples import TIFF, files, parameters
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.spark import Inline, ingest
+
+rasterio = pytest.importorskip("rasterio")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+    pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
+]
+SAMPLES = parameters(
+    files("r-cran-stars", "r-cran-terra", "hvsampledata", "earthkit-data", magic=TIFF, largest=2_000_000)
+)
+
+
+def container(folder: Path) -> frazil.VirtualChunkContainer:
+    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
+
+
+def same_as_rasterio(found: xr.Dataset, path: Path) -> None:
+    """Values, places, coordinate reference system, tags."""
+    with rasterio.open(path) as image:
+        data = found["band_data"]
+        values = image.read()
+        assert data.dims == ("band", "y", "x")
+        if image.nodata is None and set(image.scales) == {1}:
+            assert data.dtype == values.dtype
+            np.testing.assert_array_equal(data.values, values)
+        else:  # decoded: what has no value is not a number
+            masked = image.read(masked=True).astype(data.dtype) * image.scales[0] + image.offsets[0]
+            np.testing.assert_array_equal(data.values, masked.filled(np.nan))
+        mapping = found["spatial_ref"].attrs
+        transform = rasterio.Affine.from_gdal(*map(float, mapping["GeoTransform"].split()))
+        assert transform == image.transform
+        crs = mapping.get("crs_wkt")
+        assert (crs and rasterio.crs.CRS.from_wkt(crs)) == image.crs
+        columns, rows = np.meshgrid(np.arange(image.width), np.arange(image.height))
+        x, y = rasterio.transform.xy(image.transform, rows.ravel(), columns.ravel())
+        names = ("x", "y") if "x" in found.coords else ("xc", "yc")
+        for name, expected in zip(names, (x, y), strict=True):
+            here = np.broadcast_to(
+                found[name] if found[name].ndim == 2 else _on_pixels(found, name), rows.shape
+            )
+            np.testing.assert_allclose(here.ravel(), expected, rtol=1e-12, atol=1e-9)
+        assert tags(data.attrs, image.count) == [
+            {**image.tags(), **image.tags(band)} | _named(image, band) for band in image.indexes
+        ]
+
+
+def _on_pixels(found: xr.Dataset, name: str) -> np.ndarray:
+    values: np.ndarray = found[name].values
+    return values if name == "x" else values[:, np.newaxis]
+
+
+def _named(image: Any, band: int) -> dict[str, str]:
+    description = image.descriptions[band - 1]
+    return {"long_name": description} if description else {}
+
+
+def tags(attrs: Mapping[Any, Any], bands: int) -> list[dict[str, Any]]:
+    """The attributes of each band."""
+    return [
+        {
+            name: each[band] if isinstance(each, list) else each
+            for name, each in attrs.items()
+            if name != "grid_mapping"
+        }
+        for band in range(bands)
+    ]
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+def test_an_image_alone(path: Path, tmp_path: Path) -> None:
+    result = ingest(path, repository(tmp_path / "repo"), engine=Inline())
+    same_as_rasterio(seen(result.version), path)
+
+
+@pytest.mark.parametrize("path", SAMPLES)
+def test_references_to_an_image(path: Path, tmp_path: Path) -> None:
+    options = {"virtual": True, "containers": [container(path.parent)], "engine": Inline()}
+    repo = repository(tmp_path / "repo")
+    with rasterio.open(path) as image:
+        compression = image.compression
+    if compression is not None and compression.name == "lzw":
+        with pytest.raises(InvalidInputError, match="LZW: no codec in Zarr"):
+            ingest(path, repo, **options)
+        return
+    result = ingest(path, repo, **options)
+    assert set(result.version.session().all_virtual_chunk_locations()) == {path.as_uri()}
+    same_as_rasterio(seen(result.version), path)
+
+
+@pytest.mark.parametrize("path", [case for case in SAMPLES if "L7_ETMs" in str(case.id) or case.id == "none"])
+def test_images_of_several_days(path: Path, tmp_path: Path) -> None:
+    """Copies of an image that differ in their statistics, each a step."""
+    days = [tmp_path / f"day_{number}.tif" for number in range(3)]
+    for number, day in enumerate(days):
+        shutil.copy(path, day)
+        with warnings.catch_warnings(), rasterio.open(day, "r+") as image:
+            image.update_tags(1, STATISTICS_MAXIMUM=str(number))
+            image.write(image.read() + number)
+    result = ingest(list(map(str, days)), repository(tmp_path / "repo"), concat_dim="day", engine=Inline())
+    found = seen(result.version)
+    assert found.sizes["day"] == 3
+    for number, day in enumerate(days):
+        with rasterio.open(day) as image:
+            np.testing.assert_array_equal(found["band_data"].values[number], image.read())

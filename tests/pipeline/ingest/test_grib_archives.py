@@ -1,0 +1,203 @@
+"""GRIB of many makers: what cfgrib sees in files is in the store, also if an archive is cut into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+import zarr
+from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.samples import EVERY, GRIB, files, parameters
+
+import frazil
+from frazil.spark import Inline, Version, ingest
+
+cfgrib = pytest.importorskip("cfgrib")
+eccodes = pytest.importorskip("eccodes")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning"),
+]
+
+#: They take cfgrib longer than a second.
+SLOW = {"nam.t00z.awp21100.tm00.grib2", "ncep-seasonal-monthly.grib", "ds.waveh.5.grib"}
+#: cfgrib opens neither.
+DAMAGED = {"era5-levels-corrupted.grib", "regular_gg_wrong_increment.grib"}
+#: Of a package with many files of one kind: other grids, levels, members, padding between messages.
+CHOSEN = (
+    "O32_global.grib2", "ens_50", "healpix_H8", "mercator", "ml_data", "pl_regular_ll",
+    "r_2020-09-22T12-00-00_0", "rotated_wind", "shifted_ll_subarea", "t_time_series",
+    "t_year_missing", "test_icon", "test_padding", "tuv_pl", "unstructured", "wave_spectra",
+)  # fmt: skip
+
+
+def samples() -> list[Path]:
+    found = files("cfgrib", "eccodes", magic=GRIB)
+    many = [path for path in files("earthkit-data", magic=GRIB) if EVERY or path.name.startswith(CHOSEN)]
+    return [path for path in found + many if path.name not in DAMAGED and (EVERY or path.name not in SLOW)]
+
+
+def sample(name: str) -> list[Any]:
+    return parameters(path for path in samples() if path.name.startswith(name))
+
+
+def cubes(path: Path) -> list[xr.Dataset]:
+    """What cfgrib makes of a file: a Dataset for each hypercube."""
+    options: dict[str, Any] = {"backend_kwargs": {"indexpath": ""}, "cache": False}
+    found = cfgrib.open_datasets(str(path), **options)
+    if len(found) == 1:  # as users of xarray open it: `open_datasets` has no dimensions of length 1
+        found = [xr.open_dataset(path, engine="cfgrib", **options)]
+    return [each.drop_attrs(deep=False).load() for each in found]
+
+
+def groups(version: Version) -> Iterator[xr.Dataset]:
+    """The Datasets of all groups."""
+    root = zarr.open_group(version.session().store, mode="r")
+    names = ["", *(name for name, node in root.members(None) if isinstance(node, zarr.Group))]
+    for name in names:
+        if ".frazil" not in name.split("/"):
+            yield seen(version, name or None).drop_attrs(deep=False)
+
+
+def same_variable(found: xr.DataArray, expected: xr.DataArray) -> None:
+    """Values, dimensions, dtypes, attributes; and the coordinates that cfgrib has."""
+    assert set(expected.coords) <= set(found.coords)
+    kept = found.drop_vars(set(found.coords).difference(expected.coords)).transpose(*expected.dims)
+    xr.testing.assert_identical(kept, expected)
+    assert found.dtype == expected.dtype
+
+
+def as_named(found: xr.DataArray, expected: xr.DataArray) -> xr.DataArray:
+    """Under the names of the file: what several hypercubes have in common is told apart by ends of names."""
+    own = {*found.dims, *found.encoding.get("coordinates", "").split()}
+    names = {
+        name: max(
+            (each for each in expected.coords if f"{name}_".startswith(f"{each}_")), key=len, default=None
+        )
+        for name in own
+    }
+    kept = found.drop_vars(set(found.coords).difference(own))
+    return kept.rename({name: each for name, each in names.items() if each not in (None, name)})
+
+
+def is_same(found: xr.DataArray, expected: xr.DataArray) -> bool:
+    try:
+        same_variable(as_named(found, expected).rename(expected.name), expected)
+    except (AssertionError, ValueError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", parameters(samples()))
+def test_a_file_alone(path: Path, tmp_path: Path) -> None:
+    expected = cubes(path)
+    found = list(groups(ingest(path, repository(tmp_path / "repo"), engine=Inline()).version))
+    if len(expected) == 1:
+        [whole] = expected
+        assert set(found[0].data_vars) == set(whole.data_vars)
+        for name in whole.data_vars:
+            same_variable(found[0][name], whole[name])
+        return
+    for cube in expected:
+        for name in cube.data_vars:
+            several = [
+                variable
+                for dataset in found
+                for variable in dataset.data_vars.values()
+                if f"{variable.name}_".startswith(f"{name}_")
+            ]
+            assert any(is_same(each, cube[name]) for each in several), (several, cube[name])
+
+
+# An archive that is cut into files
+
+
+def cut(path: Path, folder: Path, key: Callable[[Any], str]) -> list[str]:
+    """The messages of a file in a file for each key."""
+    folder.mkdir()
+    parts: dict[str, list[bytes]] = {}
+    with path.open("rb") as file:
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            parts.setdefault(key(handle), []).append(eccodes.codes_get_message(handle))
+            eccodes.codes_release(handle)
+    for name, messages in parts.items():
+        (folder / f"{name}.grib").write_bytes(b"".join(messages))
+    return sorted(map(str, folder.iterdir()))
+
+
+def by_time(handle: Any) -> str:
+    return f"{eccodes.codes_get(handle, 'dataDate')}{eccodes.codes_get(handle, 'dataTime'):04}"
+
+
+def by_step(handle: Any) -> str:
+    return f"{eccodes.codes_get(handle, 'validityDate')}{eccodes.codes_get(handle, 'validityTime'):04}"
+
+
+def by_variable(handle: Any) -> str:
+    return str(eccodes.codes_get(handle, "shortName"))
+
+
+def whole_dataset(path: Path) -> xr.Dataset:
+    [expected] = cubes(path)
+    return expected
+
+
+def repo_with(tmp_path: Path, *parts: list[str]) -> xr.Dataset:
+    """What is in a repository after these files, the later ones appended."""
+    repo: frazil.Repository = repository(tmp_path / "repo")
+    for number, paths in enumerate(parts):
+        result = ingest(paths, repo, mode="append" if number else "create", engine=Inline())
+    found, *_ = groups(result.version)
+    return found
+
+
+#: Beginnings of names of files, what tells their parts from each other, and in how many rounds these come.
+ARCHIVES = (
+    ("era5-levels-members", by_time, (1, 2)),
+    ("pl_regular_ll", by_time, (1, 2)),
+    ("t_time_series", by_step, (1, 2)),
+    ("step_60m", by_step, (1, 2)),
+    ("healpix_H8", by_step, (1,)),
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "rounds"),
+    [
+        pytest.param(*case.values, key, rounds, id=f"{case.id}-{key.__name__}-{rounds}", marks=case.marks)
+        for name, key, several in ARCHIVES
+        for rounds in several
+        for case in sample(name)
+    ],
+)
+def test_an_archive_in_files(path: Path, key: Callable[[Any], str], rounds: int, tmp_path: Path) -> None:
+    paths = cut(path, tmp_path / "files", key)
+    assert len(paths) > rounds
+    half = len(paths) // 2
+    parts = [paths] if rounds == 1 else [paths[:half], paths]
+    found, expected = repo_with(tmp_path, *parts), whole_dataset(path)
+    assert set(found.data_vars) == set(expected.data_vars)
+    for name in expected.data_vars:
+        same_variable(found[name], expected[name])
+
+
+@pytest.mark.parametrize("path", sample("tuv_pl"))
+def test_a_variable_in_each_file(path: Path, tmp_path: Path) -> None:
+    found = repo_with(tmp_path, cut(path, tmp_path / "files", by_variable))
+    expected = whole_dataset(path)
+    for name in expected.data_vars:
+        same_variable(found[name], expected[name])
+
+
+@pytest.mark.parametrize("path", sample("r_2020"))
+def test_a_variable_and_a_step_in_each_file(path: Path, tmp_path: Path) -> None:
+    paths = sorted(map(str, path.parent.glob("*.grib")))
+    assert len(paths) == 12
+    together = tmp_path / "together.grib"
+    together.write_bytes(b"".join(Path(each).read_bytes() for each in paths))
+    found, expected = repo_with(tmp_path, paths), whole_dataset(together)
+    for name in expected.data_vars:
+        same_variable(found[name], expected[name])

@@ -1,0 +1,478 @@
+"""Many files become one dataset: what xarray sees in the store is what it sees in the files."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline.ingest.archives import daily, field, repository, same, seen, truth, write
+from tests.support.judge import same_by_reference
+
+import frazil
+from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from frazil.pipeline.ingest import items, operation, task_files, tasks
+from frazil.spark import (
+    ConcatDim,
+    Engine,
+    FilePattern,
+    Inline,
+    Local,
+    MergeDim,
+    Target,
+    ingest,
+    inspect_files,
+    staged_jobs,
+)
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Enough files for two tasks."""
+    return daily(tmp_path_factory.mktemp("archive"), 60, steps=2)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return repository(tmp_path / "repo")
+
+
+def test_an_archive_is_one_commit(archive: list[str], repo: frazil.Repository, engine: Engine) -> None:
+    result = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
+    same(seen(result.version), truth(archive))
+    made, _ = list(repo.ancestry(branch="main"))
+    said = made.metadata["frazil_ingest"]
+    assert (said["files"], said["unchanged"], said["skipped"]["files"]) == (60, 0, 0)
+    assert result.metrics.tasks >= 2  # 50 files each
+    assert result.report is not None
+    assert result.report.table().num_rows == 60
+    again = ingest(archive, repo, chunks={"time": 7, "lon": 3}, engine=engine)
+    assert again.done_before
+    assert again.snapshot_id == result.snapshot_id
+    more = ingest(archive, repo, mode="append", engine=engine)  # another job, the same files
+    assert more.done_before
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+@pytest.mark.interop
+def test_the_reference_reads_it(archive: list[str], tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    ingest(archive[:40], repo, chunks={"time": 10}, engine=Inline())
+    ingest(archive[40:45], repo, mode="append", engine=Inline())
+    ingest(archive[50:55], repo, mode="upsert", allow={"hole"}, engine=Inline())
+    ingest(archive[45:50], repo, mode="backfill", engine=Inline())
+    ingest(write(tmp_path / "again.nc", range(30, 34), salt=3), repo, mode="insert", engine=Inline())
+    same_by_reference(tmp_path / "repo")
+
+
+# Sequences of modes against a dictionary
+
+
+# As if a few hundred bytes were much.
+TINY = (
+    (items, "LARGE", 100),
+    (items, "TASK", 150),
+    (items, "FILES", 2),
+    (tasks, "HELD", 60),
+    (task_files, "OPEN", 1),
+)
+LABELS = st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True).map(sorted)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[int, list[tuple[str, list[list[int]]]]]:
+    """The chunk length, and rounds of files: labels of each file, and the mode."""
+    rounds = []
+    for number in range(draw(st.integers(2, 3))):
+        labels = draw(LABELS)
+        cuts = sorted(draw(st.sets(st.integers(1, max(len(labels) - 1, 1)), max_size=3)))
+        files = [labels[i:j] for i, j in itertools.pairwise([0, *cuts, len(labels)]) if labels[i:j]]
+        modes = ["create"] if number == 0 else ["append", "insert", "upsert", *["backfill"] * 4]
+        rounds.append((draw(st.sampled_from(modes)), files))
+    return draw(st.sampled_from([3, 2, 1, 5])), rounds
+
+
+def expected_after(mode: str, old: list[int], new: list[int]) -> list[int] | None:
+    """The labels afterwards, or None if the mode does not allow it."""
+    fresh = [label for label in new if label not in old]
+    after = all(label > old[-1] for label in fresh) if old else True
+    allowed = {
+        "create": not old,
+        "append": len(fresh) == len(new) and after,
+        "insert": not fresh,
+        "upsert": after,
+        "backfill": True,
+    }[mode]
+    return sorted({*old, *new}) if allowed else None
+
+
+@settings(max_examples=12)
+@given(stories(), st.booleans())
+def test_modes_are_what_a_dictionary_does(
+    story: tuple[int, list[tuple[str, list[list[int]]]]], tiny: bool
+) -> None:
+    chunk, rounds = story
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        folder = Path(name)
+        for each in TINY if tiny else ():
+            patched.setattr(*each)
+        repo = frazil.Repository.create(frazil.in_memory_storage())
+        values: dict[int, int] = {}
+        for salt, (mode, files) in enumerate(rounds):
+            paths = [
+                write(folder / f"r{salt}_{i}.nc", labels, salt=100 * salt, compression=None)
+                for i, labels in enumerate(files)
+            ]
+            labels = sorted(itertools.chain.from_iterable(files))
+            expected = expected_after(mode, sorted(values), labels)
+            request: dict[str, Any] = {"mode": mode, "chunks": {"time": chunk}, "allow": {"hole"}}
+            if expected is None:
+                with pytest.raises(InvalidInputError, match=f"mode '{mode}'"):
+                    ingest(paths, repo, engine=Inline(), **request)
+                continue
+            result = ingest(paths, repo, engine=Inline(), **request)
+            values |= dict.fromkeys(labels, salt)
+            data = xr.open_zarr(
+                result.version.session().store, consolidated=False, chunks=None, decode_times=False
+            )
+            assert data.time.values.tolist() == expected
+            steps = [field(label + 100 * values[label]) for label in expected]
+            np.testing.assert_array_equal(data.tas.values, np.stack(steps))
+            assert data.time_bnds.values[:, 1].tolist() == [label + 1 for label in expected]
+
+
+# What is in the files
+
+
+def test_patterns_merge_variables(tmp_path: Path, repo: frazil.Repository) -> None:
+    def name(day: int, variable: str) -> str:
+        return str(tmp_path / f"{variable}_{day}.nc")
+
+    for day, variable in itertools.product(range(5), ("tas", "pr")):
+        write(Path(name(day, variable)), range(3 * day, 3 * day + 3), names=[variable])
+    pattern = FilePattern(
+        lambda time, variable: name(time, variable),
+        ConcatDim("time", range(5)),
+        MergeDim("variable", ["tas", "pr"]),
+    )
+    result = ingest(pattern, Target(repo, group="both"), chunks={"time": 4}, engine=Inline())
+    expected = xr.merge(
+        [truth([name(day, variable) for day in range(5)]) for variable in ("tas", "pr")],
+        combine_attrs="override",
+        compat="override",
+    )
+    same(seen(result.version, "both"), expected)
+    by_glob = ingest(str(tmp_path / "*_*.nc"), repo, chunks={"time": 4}, engine=Inline())
+    assert set(seen(by_glob.version).data_vars) >= {"tas", "pr"}
+
+
+def test_files_of_one_step_without_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
+    for day in range(6):
+        xr.Dataset({"x": (("lat",), np.arange(3.0) + day)}, {"lat": [1, 2, 3]}).to_netcdf(
+            tmp_path / f"{day}.nc", engine="h5netcdf"
+        )
+    pattern = FilePattern(lambda run: str(tmp_path / f"{run}.nc"), ConcatDim("run", range(6)))
+    result = ingest(pattern, repo, chunks={"run": 4}, engine=Inline())
+    found = seen(result.version)
+    assert found.x.dims == ("run", "lat")
+    assert found.run.values.tolist() == list(range(6))
+    np.testing.assert_array_equal(found.x.values, np.arange(3.0) + np.arange(6)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("calendar", "dtype"), [("standard", "i4"), ("standard", "f8"), ("noleap", "i4"), ("360_day", "f8")]
+)
+def test_times_of_each_file_have_one_origin(
+    tmp_path: Path, repo: frazil.Repository, calendar: str, dtype: str
+) -> None:
+    """Every file counts from its own first day, one of them in hours."""
+    times = xr.date_range("2001-02-26", periods=12, calendar=calendar, use_cftime=calendar != "standard")
+    for i in range(4):
+        mine = times[3 * i : 3 * i + 3]
+        ds = xr.Dataset({"x": (("time",), np.arange(3.0) + i)}, {"time": mine})
+        ds.time.encoding = {
+            "units": f"{'hours' if i == 2 else 'days'} since {mine[0].strftime('%Y-%m-%d')}",
+            "calendar": calendar,
+            "dtype": dtype,
+        }
+        ds.to_netcdf(tmp_path / f"{i}.nc", engine="h5netcdf", unlimited_dims=["time"])
+    paths = [str(tmp_path / f"{i}.nc") for i in range(4)]
+    result = ingest(paths, repo, engine=Inline())
+    found = seen(result.version)
+    xr.testing.assert_identical(found, truth(paths))
+    assert found.time.encoding["calendar"] == calendar
+
+
+def test_one_file_keeps_everything(tmp_path: Path, repo: frazil.Repository) -> None:
+    data = xr.Dataset(
+        {
+            "packed": (("y", "x"), np.linspace(-3, 3, 12).reshape(3, 4)),
+            "name": (("y",), np.array(["a", "", "größer"], object)),
+            "scalar": ((), 3.5),
+            "crs": ((), 0, {"grid_mapping_name": "rotated_latitude_longitude"}),
+            "flag": (("x",), np.array([1, 0, 1, 1], "i1"), {"flag_values": np.array([0, 1], "i1")}),
+        },
+        {"lat": (("y", "x"), np.random.default_rng(0).random((3, 4))), "y": [1.0, 2.0, 3.0]},
+        {"n": 1, "list": [1.5, 2.5], "text": "x"},
+    )
+    data.packed.attrs["grid_mapping"] = "crs"
+    data.packed[1, 1] = np.nan
+    data.packed.encoding = {
+        "dtype": "i2",
+        "scale_factor": 0.01,
+        "add_offset": 1.0,
+        "_FillValue": np.int16(-99),
+    }
+    data.to_netcdf(tmp_path / "one.nc", engine="h5netcdf")
+    result = ingest(str(tmp_path / "one.nc"), repo, engine=Inline())
+    same(seen(result.version), xr.open_dataset(tmp_path / "one.nc", engine="h5netcdf").load())
+    again = ingest(str(tmp_path / "one.nc"), repo, engine=Inline())
+    assert again.done_before
+
+
+def test_descending_labels_and_several_widths(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / f"{i}.nc", range(20 - 4 * i, 16 - 4 * i, -1)) for i in range(4)]
+    encoding = {"tas": {"chunks": (3, 2, 4), "shards": (6, 2, 4)}}
+    result = ingest(paths, repo, encoding=encoding, engine=Inline())
+    data = xr.open_zarr(result.version.session().store, consolidated=False, chunks=None, decode_times=False)
+    assert data.time.values.tolist() == list(range(20, 4, -1))
+    np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
+    more = write(tmp_path / "more.nc", [4, 3])
+    result = ingest(more, repo, mode="append", engine=Inline())
+    data = xr.open_zarr(result.version.session().store, consolidated=False, chunks=None, decode_times=False)
+    assert data.time.values.tolist() == list(range(20, 2, -1))
+    np.testing.assert_array_equal(data.tas.values, np.stack([field(label) for label in data.time.values]))
+
+
+def test_each_file_packed_in_its_own_way(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        write(
+            tmp_path / f"{i}.nc",
+            range(3 * i, 3 * i + 3),
+            attrs={"scale_factor": 0.5 + i, "add_offset": float(i)},
+        )
+        for i in range(3)
+    ]
+    report = inspect_files(paths, engine=Inline())
+    assert [(each.kind, each.url) for each in report.problems] == [
+        ("packing", paths[1]),
+        ("packing", paths[2]),
+    ]
+    with pytest.raises(InvalidInputError, match="packed with"):
+        ingest(paths, repo, engine=Inline())
+    result = ingest(paths, repo, unpack=True, chunks={"time": 2}, engine=Inline())
+    np.testing.assert_array_equal(seen(result.version).tas.values, truth(paths).tas.values)
+
+
+# What is wrong with files
+
+
+def test_every_problem_has_the_name_of_its_file(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 12)
+
+    def again(day: int, **more: Any) -> None:
+        write(Path(paths[day]), **{"labels": range(4 * day, 4 * day + 4), **more})
+
+    size = Path(paths[1]).stat().st_size
+    Path(paths[1]).write_bytes(Path(paths[1]).read_bytes()[: size // 2])
+    Path(paths[2]).write_text("<html>not found</html>")
+    again(3, attrs={"units": "degC"})
+    again(4, names=["tas", "pr"])
+    again(5, lat=[1.0, 2.0, 3.5])
+    again(6, labels=[24, 26, 25, 27])
+    again(7, labels=[28, 29, 30, 16])  # 16 is of day 4, which is not of this dataset: not an overlap
+    again(9, labels=range(32, 36))
+    shutil.copy(paths[10], paths[11])
+    Path(paths[0]).rename(tmp_path / "first.nc")
+    report = inspect_files(paths, engine=Inline())
+    kinds = {each.url: each.kind for each in report.problems if each.url is not None and each.fatal}
+    assert kinds == {
+        paths[0]: "unreadable",
+        paths[1]: "damaged",
+        paths[2]: "damaged",
+        paths[3]: "units",
+        paths[4]: "variables",
+        paths[5]: "values",
+        paths[6]: "unordered",
+        paths[7]: "unordered",
+        paths[9]: "overlap",
+        paths[11]: "duplicate",
+    }
+    for name in ("degC", "with pr", "lat has other values"):
+        assert name in str(report)
+    with pytest.raises(InvalidInputError) as error:
+        ingest(paths, repo, engine=Inline())
+    assert error.value.kind == ErrorKind.BAD_SOURCE
+    assert paths[1] in error.value.message
+    assert len(list(repo.ancestry(branch="main"))) == 1
+    result = ingest(paths, repo, on_problem="quarantine", engine=Inline())
+    same(seen(result.version), truth([paths[8], paths[10]]))
+    assert set(result.quarantined) == set(kinds)
+    said = next(iter(repo.ancestry(branch="main"))).metadata["frazil_ingest"]["quarantined"]
+    assert (said["files"], said["names"]) == (10, list(kinds))
+    # What is known to be bad is not looked at again, until it changes.
+    again(0)
+    mended = ingest(paths, repo, mode="backfill", on_problem="quarantine", engine=Inline())
+    assert mended.report is not None
+    assert mended.report.unchanged == 11
+    assert seen(mended.version).sizes["time"] == 12
+
+
+def test_holes_are_told(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 6)
+    with pytest.raises(
+        InvalidInputError, match="nothing between 2000-01-01 11:00:00 and 2000-01-01 16:00:00"
+    ):
+        ingest([*paths[:3], *paths[4:]], repo, engine=Inline())
+    ingest(paths[:3], repo, engine=Inline())
+    with pytest.raises(InvalidInputError, match="nothing between"):
+        ingest(paths[4:], repo, mode="append", engine=Inline())
+    ingest(paths[4:], repo, mode="append", allow={"hole"}, engine=Inline())
+    result = ingest(paths, repo, mode="backfill", engine=Inline())
+    assert result.report is not None
+    assert result.report.unchanged == 5
+    same(seen(result.version), truth(paths))
+
+
+def test_changed_files_are_noticed(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 4)
+    ingest(paths, repo, chunks={"time": 3}, engine=Inline())
+    write(Path(paths[1]), range(4, 8), salt=7)
+    more = write(tmp_path / "days" / "later.nc", range(16, 19))
+    with pytest.raises(InvalidInputError, match=r"changed: .*day_0001\.nc"):
+        ingest([*paths, more], repo, mode="append", engine=Inline())
+    left = ingest([*paths, more], repo, mode="append", on_change="ignore", engine=Inline())
+    assert seen(left.version).sizes["time"] == 19
+    with pytest.raises(AssertionError):
+        same(seen(left.version), truth([*paths, more]))
+    result = ingest([*paths, more], repo, mode="append", on_change="rewrite", engine=Inline())
+    same(seen(result.version), truth([*paths, more]))
+    assert ingest([*paths, more], repo, mode="append", engine=Inline()).done_before
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 2)
+    ingest(paths[:1], repo, engine=Inline())
+    with pytest.raises(AlreadyExistsError, match="mode 'create'"):
+        ingest(paths[1:], repo, engine=Inline())
+    for number, more in enumerate(({"attrs": {"units": "degC"}}, {"lat": [7.0, 8.0, 9.0]})):
+        other = write(tmp_path / f"other{number}.nc", [9, 10], **more)
+        with pytest.raises(InvalidInputError, match="in the repository, found"):
+            ingest(other, repo, mode="append", allow={"hole"}, engine=Inline())
+    with pytest.raises(InvalidInputError, match="found none"):
+        ingest(str(tmp_path / "nothing*.nc"), repo, engine=Inline())
+    # Times in other units follow those that are there.
+    later = write(tmp_path / "later.nc", [28, 29], units="hours since 1999-12-31")
+    result = ingest([later], repo, mode="append", engine=Inline())
+    assert seen(result.version).time.values[-2:].tolist() == truth([later]).time.values.tolist()
+
+
+def test_an_ingest_goes_on_where_it_stopped(
+    archive: list[str], repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Local(workers=2, attempts=1)
+    last = Path(archive[-1])
+    looked = operation.look
+
+    def then_gone(*arguments: Any, **more: Any) -> Any:
+        found = looked(*arguments, **more)
+        last.rename(last.with_suffix(".away"))
+        return found
+
+    monkeypatch.setattr(operation, "look", then_gone)
+    with pytest.raises(frazil.IcechunkError, match="day_0059"):
+        ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    monkeypatch.undo()
+    last.with_suffix(".away").rename(last)
+    assert len(staged_jobs(repo)) == 1
+    result = ingest(archive, repo, chunks={"time": 6}, engine=engine)
+    assert result.metrics.resumed >= 1
+    assert staged_jobs(repo) == []
+    same(seen(result.version), truth(archive))
+
+
+@pytest.mark.parametrize("chunks", [{"time": 3, "lat": 2, "lon": 3}, {"time": 5}])
+def test_a_region_is_inserted(tmp_path: Path, repo: frazil.Repository, chunks: dict[str, int]) -> None:
+    """Files with some latitudes and longitudes only, and later times."""
+    paths = daily(tmp_path / "days", 3)
+    ingest(paths, repo, chunks=chunks, engine=Inline())
+    expected = truth(paths)
+    part = expected.isel(lat=slice(1, 3), lon=slice(1, 3), time=slice(3, 9)).copy(deep=True)
+    part["tas"] = part.tas + 0.0
+    part.tas.values[:] = -5 - np.arange(part.tas.size).reshape(part.tas.shape)
+    for name, variable in part.variables.items():
+        variable.encoding = {
+            key: value
+            for key, value in expected[name].encoding.items()
+            if key in ("units", "calendar", "dtype", "_FillValue")
+        }
+    part.to_netcdf(tmp_path / "part.nc", engine="h5netcdf", unlimited_dims=["time"])
+    with pytest.raises(InvalidInputError, match="mode 'append'"):
+        ingest(str(tmp_path / "part.nc"), repo, mode="append", engine=Inline())
+    result = ingest(str(tmp_path / "part.nc"), repo, mode="insert", engine=Inline())
+    expected.tas.values[3:9, 1:3, 1:3] = part.tas.values
+    same(seen(result.version), expected)
+    other = write(tmp_path / "other.nc", [4, 5], lat=[1.0, 3.0, 2.0])
+    with pytest.raises(InvalidInputError, match="a run of those"):
+        ingest(other, repo, mode="insert", engine=Inline())
+
+
+@pytest.mark.parametrize("chunks", [(3, 2, 3), (2, 1, 1), (5, 3, 4)])
+def test_large_arrays_are_written_in_parts(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, chunks: tuple[int, int, int]
+) -> None:
+    """Tasks for parts of steps, and parts of tasks in memory."""
+    for module, name, value in TINY:
+        monkeypatch.setattr(module, name, value)
+    paths = daily(tmp_path / "days", 5, steps=3)
+    encoding = {"tas": {"chunks": chunks}, "time_bnds": {"chunks": (4, 2)}, "lat": {"chunks": (2,)}}
+    ingest([*paths[:2], *paths[3:4]], repo, encoding=encoding, allow={"hole"}, engine=Inline())
+    result = ingest(paths, repo, mode="backfill", engine=Inline())
+    assert result.metrics.tasks >= 3
+    same(seen(result.version), truth(paths))
+
+
+def test_steps_without_labels_follow_each_other(tmp_path: Path, repo: frazil.Repository) -> None:
+    def save(name: int, values: list[float]) -> str:
+        data = xr.Dataset({"x": (("obs", "y"), np.array(values)[:, None] + [0.0, 0.5])})
+        data.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf", unlimited_dims=["obs"])
+        return str(tmp_path / f"{name}.nc")
+
+    paths = [save(2, [3, 4]), save(1, [1, 2, 5]), save(3, [9])]
+    ingest(paths[:2], repo, chunks={"obs": 2}, engine=Inline())
+    with pytest.raises(InvalidInputError, match="expected labels of obs"):
+        ingest(paths[2], repo, mode="upsert", engine=Inline())
+    result = ingest(paths[2], repo, mode="append", concat_dim="obs", engine=Inline())
+    assert seen(result.version).x[:, 0].values.tolist() == [3, 4, 1, 2, 5, 9]
+    # Which dimensions are unlimited is not said in Zarr: it is with the record.
+    hidden = zarr.open_group(result.version.session().store, path=".frazil", mode="r")
+    assert dict(hidden.attrs) == {"concat_dim": "obs", "unlimited": ["obs"]}
+    assert [Path(url).name for url in zarr.open_array(hidden.store, path=".frazil/url", mode="r")[:]] == [
+        "2.nc",
+        "1.nc",
+        "3.nc",
+    ]
+
+
+def test_labels_that_are_words(tmp_path: Path, repo: frazil.Repository) -> None:
+    def save(*words: str) -> str:
+        data = xr.Dataset(
+            {"x": (("station",), np.arange(len(words), dtype="f4"))}, {"station": np.array(words, object)}
+        )
+        data.to_netcdf(tmp_path / f"{words[0]}.nc", engine="h5netcdf")
+        return str(tmp_path / f"{words[0]}.nc")
+
+    request = {"concat_dim": "station", "engine": Inline()}
+    ingest([save("köln", "bonn"), save("aachen")], repo, **request)
+    result = ingest(save("bonn", "trier"), repo, mode="upsert", **request)
+    found = seen(result.version)
+    assert found.station.values.tolist() == ["köln", "bonn", "aachen", "trier"]
+    assert found.x.values.tolist() == [0, 0, 0, 1]

@@ -1,0 +1,195 @@
+"""What is left out of files is told, and does not make the rest of a file damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.test_virtual import container
+
+from frazil.cli.main import main
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.readers.registry import open_source
+from frazil.spark import Inline, ingest, inspect_files
+
+pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
+POINT = np.dtype([("level", "i4"), ("unit", "S3")])
+
+
+def long_float() -> h5py.h5t.TypeFloatID:
+    """128 bits, more than any float of numpy has."""
+    kind = h5py.h5t.IEEE_F64LE.copy()
+    kind.set_size(16)
+    kind.set_precision(128)
+    kind.set_fields(127, 112, 15, 0, 112)
+    kind.set_ebias(16383)
+    return kind
+
+
+def low_level(file: h5py.File, name: str, kind: h5py.h5t.TypeID) -> None:
+    h5py.h5d.create(file.id, name.encode(), kind, h5py.h5s.create_simple((2,)))
+
+
+def nested(file: h5py.File, name: str) -> None:
+    kind = np.dtype([("inner", POINT), ("numbers", "f4", (2,))])
+    file[name] = np.zeros(2, kind)
+
+
+#: Variables of types that no array can hold, and what is said of them.
+TYPES: dict[str, tuple[Callable[[h5py.File, str], Any], str]] = {
+    "compound": (lambda file, name: file.create_dataset(name, (2,), POINT), "compound"),
+    "nested": (nested, "compound"),
+    "opaque": (lambda file, name: file.create_dataset(name, (2,), "V5"), "opaque"),
+    "array": (lambda file, name: file.create_dataset(name, (2,), np.dtype(("i4", (3,)))), "compound"),
+    "ragged": (lambda file, name: file.create_dataset(name, (2,), h5py.vlen_dtype("i4")), "lengths"),
+    "reference": (lambda file, name: file.create_dataset(name, (2,), h5py.ref_dtype), "references"),
+    "region": (lambda file, name: file.create_dataset(name, (2,), h5py.regionref_dtype), "references"),
+    "long double": (lambda file, name: file.create_dataset(name, (2,), "f16"), "long doubles"),
+    "complex long double": (lambda file, name: file.create_dataset(name, (2,), "c32"), "long doubles"),
+    "long float": (lambda file, name: low_level(file, name, long_float()), "numpy does not have"),
+    "time": (lambda file, name: low_level(file, name, h5py.h5t.UNIX_D32LE), "numpy does not have"),
+    "null": (lambda file, name: file.create_dataset(name, data=h5py.Empty("f4")), "null dataspace"),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_one_variable_of_a_type_that_no_array_can_hold(name: str, tmp_path: Path) -> None:
+    make, reason = TYPES[name]
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["good"] = [1.5, 2.5]
+        make(file, "odd")
+    report = inspect_files(str(path), engine=Inline())
+    result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
+    assert seen(result.version).good.values.tolist() == [1.5, 2.5]
+    assert result.report is not None
+    for notes in (report.notes, result.report.notes):
+        assert [(each.kind, each.fatal, each.url) for each in notes] == [("types", False, str(path))]
+        assert "left out: odd (" in notes[0].message
+        assert reason in notes[0].message
+    assert "note: types (1)" in str(report)
+    with pytest.raises(InvalidInputError, match="found 'odd', which no array can hold: "):
+        ingest(str(path), repository(tmp_path / "two"), variables=["good", "odd"], engine=Inline())
+
+
+def test_a_file_in_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    path, repo = tmp_path / "a.h5", repository(tmp_path / "repo")
+    with h5py.File(path, "w") as file:
+        file["odd"] = np.zeros(2, POINT)
+    with pytest.raises(InvalidInputError, match=r"none that an array can hold: odd \(a compound") as error:
+        ingest(str(path), repo, engine=Inline())
+    assert error.value.kind == ErrorKind.BAD_SOURCE
+    with h5py.File(path, "w") as file:
+        file["inner/good"] = [1]
+    with pytest.raises(InvalidInputError, match=r"there are groups /inner: source_group"):
+        ingest(str(path), repo, engine=Inline())
+    with h5py.File(path, "w") as file:
+        file["odd"], file["good"] = np.zeros(2, POINT), [1]
+    with pytest.raises(InvalidInputError, match=r"has none of odd: odd \(a compound"):
+        ingest(str(path), repo, variables="odd", engine=Inline())
+
+
+#: Attributes, and what JSON has of them.
+ATTRIBUTES: dict[str, tuple[Any, Any]] = {
+    "compound": (np.array((1, b"K"), POINT), '{"level": 1, "unit": "K"}'),
+    "compounds": (
+        np.array([(1, b"K"), (2, b"m")], POINT),
+        ['{"level": 1, "unit": "K"}', '{"level": 2, "unit": "m"}'],
+    ),
+    "nested": (
+        np.array((((1, b"K")), [1.5, 2]), [("point", POINT), ("pair", "f4", (2,))]),
+        '{"point": "{\\"level\\": 1, \\"unit\\": \\"K\\"}", "pair": [1.5, 2.0]}',
+    ),
+    "opaque": (np.void(b"\x01\xff"), "01ff"),
+    "long double": (np.longdouble(1.5), 1.5),
+    "long doubles": (np.array([1.5, 2], np.longdouble), [1.5, 2.0]),
+    "complex": (np.complex64(1 + 2j), [1.0, 2.0]),
+    "half": (np.float16(0.5), 0.5),
+    "bool": (np.array([True, False]), [True, False]),
+    "matrix": (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+    "column": (np.array([[1], [2]]), [[1], [2]]),
+    "text": ("øre", "øre"),
+    "bytes": (np.bytes_(b"\xe9"), "é"),
+    "null": (h5py.Empty("f4"), []),
+}  # fmt: skip
+
+
+def test_attributes_of_all_types(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["good"] = [1, 2]
+        for node in (file, file["good"]):
+            for name, (value, _) in ATTRIBUTES.items():
+                node.attrs[name] = value
+            ragged = np.empty(2, object)
+            ragged[:] = [np.array([1, 2], "i4"), np.array([3], "i4")]
+            node.attrs.create("ragged", ragged, dtype=h5py.vlen_dtype("i4"))
+            node.attrs.create("refs", [file["good"].ref, file["good"].ref], dtype=h5py.ref_dtype)
+            space = h5py.h5s.create(h5py.h5s.SCALAR)
+            h5py.h5a.create(node.id, b"unreadable", long_float(), space)
+    result = ingest(str(path), repository(tmp_path / "repo"), engine=Inline())
+    found = xr.open_zarr(result.version.session().store, consolidated=False)
+    for attrs in (found.attrs, found.good.attrs):
+        assert {name: attrs[name] for name in ATTRIBUTES} == {
+            name: expected for name, (_, expected) in ATTRIBUTES.items()
+        }
+        assert attrs["ragged"] == [[1, 2], 3]
+        assert attrs["refs"] == ["<HDF5 object reference>"] * 2
+        assert "unreadable" not in attrs
+    assert result.report is not None
+    [note] = result.report.notes
+    assert ":unreadable (an attribute of a type" in note.message
+    assert "good:unreadable (an attribute of a type" in note.message
+    with open_source(str(path)) as reader:
+        assert set(reader.schema().skipped) == {":unreadable", "good:unreadable"}
+
+
+def station(path: Path, records: int) -> str:
+    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("record", None)
+        for name in ("t", "p"):
+            file.createVariable(name, "f4", ("record",))[:records] = np.arange(records)
+    return str(path)
+
+
+def test_references_to_a_few_bytes_get_a_note(tmp_path: Path) -> None:
+    path = station(tmp_path / "a.nc", 1_500)
+    request: dict[str, Any] = {"virtual": True, "engine": Inline()}
+    result = ingest(path, repository(tmp_path / "repo"), containers=[container(tmp_path)], **request)
+    assert result.report is not None
+    for notes in (inspect_files(path, **request).notes, result.report.notes):
+        assert [(each.kind, each.fatal) for each in notes] == [("references", False)]
+        assert "3,000 references to chunks of 4 B: t, p; copy these variables" in notes[0].message
+    assert not inspect_files(path, engine=Inline()).notes
+    assert not inspect_files(station(tmp_path / "b.nc", 900), **request).notes
+
+
+def test_files_that_have_only_single_steps_in_common_get_a_note(tmp_path: Path) -> None:
+    paths = []
+    for start, stop in ((0, 4), (4, 9)):
+        paths.append(str(tmp_path / f"{start}.nc"))
+        with netCDF4.Dataset(paths[-1], "w", format="NETCDF3_CLASSIC") as file:
+            file.createDimension("time", stop - start)
+            for name in ("time", "p"):
+                file.createVariable(name, "f4", ("time",))[:] = np.arange(start, stop)
+    notes = inspect_files(paths, virtual=True, concat_dim="time", engine=Inline()).notes
+    assert [(each.kind, each.message) for each in notes] == [
+        ("chunks", "p: files of 4 to 5 steps have chunks of one step in common")
+    ]
+    assert not inspect_files(paths[:1], virtual=True, concat_dim="time", engine=Inline()).notes
+
+
+def test_the_command_prints_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["good"], file["odd"] = [1, 2], np.zeros(2, POINT)
+    repository(tmp_path / "repo")
+    assert main(["ingest", str(path), str(tmp_path / "repo"), "--engine", "inline"]) == 0
+    assert f"note: types: {path}: left out: odd (a compound" in capsys.readouterr().out

@@ -1,0 +1,184 @@
+"""Problems of files: what is tolerated is in the dataset, what is not is refused with what helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from tests.pipeline.ingest.archives import field, repository, seen, write
+from tests.pipeline.ingest.test_virtual import container
+
+import frazil
+from frazil.cli.main import main
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.problems import KINDS, TABLE, TOLERABLE, Problem, refused
+from frazil.spark import Inline, Target, ingest, inspect_files
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return repository(tmp_path / "repo")
+
+
+def series(result: Any, group: str | None = None) -> list[tuple[int, int]]:
+    """The labels of a dataset, and how much more than its label each step has."""
+    store = result.version.session().store
+    data = xr.open_zarr(store, group=group, consolidated=False, chunks=None, decode_times=False)
+    times = data.time.values.tolist()
+    return [
+        (time, int(step[0, 0] - field(time)[0, 0]) // 100)
+        for time, step in zip(times, data.tas.values, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("virtual", [False, True], ids=["copies", "references"])
+def test_the_later_file_has_the_labels_of_both(
+    tmp_path: Path, repo: frazil.Repository, virtual: bool
+) -> None:
+    more: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)]} if virtual else {}
+    labels = [[0, 1, 2], [3, 4, 5], [5, 6, 7, 8]]
+    paths = [write(tmp_path / f"{i}.nc", mine, salt=i, chunks=(1, 3, 4)) for i, mine in enumerate(labels)]
+    with pytest.raises(
+        InvalidInputError, match=r"overlap: allow=\{'overlap'\} \(--allow overlap\) takes the"
+    ):
+        ingest(paths, repo, engine=Inline(), **more)
+    result = ingest(paths, repo, allow={"overlap"}, chunks={"time": 2}, engine=Inline(), **more)
+    assert series(result) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2), (8, 2)]
+    assert result.quarantined == ()
+    assert result.report is not None
+    assert [(each.kind, each.fatal) for each in result.report.problems] == [("overlap", False)]
+    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).combined.steps.at
+    assert places.tolist() == [0, 1, 2, 3, 4, -1, 5, 6, 7, 8]
+    # The order is that of the files as they are given, and a file may lose all of its labels.
+    target = Target(repo, group="other")
+    more |= {"allow": {"overlap", "duplicate"}, "engine": Inline()}
+    copy = write(tmp_path / "copy.nc", labels[1], salt=1, chunks=(1, 3, 4))
+    result = ingest([paths[2], paths[1], copy, paths[0]], target, **more)
+    assert series(result, "other") == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (8, 2)]
+
+
+def test_values_of_the_first_file_are_kept(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        write(tmp_path / f"{i}.nc", range(3 * i, 3 * i + 3), lat=[1.0, 2.0, 3.5 if i == odd else 3.0])
+        for i, odd in enumerate((0, 0, 0))
+    ]
+    with pytest.raises(InvalidInputError, match=r"values: .*0\.nc: lat has other values"):
+        ingest(paths, repo, engine=Inline())
+    result = ingest(paths, repo, allow="values", engine=Inline())
+    found = seen(result.version)
+    assert (found.sizes["time"], found.lat.values.tolist()) == (9, [1.0, 2.0, 3.5])
+    later = write(tmp_path / "later.nc", range(9, 12), lat=[7.0, 8.0, 9.0])
+    with pytest.raises(
+        InvalidInputError, match=r"allow=\{'values'\} \(--allow values\) keeps those of the rep"
+    ):
+        ingest(later, repo, mode="append", engine=Inline())
+    for mode in ("append", "upsert"):
+        found = seen(ingest(later, repo, mode=mode, allow={"values"}, engine=Inline()).version)
+        assert (found.sizes["time"], found.lat.values.tolist()) == (12, [1.0, 2.0, 3.5])
+
+
+def test_steps_stay_in_the_order_of_their_file(tmp_path: Path, repo: frazil.Repository) -> None:
+    mixed = write(tmp_path / "mixed.nc", [5, 4, 6])
+    assert [time for time, _ in series(ingest(mixed, repo, engine=Inline()))] == [5, 4, 6]
+    paths = [write(tmp_path / "b.nc", [8, 9, 10]), mixed, write(tmp_path / "c.nc", [0, 2, 2])]
+    target = Target(repo, group="three")
+    result = ingest(paths, target, allow={"unordered"}, chunks={"time": 2}, engine=Inline())
+    assert [time for time, _ in series(result, "three")] == [0, 2, 2, 5, 4, 6, 8, 9, 10]
+    twice = write(tmp_path / "twice.nc", [10, 12, 11], salt=1)
+    with pytest.raises(InvalidInputError, match=r"overlap: .*10:00"):
+        ingest([*paths, twice], Target(repo, group="four"), allow={"unordered"}, engine=Inline())
+    allow = {"unordered", "overlap"}
+    result = ingest([*paths, twice], Target(repo, group="four"), allow=allow, engine=Inline())
+    assert series(result, "four")[-4:] == [(9, 0), (10, 1), (12, 1), (11, 1)]
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(TOLERABLE)))
+def test_a_kind_that_leaves_files_out_is_not_allowed(
+    tmp_path: Path, repo: frazil.Repository, kind: str
+) -> None:
+    path = write(tmp_path / "a.nc", range(3))
+    for call in (ingest, inspect_files):
+        arguments: list[Any] = [path, repo] if call is ingest else [path]
+        with pytest.raises(InvalidInputError, match=r"--on-problem skip\) leaves out") as error:
+            call(*arguments, allow={kind}, engine=Inline())  # type: ignore[operator]
+        assert error.value.kind == ErrorKind.INVALID_KEY
+        assert ", ".join(TOLERABLE) in error.value.message
+
+
+def test_families_on_other_grids_are_refused(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        write(tmp_path / "tas.nc", range(3)),
+        write(tmp_path / "pr.nc", range(3), names=["pr"], lat=[4.0, 5.0, 6.0]),
+    ]
+    with pytest.raises(InvalidInputError, match=r"values: .*lat has other values, unlike files with other"):
+        ingest(paths, repo, engine=Inline())
+    found = seen(ingest(paths, repo, allow={"values"}, engine=Inline()).version)
+    assert found.lat.values.tolist() == [1.0, 2.0, 3.0]
+    assert {"tas", "pr"} <= set(found.data_vars)
+
+
+def test_a_gap_in_levels_is_no_hole(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = []
+    for number, levels in enumerate(([10.0, 12.0, 14.0, 16.0, 18.0], [30.0, 32.0])):
+        data = xr.Dataset({"x": ("lev", np.array(levels))}, {"lev": levels})
+        paths.append(str(tmp_path / f"{number}.nc"))
+        data.to_netcdf(paths[-1], engine="h5netcdf")
+    found = seen(ingest(paths, repo, concat_dim="lev", engine=Inline()).version)
+    assert found.lev.values.tolist() == [10, 12, 14, 16, 18, 30, 32]
+    # The group knows the dimension in which it grows.
+    later = str(tmp_path / "later.nc")
+    xr.Dataset({"x": ("lev", [40.0])}, {"lev": [40.0]}).to_netcdf(later, engine="h5netcdf")
+    found = seen(ingest(later, repo, mode="append", engine=Inline()).version)
+    assert found.x.values.tolist() == [10, 12, 14, 16, 18, 30, 32, 40]
+
+
+def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
+    path = write(tmp_path / "a.nc", range(3))
+    (tmp_path / "folder.nc").mkdir()
+    (tmp_path / "text.nc").write_text("no file of a known format")
+    paths = [path, str(tmp_path / "folder.nc"), str(tmp_path / "text.nc"), str(tmp_path / "nowhere.nc")]
+    kinds = {Path(each.url or "").name: each.kind for each in inspect_files(paths, engine=Inline()).problems}
+    assert kinds == {"folder.nc": "unreadable", "text.nc": "damaged", "nowhere.nc": "unreadable"}
+    with pytest.raises(InvalidInputError) as error:
+        ingest(paths, repo, engine=Inline())
+    for name in ("folder.nc", "text.nc", "nowhere.nc"):
+        assert error.value.message.count(name) == 1
+    assert "file://" not in error.value.message
+    report = inspect_files(path, source_group="/nothing", engine=Inline())
+    assert [each.kind for each in report.problems] == ["options"]
+
+
+def test_every_kind_that_stops_an_ingest_names_what_helps() -> None:
+    for kind in KINDS:
+        lines = refused([Problem(kind, "is wrong", "a.nc")] * 12, 20).message.splitlines()
+        assert (
+            lines[0]
+            == "expected files of one dataset, found 12 problems in 1 of 20 files; nothing was written"
+        )
+        assert lines[1:11] == [f"  {kind}: a.nc: is wrong"] * 10
+        assert "and 2 more" in lines[11]
+        assert lines[-1] == (
+            "  on_problem='skip' (--on-problem skip) leaves these files out; 'quarantine' also remembers them"
+        )
+        assert bool(TABLE[kind].allowed) == any(f"--allow {kind}" in line for line in lines)
+        assert len(lines) <= 14
+
+
+def test_the_same_words_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "days").mkdir()
+    for i, labels in enumerate(([0, 1, 2], [2, 3])):
+        write(tmp_path / "days" / f"{i}.nc", labels, salt=i)
+    call = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
+    assert main(call) == 1
+    text = capsys.readouterr().err
+    assert "--allow overlap" in text
+    assert "--on-problem skip" in text
+    assert main([*call, "--inspect"]) == 1
+    assert main([*call, "--inspect", "--allow", "overlap"]) == 0
+    assert main([*call, "--allow", "overlaps"]) == 1
+    assert "expected one of values, unordered, overlap, duplicate, hole" in capsys.readouterr().err
+    assert main([*call, "--allow", "overlap"]) == 0
+    assert "2 files" in capsys.readouterr().out

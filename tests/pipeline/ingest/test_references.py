@@ -1,0 +1,317 @@
+"""References of every reader, in every mode, beside copies of the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import icechunk
+import netCDF4
+import numpy as np
+import pytest
+import rasterio
+import xarray as xr
+from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.test_virtual import container
+from tests.support.judge import reference_storage
+
+import frazil
+from frazil.errors import ErrorKind, FormatError, InvalidInputError
+from frazil.readers.reader import INLINE, ChunkReferences
+from frazil.spark import Inline, ingest, inspect_files
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:numpy.ndarray size changed"),
+    pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+]
+
+
+@dataclass
+class Pair:
+    """One repository with references, and one with copies."""
+
+    folder: Path
+    kept: list[frazil.Repository] = field(default_factory=list)
+
+    def ingest(self, paths: Sequence[Path] | Path, **request: Any) -> xr.Dataset:
+        """Ingest into both, compare what xarray sees, and give it."""
+        files = list(map(str, paths)) if isinstance(paths, Sequence) else [str(paths)]
+        if not self.kept:
+            self.kept = [repository(self.folder / name) for name in ("referred", "copied")]
+        referred, copied = self.kept
+        containers = [container(Path(files[0]).parent)]
+        virtual = ingest(files, referred, virtual=True, containers=containers, engine=Inline(), **request)
+        copies = ingest(files, copied, engine=Inline(), **request)
+        found, expected = seen(virtual.version), seen(copies.version)
+        xr.testing.assert_identical(found, expected)
+        self.session = virtual.version.session()
+        return found
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path)
+
+
+def compact(file: h5py.File, name: str, values: np.ndarray, dtype: Any = None) -> h5py.Dataset:
+    """A dataset whose values are in its header."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_layout(h5py.h5d.COMPACT)
+    kind = h5py.h5t.py_create(np.dtype(dtype or values.dtype), logical=True)
+    space = h5py.h5s.create_simple(values.shape) if values.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+    dataset = h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, dcpl=plist))
+    dataset[...] = values
+    return dataset
+
+
+# Files in which a reader finds chunks that have no place
+
+
+def of_every_dtype(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        for dtype in ("i1", "u2", ">i4", "<u8", "f2", ">f4", "<f8", "c16", "?"):
+            compact(file, f"v_{np.dtype(dtype).name}", np.arange(5).astype(dtype))
+        compact(file, "characters", np.array([b"a", b"b"], "S1"))
+
+
+def of_every_shape(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        compact(file, "scalar", np.array(7.5))
+        compact(file, "one", np.array([3], "i2"))
+        compact(file, "cube", np.arange(24.0).reshape(2, 3, 4))
+        compact(file, "large", np.arange(8_000.0))  # more than is kept inline in a manifest
+        compact(file, "empty", np.empty((0, 3)))
+        file["contiguous"] = np.arange(6).reshape(2, 3)
+        file.create_dataset("never", (4, 3), "f4", fillvalue=7)
+        file.create_dataset("chunked", data=np.arange(60).reshape(6, 10), chunks=(4, 3), compression="gzip")
+        some = file.create_dataset("some", (6, 10), "i4", chunks=(2, 5), fillvalue=-3)
+        some[2:4, 5:] = 1
+
+
+def image(path: Path, count: int, **layout: Any) -> None:
+    values = np.random.default_rng(1).integers(0, 200, (count, 11, 6)).astype("u1")
+    options = {"driver": "GTiff", "width": 6, "height": 11, "count": count, "dtype": "uint8", **layout}
+    with rasterio.open(path, "w", **options) as file:
+        file.write(values)
+
+
+def strips(compress: str, count: int, interleave: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        image(path, count, blockysize=4, compress=compress, interleave=interleave)
+
+    return write
+
+
+def netcdf3(path: Path) -> None:
+    with netCDF4.Dataset(path, "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("time", None)
+        file.createDimension("x", 3)
+        file.createVariable("record", "i2", ("time", "x"))[:4] = np.arange(12).reshape(4, 3)
+        file.createVariable("fixed", "f4", ("x",))[:] = [1, 2, 3]
+        file.createVariable("scalar", "f8", ())[...] = 4
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "compact-dtypes": of_every_dtype,
+    "compact-shapes": of_every_shape,
+    **{
+        f"strips-{compress}-{count}-{interleave}": strips(compress, count, interleave)
+        for compress in ("none", "deflate", "zstd")
+        for count, interleave in ((1, "band"), (3, "band"), (3, "pixel"))
+    },
+    "netcdf3": netcdf3,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_reader(name: str, pair: Pair) -> None:
+    path = pair.folder / "file"
+    FILES[name](path)
+    found = pair.ingest(path)
+    if name == "compact-shapes":
+        np.testing.assert_array_equal(found.cube.values, np.arange(24.0).reshape(2, 3, 4))
+        assert pair.session.chunk_type("/scalar", []) == frazil.ChunkType.inline
+        assert pair.session.chunk_type("/large", [0]) == frazil.ChunkType.native
+        assert pair.session.chunk_type("/contiguous", [0, 0]) == frazil.ChunkType.virtual
+
+
+def test_images_without_the_dimension_that_goes_on(pair: Pair) -> None:
+    """Codecs that order dimensions know of the new one."""
+    paths = [pair.folder / f"{i}.tif" for i in range(3)]
+    for path in paths:
+        image(path, 3, blockysize=4, interleave="pixel")
+    found = pair.ingest(paths, concat_dim="scene")
+    assert found.band_data.shape == (3, 3, 11, 6)
+
+
+# Series
+
+
+def series(folder: Path, lengths: Sequence[int], *, first: int = 0, **more: Any) -> list[Path]:
+    """Files that follow each other along time."""
+    paths = []
+    for number, length in enumerate(lengths):
+        paths.append(folder / f"{first}_{number}.h5")
+        step(paths[-1], range(first, first + length), **more)
+        first += length
+    return paths
+
+
+def step(path: Path, labels: range, *, kind: str = "contiguous", factor: float = 1, leading: int = 0) -> None:
+    """One file; ``leading`` is the length of a dimension before time."""
+    shape = (*[leading] * bool(leading), len(labels), 3)
+    values = np.broadcast_to(np.array(labels)[:, None] * 10.0 + np.arange(3), shape) * factor
+    values = values + np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1)) * 1000 * bool(leading)
+    dims = (*["member"] * bool(leading), "time", "x")
+    with h5py.File(path, "w") as file:
+        for name, size in zip(dims, shape, strict=True):
+            file[name] = np.array(labels if name == "time" else range(size), "f8")
+            file[name].make_scale(name)
+        if kind == "compact":
+            data = compact(file, "data", values)
+        elif kind == "contiguous":
+            data = file.create_dataset("data", data=values)
+        else:
+            chunks, most = (*[1] * bool(leading), 4, 2), (*shape[:-2], None, 3)
+            data = file.create_dataset("data", data=values, chunks=chunks, maxshape=most)
+        for at, name in enumerate(dims):
+            data.dims[at].attach_scale(file[name])
+
+
+def published(folder: Path) -> xr.Dataset:
+    """What the published icechunk reads."""
+    repo = icechunk.Repository.open(
+        reference_storage(folder / "referred"),
+        authorize_virtual_chunk_access={f"file://{folder}/": icechunk.credentials.LocalFileSystemAccess},
+    )
+    store = repo.readonly_session("main").store
+    return xr.open_zarr(store, consolidated=False, chunks=None).load()
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("leading", [0, 2], ids=["first", "second"])
+@pytest.mark.parametrize("kind", ["compact", "contiguous", "chunked"])
+def test_every_mode(kind: str, leading: int, pair: Pair) -> None:
+    """Chunks of plain bytes are cut where files of other lengths come."""
+    request: dict[str, Any] = {"concat_dim": "time", "allow": {"hole"}}
+    more: dict[str, Any] = {"kind": kind, "leading": leading}
+    pair.ingest(series(pair.folder, [12, 12, 8], **more), **request)
+    assert xr.open_zarr(pair.session.store, consolidated=False).data.encoding["chunks"][bool(leading)] == 4
+    # shorter: what is there is cut as well
+    pair.ingest(series(pair.folder, [6], first=40, **more), mode="append", **request)
+    pair.ingest(series(pair.folder, [3], first=46, **more), mode="append", **request)
+    # earlier, and between: chunks move
+    pair.ingest(series(pair.folder, [5], first=33, **more), mode="backfill", **request)
+    # instead of what is there
+    changed = series(pair.folder, [10], first=12, factor=-1, **more)
+    pair.ingest(changed, mode="insert", **request)
+    pair.ingest(series(pair.folder, [4], first=47, factor=2, **more), mode="upsert", **request)
+    found = pair.ingest(
+        series(pair.folder, [10], first=12, factor=3, **more), mode="upsert", on_change="rewrite", **request
+    )
+    assert found.data.sel(time=13).values.ravel()[0] == 390
+    xr.testing.assert_identical(published(pair.folder), found)
+    kinds = {pair.session.chunk_type("/data", [0] * found.data.ndim)}
+    assert kinds == {frazil.ChunkType.inline if kind == "compact" else frazil.ChunkType.virtual}
+
+
+def test_files_of_equal_length_stay_whole(pair: Pair) -> None:
+    found = pair.ingest(series(pair.folder, [6, 6], leading=3), concat_dim="time")
+    assert xr.open_zarr(pair.session.store, consolidated=False).data.encoding["chunks"] == (3, 6, 3)
+    assert found.data.shape == (3, 12, 3)
+
+
+def test_records_of_netcdf3_follow_files_without_records(pair: Pair) -> None:
+    """Chunks of one step, and chunks of a whole file, of the same data."""
+    paths = []
+    for number, size in enumerate((3, None)):
+        paths.append(pair.folder / f"{number}.nc")
+        with netCDF4.Dataset(paths[-1], "w", format="NETCDF3_CLASSIC") as file:
+            file.createDimension("time", size)
+            file.createVariable("time", "f8", ("time",))[:3] = np.arange(3) + 3 * number
+            file.createVariable("data", "f4", ("time",))[:3] = np.arange(3) * 2.0 + number
+    assert pair.ingest(paths, concat_dim="time").data.values.tolist() == [0, 2, 4, 1, 3, 5]
+
+
+@pytest.mark.parametrize("mode", ["insert", "upsert", "backfill"])
+def test_chunks_that_a_newer_file_does_not_have_are_removed(mode: str, pair: Pair) -> None:
+    paths = []
+    for number in range(2):
+        paths.append(pair.folder / f"{number}.nc")
+        with netCDF4.Dataset(paths[-1], "w") as file:
+            file.createDimension("time", None)
+            file.createDimension("x", 4)
+            file.createVariable("time", "f8", ("time",))[:2] = [0, 1]
+            data = file.createVariable(
+                "data", "f4", ("time", "x"), chunksizes=(1, 2), zlib=True, fill_value=-1
+            )
+            if number:
+                data[0, :2] = 5
+            else:
+                data[:] = 3
+    pair.ingest(paths[0])
+    found = pair.ingest(paths[1], mode=mode)
+    np.testing.assert_array_equal(found.data.values, [[5, 5, np.nan, np.nan], [np.nan] * 4])
+
+
+def test_another_fill_value_is_refused(tmp_path: Path) -> None:
+    """Chunks that no file has would be read as the first file's."""
+    repo = repository(tmp_path / "repo")
+    for number, fill in enumerate((1, 2)):
+        with netCDF4.Dataset(tmp_path / f"{number}.nc", "w") as file:
+            file.createDimension("time", None)
+            file.createVariable("time", "f8", ("time",))[:2] = [2 * number, 2 * number + 1]
+        with h5py.File(tmp_path / f"{number}.nc", "a") as file:
+            data = file.create_dataset("data", (2,), "i4", chunks=(2,), fillvalue=fill, compression="gzip")
+            data.dims[0].attach_scale(file["time"])
+    request: dict[str, Any] = {"virtual": True, "containers": [container(tmp_path)], "engine": Inline()}
+    ingest(str(tmp_path / "0.nc"), repo, concat_dim="time", **request)
+    with pytest.raises(InvalidInputError, match="expected fill value 1 of `/data` in the repository"):
+        ingest(str(tmp_path / "1.nc"), repo, concat_dim="time", mode="append", **request)
+
+
+# The value itself
+
+
+def rows(**changed: Any) -> ChunkReferences:
+    columns: dict[str, Any] = {
+        "chunks": (2,),
+        "codecs": [{"name": "bytes"}],
+        "dtype": np.dtype("i1"),
+        "fill_value": 0,
+        "locations": ("file:///a.nc",),
+        "index": np.array([[0], [1]], np.uint32),
+        "offset": np.array([0, 2], np.uint64),
+        "length": np.array([2, 2], np.uint64),
+        "location": np.array([0, 0], np.uint32),
+    }
+    return ChunkReferences(**columns | changed)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"length": np.array([2, 0], np.uint64)},
+        {"location": np.array([0, 1], np.uint32)},
+        {"location": np.array([0, INLINE], np.uint32)},
+        {"inline": {1: b"ab"}},
+        {"location": np.array([0, INLINE], np.uint32), "inline": {1: b""}},
+    ],
+    ids=["no-bytes", "no-location", "no-inline-bytes", "in-the-file-and-inline", "empty"],
+)
+def test_a_row_has_bytes_in_a_file_or_inline(changed: dict[str, Any]) -> None:
+    assert rows().with_inline({1: b"ab"}).inline == {1: b"ab"}
+    with pytest.raises(FormatError, match=r"file:///a.nc: expected bytes of the chunk at \[1\]") as error:
+        rows(**changed)
+    assert error.value.kind == ErrorKind.INVALID_FILE_FORMAT
+
+
+def test_an_empty_chunk_of_zarr_is_damaged(tmp_path: Path) -> None:
+    xr.Dataset({"a": ("x", np.arange(4))}).to_zarr(tmp_path / "a.zarr", consolidated=False)
+    (tmp_path / "a.zarr" / "a" / "c" / "0").write_bytes(b"")
+    report = inspect_files(str(tmp_path / "a.zarr"), virtual=True, concat_dim="x", engine=Inline())
+    assert [each.kind for each in report.problems] == ["damaged"]
+    assert "expected bytes of the chunk at [0]" in report.problems[0].message

@@ -1,0 +1,215 @@
+"""What goes wrong around an ingest: files that change under it, others at the same time, wrong arguments."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+import zarr
+from tests.pipeline.ingest.archives import daily, repository, same, seen, truth, write
+from tests.pipeline.ingest.test_virtual import container
+
+import frazil
+from frazil.errors import IcechunkError, InvalidInputError
+from frazil.format.metadata_items import MetadataColumn
+from frazil.pipeline.ingest import operation, task_files, tasks
+from frazil.readers.hdf5 import Hdf5Reader
+from frazil.spark import Inline, Local, Target, ingest
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return repository(tmp_path / "repo")
+
+
+@pytest.mark.parametrize("case", ["copies", "references", "while it is read"])
+def test_a_file_that_changes_after_its_inspection_is_refused(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    paths = daily(tmp_path / "days", 3, chunks=(2, 3, 2))
+
+    def then_changed(module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def replaced(*arguments: Any, **more: Any) -> Any:
+            found = function(*arguments, **more)
+            monkeypatch.setattr(module, name, function)
+            other = write(tmp_path / "other.nc", range(4, 8), salt=9, chunks=(2, 3, 2))
+            Path(other).replace(tmp_path / "days" / "day_0001.nc")
+            return found
+
+        monkeypatch.setattr(module, name, replaced)
+
+    request: dict[str, Any] = {"engine": Inline()}
+    if case == "references":
+        request |= {"virtual": True, "containers": [container(tmp_path / "days")]}
+    files = paths
+    if case == "while it is read":
+        files = paths[1:2]
+        then_changed(tasks, "_read")
+    else:
+        then_changed(operation, "look")
+    with pytest.raises(IcechunkError, match=r"day_0001.nc: expected the file that was inspected"):
+        ingest(files, repo, **request)
+    assert len(list(repo.ancestry(branch="main"))) == 1
+    same(seen(ingest(files, repo, **request).version), truth(files))
+
+
+def test_files_are_known_again_by_other_names(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 3)
+    ingest(paths, repo, engine=Inline())
+    (tmp_path / "link").symlink_to(tmp_path / "days")
+    assert ingest(str(tmp_path / "link/*.nc"), repo, mode="append", engine=Inline()).done_before
+    (tmp_path / "days").rename(tmp_path / "moved")
+    later = write(tmp_path / "moved" / "later.nc", range(12, 14))
+    result = ingest(str(tmp_path / "moved/*.nc"), repo, mode="append", engine=Inline())
+    assert result.report is not None
+    assert result.report.unchanged == 3
+    same(seen(result.version), truth([*(path.replace("days", "moved") for path in paths), later]))
+    # The same bytes and time are no proof: a file whose labels are not there is a new one.
+    other = write(tmp_path / "moved" / "zz.nc", range(14, 16))
+    os.utime(other, ns=(1, 1))
+    assert not ingest(other, repo, mode="append", engine=Inline()).done_before
+
+
+def test_references_follow_files_that_were_moved(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 2, chunks=(2, 3, 4))
+    request: dict[str, Any] = {"virtual": True, "engine": Inline()}
+    ingest(paths, repo, containers=[container(tmp_path / "days")], **request)
+    (tmp_path / "days").rename(tmp_path / "moved")
+    moved = [path.replace("days", "moved") for path in paths]
+    result = ingest(moved, repo, mode="upsert", containers=[container(tmp_path / "moved")], **request)
+    same(seen(result.version), truth(moved))
+
+
+def test_other_variables_of_the_same_files(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = daily(tmp_path / "days", 3, names=["tas", "pr"])
+    request: dict[str, Any] = {"mode": "upsert", "engine": Inline()}
+    ingest(paths, repo, variables=["tas"], **request)
+    assert ingest(paths, repo, variables="tas", **request).done_before
+    result = ingest(paths, repo, variables=["pr"], **request)
+    same(seen(result.version), truth(paths))
+    for variables in (["tas"], ["tas", "pr"]):
+        assert ingest(paths, repo, variables=variables, **(request | {"mode": "append"})).done_before
+    assert not ingest(paths, repo, **request).done_before  # there might be more in them
+    assert ingest(paths, repo, **(request | {"mode": "append"})).done_before
+
+
+@pytest.mark.parametrize("engine", [Inline(), Local(1)])
+def test_two_at_once_are_one_after_the_other(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, engine: Any
+) -> None:
+    """Another ingest commits to the same arrays while this one plans."""
+    paths = daily(tmp_path / "days", 3)
+    ingest(paths[:1], repo, chunks={"time": 3}, engine=Inline())
+    plan = operation.plan_ingest
+
+    def then_another(*arguments: Any) -> Any:
+        monkeypatch.setattr(operation, "plan_ingest", plan)
+        found = plan(*arguments)
+        ingest(paths[1:2], repo, mode="append", engine=Inline())
+        return found
+
+    monkeypatch.setattr(operation, "plan_ingest", then_another)
+    result = ingest(paths[2:], repo, mode="append", allow={"hole"}, engine=engine)
+    same(seen(result.version), truth(paths))
+    assert len(list(repo.ancestry(branch="main"))) == 4
+
+
+def test_every_group_can_be_opened(tmp_path: Path, repo: frazil.Repository) -> None:
+    """Also that of the record."""
+    paths = daily(tmp_path / "days", 2)
+    for group in ("", "a/b"):
+        result = ingest(paths, Target(repo, group=group), engine=Inline())
+    tree = xr.open_datatree(result.version.session().store, engine="zarr", consolidated=False, zarr_format=3)
+    assert tree["a/b/.frazil/fingerprint"].shape == (2, 16)
+    same(tree["a/b"].to_dataset().load(), truth(paths))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a policy": ({"on_problem": "ignore"}, "on_problem: expected one of fail"),
+    "another policy": ({"on_change": "skip"}, "on_change: expected one of fail"),
+    "a kind": ({"allow": {"holes"}}, "allow: expected one of values, unordered.*found 'holes'"),
+    "a kind that leaves files out": (
+        {"allow": {"dims"}},
+        "allow: .*found 'dims': concat_dim= .*--on-problem",
+    ),
+    "a dimension": ({"chunks": {"tim": 3}}, "expected dimensions of the files.*'tim'"),
+    "no size": ({"chunks": {"time": 0}}, "at least 1, or -1 for all, found 0"),
+    "a size that is none": ({"chunks": {"time": "a"}}, "at least 1, or -1 for all, found 'a'"),
+    "a variable": ({"encoding": {"tass": {}}}, "expected variables of the files.*'tass'"),
+    "no chunk": ({"encoding": {"tas": {"chunks": (0, 1, 1)}}}, "chunks of tas: expected"),
+    "an argument": ({"encoding": {"tas": {"dtype": "f8"}}}, "expected chunks, shards.*found 'dtype'"),
+    "a codec": ({"encoding": {"tas": {"compressors": "zip"}}}, "that zarr can make `/new/tas`.*zip"),
+    "shards": ({"encoding": {"tas": {"chunks": (2, 2, 2), "shards": (3, 2, 2)}}}, "that zarr can make"),
+    "no such variable": ({"variables": ["nope"]}, "found 'nope', which none has"),
+    "a format": ({"format": "xyz"}, "expected a format among"),
+    "an option": ({"reader_options": {"foo": 1}}, "expected options of the reader.*'foo'"),
+    "a group above": ({"to": "../x"}, "expected the path of a group"),
+    "an array": ({"to": "there/x"}, "expected a group at `/there` in the repository, found an array"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_said_before_anything_is_written(
+    tmp_path: Path, repo: frazil.Repository, case: str
+) -> None:
+    session = repo.writable_session("main")
+    zarr.create_array(session.store, name="there", shape=(1,), dtype="i4")
+    session.commit("an array")
+    given, match = WRONG[case]
+    target = Target(repo, group=given.get("to", "new"))
+    with pytest.raises(InvalidInputError, match=match):
+        ingest(
+            daily(tmp_path / "days", 1),
+            target,
+            engine=Inline(),
+            **{k: v for k, v in given.items() if k != "to"},
+        )
+    assert len(list(repo.ancestry(branch="main"))) == 2
+
+
+def test_each_file_is_opened_once(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a task has more files than it keeps open, and they have several variables."""
+    paths = daily(tmp_path / "days", 6, names=["tas", "pr"])
+    ingest(paths[:1], repo, engine=Inline())
+    monkeypatch.setattr(task_files, "OPEN", 2)
+    opened: list[str] = []
+    init = Hdf5Reader.__init__
+
+    def counted(self: Any, file: Any, group: str = "/") -> None:
+        opened.append(file.url)
+        init(self, file, group)
+
+    monkeypatch.setattr(Hdf5Reader, "__init__", counted)
+    result = ingest(paths[1:], repo, mode="append", engine=Inline())
+    same(seen(result.version), truth(paths))
+    assert [opened.count(Path(path).as_uri()) for path in paths[2:]] == [2] * 4  # inspected, and read
+
+
+def test_an_append_does_not_read_what_all_jobs_before_have_said(
+    tmp_path: Path, repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = daily(tmp_path / "days", 2)
+    first = ingest(paths[:1], repo, engine=Inline())
+    for number in range(40):
+        session = repo.writable_session("main")
+        session.commit("a job", {"frazil_job": {"id": f"other {number}"}}, allow_empty=True)
+    decoded: list[int] = []
+    load_all = MetadataColumn.load_all
+
+    def counted(self: MetadataColumn) -> list[dict[str, Any]]:
+        decoded.append(len(found := load_all(self)))
+        return found
+
+    monkeypatch.setattr(MetadataColumn, "load_all", counted)
+    ingest(paths, repo, mode="append", engine=Inline())
+    assert sum(decoded) < 10
+    again = ingest(paths[:1], repo, engine=Inline())
+    assert again.done_before
+    assert again.id.startswith(first.id)

@@ -1,0 +1,92 @@
+"""Series of CMIP6 as archives have them: xarray sees in the store what it sees in the files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from tests.pipeline.ingest.archives import repository, same, seen, truth
+from tests.pipeline.ingest.samples import EVERY, NETCDF, files, parameters
+
+import frazil
+from frazil.spark import Inline, ingest, inspect_files
+
+#: Models and tables: several calendars, chunks and contiguous data, years of unequal lengths.
+CHOSEN = {
+    "AWI-ESM-1-1-LR day",
+    "BCC-CSM2-MR day",
+    "CAMS-CSM1-0 Amon",
+    "CESM2-FV2 Amon",
+    "CMCC-CM2-SR5 day",
+    "FGOALS-g3 Amon",
+    "IITM-ESM Amon",
+    "MPI-ESM1-2-HR Amon",
+    "NorESM2-LM Amon",
+}
+CHOSEN_ALONE = {"KACE-1-0-G day", "IPSL-CM6A-LR day", "GFDL-CM4 day", "MRI-ESM2-0 day"}
+
+
+def series(chosen: set[str], least: int, most: int) -> list[list[Path]]:
+    """The files of each series, in the order of their years; series of ``least`` to ``most`` files."""
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in files("esmvaltool-sample-data", magic=NETCDF):
+        folders[path.parent].append(path)
+    return [
+        paths
+        for paths in folders.values()
+        if least <= len(paths) <= most and (EVERY or _name(paths[0]) in chosen)
+    ]
+
+
+def _name(path: Path) -> str:
+    _, table, model, *_ = path.name.split("_")
+    return f"{model} {table}"
+
+
+def container(folder: Path) -> frazil.VirtualChunkContainer:
+    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
+
+
+@pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
+def test_a_series_in_two_parts(paths: list[Path], tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    names = list(map(str, paths))
+    first = ingest(names[: len(names) // 2], repo, engine=Inline())
+    same(seen(first.version), truth(names[: len(names) // 2]))
+    every = f"{paths[0].parent}/*.nc"
+    whole = ingest(every, repo, mode="append", engine=Inline())
+    assert not whole.done_before
+    same(seen(whole.version), truth(names))
+    again = ingest(every, repo, mode="append", engine=Inline())
+    assert again.done_before
+    assert again.snapshot_id == whole.snapshot_id
+
+
+@pytest.mark.parametrize("paths", parameters(series(CHOSEN, 2, 99)))
+def test_references_to_a_series(paths: list[Path], tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    every = f"{paths[0].parent}/*.nc"
+    result = ingest(every, repo, virtual=True, containers=[container(paths[0].parent)], engine=Inline())
+    same(seen(result.version), truth(list(map(str, paths))))
+    used = set(result.version.session().all_virtual_chunk_locations())
+    assert used == {path.as_uri() for path in paths}
+
+
+@pytest.mark.parametrize("paths", parameters(series(CHOSEN_ALONE, 1, 1)))
+@pytest.mark.parametrize("virtual", [False, True], ids=["copy", "references"])
+def test_a_file_alone(paths: list[Path], virtual: bool, tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    containers = [container(paths[0].parent)] if virtual else []
+    result = ingest(paths[0], repo, virtual=virtual, containers=containers, engine=Inline())
+    same(seen(result.version), truth(list(map(str, paths))))
+
+
+@pytest.mark.parametrize("paths", parameters(series(CHOSEN, 3, 99)))
+def test_a_year_that_is_missing(paths: list[Path], tmp_path: Path) -> None:
+    report = inspect_files([*map(str, paths[:1]), *map(str, paths[2:])], engine=Inline())
+    assert "hole" in {problem.kind for problem in report.problems}
+    repo = repository(tmp_path / "repo")
+    ingest(list(map(str, paths[:1] + paths[2:])), repo, allow={"hole"}, engine=Inline())
+    later = ingest(paths[1], repo, mode="backfill", engine=Inline())
+    same(seen(later.version), truth(list(map(str, paths))))

@@ -1,0 +1,445 @@
+"""Scalar coordinates stay as they are in one file; in several files one becomes the dimension."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.counting import python_steps
+from tests.pipeline.ingest.archives import repository, seen
+from tests.pipeline.ingest.test_virtual import container
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.pipeline.ingest.inspection import Options, look
+from frazil.pipeline.ingest.pattern import Expanded, expand
+from frazil.pipeline.ingest.reconcile import combine
+from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
+
+ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    return repository(tmp_path / "repo")
+
+
+def forecast(time: int, step: int = 0, *, height: float = 2.0, **more: Any) -> xr.Dataset:
+    """A file as cfgrib and iris see many: scalar coordinates, one of them with bounds."""
+    data = xr.Dataset(
+        {
+            "t": (("lat", "lon"), np.arange(6.0).reshape(2, 3) + 100 * time + 7 * step),
+            "count": ((), np.int32(time), {"long_name": "a scalar that is data"}),
+        },
+        {
+            "lat": [10.0, 20.0],
+            "lon": [1.0, 2.0, 3.0],
+            "time": (
+                (),
+                time,
+                {"units": "hours since 2020-01-01", "standard_name": "time", "bounds": "time_bnds"},
+            ),
+            "time_bnds": (("nv",), [time, time + 1]),
+            "step": ((), step, {"units": "hours", "standard_name": "forecast_period"}),
+            "valid_time": ((), time + step, {"units": "hours since 2020-01-01"}),
+            "height": ((), height, {"units": "m"}),
+            **more,
+        },
+        {"title": "forecasts"},
+    )
+    data.time_bnds.encoding["dtype"] = "i4"
+    for name in ("time", "step", "valid_time"):
+        data[name].encoding["dtype"] = "i4"
+    return data
+
+
+def write(path: Path, data: xr.Dataset, format: str = "NETCDF4") -> str:
+    path.parent.mkdir(exist_ok=True)
+    data.to_netcdf(path, engine=ENGINES[format], format=format)  # type: ignore[call-overload]
+    return str(path)
+
+
+def decoded(path: str, format: str = "NETCDF4") -> xr.Dataset:
+    """What xarray sees in one file."""
+    with xr.open_dataset(path, engine=ENGINES[format]) as data:
+        return data.load()
+
+
+def nested(paths: list[str], dim: str, format: str = "NETCDF4") -> xr.Dataset:
+    """What xarray makes of them, with its own words."""
+    return xr.open_mfdataset(
+        paths, engine=ENGINES[format], combine="nested", concat_dim=dim, data_vars="all", coords="different",
+        compat="equals", join="exact", combine_attrs="override",
+    ).load()  # fmt: skip
+
+
+def same(found: xr.Dataset, expected: xr.Dataset) -> None:
+    """The order of dimensions of one-dimensional coordinates aside, all is equal."""
+    xr.testing.assert_identical(found, expected)
+    assert {name: each.dims for name, each in found.variables.items()} == {
+        name: each.dims for name, each in expected.variables.items()
+    }
+
+
+# One file
+
+
+ALONE = {
+    "scalars": forecast(3),
+    "a time of one step": forecast(3).drop_vars("time_bnds").expand_dims("time"),
+    "several equal times": xr.Dataset({"x": ("time", [1.0, 2, 3])}, {"time": ("time", [4, 4, 5])}),
+    "times that go up and down": xr.Dataset({"x": ("time", [1.0, 2, 3])}, {"time": ("time", [5.0, 4, 6])}),
+    "times that are missing": xr.Dataset(
+        {"x": ("time", [1.0, 2, 3])}, {"time": ("time", [np.nan, 4, np.nan])}
+    ),
+    "a gap": xr.Dataset({"x": ("time", np.arange(6.0))}, {"time": ("time", [0, 1, 2, 3, 9, 10])}),
+    "levels": xr.Dataset({"x": ("lev", np.arange(5.0))}, {"lev": ("lev", [10.0, 12, 15, 20, 50])}),
+    "names twice": xr.Dataset({"x": ("station", [1.0, 2])}, {"station": ("station", ["a", "a"])}),
+}
+
+
+@pytest.mark.parametrize("format", ENGINES)
+@pytest.mark.parametrize("case", ALONE)
+def test_one_file_is_what_xarray_sees_in_it(
+    tmp_path: Path, repo: frazil.Repository, case: str, format: str
+) -> None:
+    data = ALONE[case]
+    if "time" in data.dims and "units" not in data.time.attrs:
+        data.time.attrs["units"] = "hours since 2020-01-01"
+    path = write(tmp_path / "files" / "one.nc", data, format)
+    expected = decoded(path, format)
+    result = ingest(path, repo, engine=Inline())
+    same(seen(result.version), expected)
+    assert result.report is not None
+    assert not [each for each in result.report.problems if each.kind != "unordered"]
+    if "station" not in data.dims:
+        containers = [container(tmp_path / "files")]
+        target = Target(repo, group="virtual")
+        result = ingest(path, target, virtual=True, containers=containers, engine=Inline())
+        same(seen(result.version, "virtual"), expected)
+    data["x" if "x" in data else "t"] += 1
+    write(tmp_path / "files" / "one.nc", data, format)
+    again = ingest(path, repo, mode="upsert", on_change="rewrite", engine=Inline())
+    same(seen(again.version), decoded(path, format))
+
+
+@pytest.mark.parametrize("unlimited", [True, False], ids=["unlimited", "fixed"])
+def test_what_follows_a_file_without_order(tmp_path: Path, repo: frazil.Repository, unlimited: bool) -> None:
+    """Rays of a radar: several in a second; the next file begins later."""
+    paths = []
+    for number in range(2):
+        times = xr.Variable(
+            "time", [10 * number, 10 * number, 10 * number + 1], {"units": "seconds since 2020-01-01"}
+        )
+        data = xr.Dataset({"x": ("time", np.arange(3.0) + number)}, {"time": times})
+        path = tmp_path / f"{number}.nc"
+        data.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"] if unlimited else [])
+        paths.append(str(path))
+    ingest(paths[0], repo, engine=Inline())
+    result = ingest(paths[1], repo, mode="append", engine=Inline())
+    assert seen(result.version).x.values.tolist() == [0, 1, 2, 1, 2, 3]
+    with xr.open_dataset(paths[0], engine="h5netcdf", decode_times=False) as data:
+        changed = data.load()
+    changed.x[0] = 5
+    changed.to_netcdf(paths[0], engine="h5netcdf")
+    with pytest.raises(InvalidInputError, match=r"each label once.*--mode append"):
+        ingest(paths[0], repo, mode="upsert", on_change="rewrite", engine=Inline())
+    target = Target(repo, group="both")
+    with pytest.raises(InvalidInputError, match=r"allow=\{'unordered'\} \(--allow unordered\) keeps"):
+        ingest(paths, target, engine=Inline())
+    result = ingest(paths, target, allow={"unordered"}, engine=Inline())
+    assert seen(result.version, "both").x.values.tolist() == [5, 1, 2, 1, 2, 3]
+
+
+# Several files
+
+
+def test_files_with_one_time_each_need_no_options(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time)) for time in range(4)]
+    result = ingest(paths, repo, engine=Inline())
+    found, expected = seen(result.version), nested(paths, "time")
+    same(found, expected)
+    assert found.t.dims == ("time", "lat", "lon")
+    assert (found.valid_time.dims, found.step.dims, found.time_bnds.dims) == (("time",), (), ("time", "nv"))
+    containers = [container(tmp_path / "files")]
+    target = Target(repo, group="virtual")
+    result = ingest(paths, target, virtual=True, containers=containers, engine=Inline())
+    same(seen(result.version, "virtual"), expected)
+    assert result.version.session().chunk_type("/virtual/t", [2, 0, 0]) == frazil.ChunkType.virtual
+    pattern = FilePattern(lambda run: paths[run], ConcatDim("run", range(4)))
+    result = ingest(pattern, Target(repo, group="runs"), engine=Inline())
+    assert seen(result.version, "runs").time.dims == ("run",)
+
+
+@st.composite
+def archives(draw: st.DrawFn) -> tuple[list[tuple[int, int, float]], str, str, bool]:
+    """Times, steps and heights of files; which of them differs; the format; references or not."""
+    count = draw(st.integers(1, 4))
+    labels = draw(st.permutations(range(8)))[:count]
+    which = draw(st.sampled_from(["time", "step", "height", "all"]))
+    files = [
+        (label if which in ("time", "all") else 3, label if which in ("step", "all") else 1,
+         float(label) if which in ("height", "all") else 2.0)
+        for label in labels
+    ]  # fmt: skip
+    dim = "time" if which == "all" else which
+    return files, dim, draw(st.sampled_from(list(ENGINES))), draw(st.booleans())
+
+
+@settings(max_examples=12)
+@given(archives(), st.booleans())
+def test_stacked_as_xarray_stacks_them(
+    archive: tuple[list[tuple[int, int, float]], str, str, bool], explicit: bool
+) -> None:
+    files, dim, kind, virtual = archive
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = [
+            write(folder / f"{i}.nc", forecast(time, step, height=height), kind)
+            for i, (time, step, height) in enumerate(files)
+        ]
+        repo = frazil.Repository.create(frazil.in_memory_storage())
+        more: dict[str, Any] = {"virtual": True, "containers": [container(folder)]} if virtual else {}
+        result = ingest(paths, repo, concat_dim=dim if explicit else None, engine=Inline(), **more)
+        order = np.argsort([each[("time", "step", "height").index(dim)] for each in files])
+        in_order = [paths[i] for i in order.tolist()]
+        if len(paths) == 1 and not explicit:
+            same(seen(result.version), decoded(paths[0], kind))
+        else:
+            same(seen(result.version), nested(in_order, dim, kind))
+
+
+@pytest.mark.parametrize("promoted", [False, True], ids=["many first", "one first"])
+@pytest.mark.parametrize("mode", ["append", "upsert", "backfill"])
+def test_an_archive_that_grows_by_a_file(
+    tmp_path: Path, repo: frazil.Repository, mode: Any, promoted: bool
+) -> None:
+    """What was the same in all files so far becomes a coordinate along the dimension when it differs."""
+    paths = [write(tmp_path / f"{time}.nc", forecast(time, height=2.0 + time // 3)) for time in range(4)]
+    first = 1 if promoted else 2
+    ingest(paths[:first], repo, concat_dim="time" if promoted else None, engine=Inline())
+    for path in paths[first:]:
+        result = ingest(path, repo, mode=mode, engine=Inline())
+    same(seen(result.version), nested(paths, "time"))
+    assert ingest(paths, repo, mode=mode, engine=Inline()).done_before
+
+
+def test_a_file_alone_has_no_dimension_to_grow_in(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
+    ingest(paths[0], repo, engine=Inline())
+    for files in (paths[1], paths):
+        with pytest.raises(
+            InvalidInputError, match=r"into a new group with concat_dim='time' \(--concat-dim time\)"
+        ):
+            ingest(files, repo, mode="append", engine=Inline())
+    with pytest.raises(InvalidInputError, match="values of `/"):
+        ingest(paths[1], repo, mode="upsert", engine=Inline())
+    same(seen(ingest(paths[0], repo, mode="append", engine=Inline()).version), decoded(paths[0]))
+    # A job that appends from the first day on needs no option.
+    target = Target(repo, group="daily")
+    for path in paths:
+        result = ingest(path, target, mode="append", engine=Inline())
+    same(seen(result.version, "daily"), nested(paths, "time"))
+
+
+def test_a_file_of_several_of_which_the_others_are_damaged(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(3)]
+    Path(paths[0]).write_bytes(b"CDF")
+    ingest(paths[:2], repo, on_problem="skip", engine=Inline())
+    result = ingest(paths[2], repo, mode="append", engine=Inline())
+    same(seen(result.version), nested(paths[1:], "time"))
+
+
+def test_references_to_another_byte_order_grow(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [write(tmp_path / "files" / f"{time}.nc", forecast(time), "NETCDF3_64BIT") for time in range(3)]
+    more: dict[str, Any] = {
+        "virtual": True,
+        "containers": [container(tmp_path / "files")],
+        "engine": Inline(),
+    }
+    ingest(paths[0], repo, concat_dim="time", **more)
+    result = ingest(paths[1:], repo, mode="append", **more)
+    same(seen(result.version), nested(paths, "time", "NETCDF3_64BIT"))
+
+
+def test_other_variables_join_on_their_own_terms(tmp_path: Path, repo: frazil.Repository) -> None:
+    """Two families that follow each other, and a field of which there is one."""
+    paths = [write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]
+    names = {"t": "u", "count": "count_of_u"}
+    paths += [write(tmp_path / f"u{time}.nc", forecast(time).rename(names)) for time in range(2)]
+    fixed = xr.Dataset({"orog": (("lat", "lon"), np.ones((2, 3)))}, {"lat": [10.0, 20.0], "lon": [1.0, 2, 3]})
+    paths.append(write(tmp_path / "orog.nc", fixed))
+    found = seen(ingest(paths[:4], repo, engine=Inline()).version)
+    assert (found.t.dims, found.u.dims, found.valid_time.dims) == (("time", "lat", "lon"),) * 2 + (("time",),)
+    ingest(paths[4], repo, mode="append", engine=Inline())
+    later = write(tmp_path / "later.nc", forecast(2))
+    found = seen(ingest(later, repo, mode="append", allow={"hole"}, engine=Inline()).version)
+    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+    found = seen(
+        ingest([*paths, later], Target(repo, group="all"), allow={"hole"}, engine=Inline()).version, "all"
+    )
+    assert (found.orog.dims, found.t.sizes["time"]) == (("lat", "lon"), 3)
+
+
+def test_scalars_of_files_that_have_the_dimension(tmp_path: Path, repo: frazil.Repository) -> None:
+    """A run of a model in each file: its reference time goes along the times."""
+    paths = []
+    for run in range(3):
+        times = xr.Variable("time", [2 * run, 2 * run + 1], {"units": "hours since 2020-01-01"})
+        frt = xr.Variable(
+            (), 2 * run, {"units": "hours since 2020-01-01", "standard_name": "forecast_reference_time"}
+        )
+        data = xr.Dataset({"t": ("time", [1.0 * run, 2.0])}, {"time": times, "frt": frt, "height": 2.0})
+        paths.append(write(tmp_path / "files" / f"{run}.nc", data))
+    expected = nested(paths, "time")
+    for group, more in (
+        ("copies", {}),
+        ("virtual", {"virtual": True, "containers": [container(tmp_path / "files")]}),
+    ):
+        result = ingest(paths, Target(repo, group=group), chunks={"time": 3} if group == "copies" else None,
+                        engine=Inline(), **more)  # fmt: skip
+        same(seen(result.version, group), expected)
+
+
+def test_runs_with_the_same_steps_and_members_with_the_same_times(
+    tmp_path: Path, repo: frazil.Repository
+) -> None:
+    paths = []
+    for member in range(3):
+        times = xr.Variable("time", [0, 1], {"units": "hours since 2020-01-01"})
+        data = xr.Dataset({"t": ("time", [1.0 * member, 2.0])}, {"time": times, "realization": member})
+        paths.append(write(tmp_path / f"{member}.nc", data))
+    found = seen(ingest(paths, repo, engine=Inline()).version)
+    same(found, nested(paths, "realization"))
+    runs = []
+    for time in range(3):
+        data = forecast(time).expand_dims(step=[0, 6]).drop_vars(["valid_time"])
+        data["valid_time"] = ("step", [time, time + 6], {"units": "hours since 2020-01-01"})
+        runs.append(write(tmp_path / f"run{time}.nc", data.set_coords("valid_time")))
+    found = seen(ingest(runs, Target(repo, group="runs"), engine=Inline()).version, "runs")
+    same(found, nested(runs, "time"))
+    assert found.valid_time.dims == ("time", "step")
+
+
+GRIB: dict[str, tuple[str, list[list[dict[str, Any]]]]] = {
+    "times": ("time", [[{"dataDate": 20200101 + day}] for day in range(3)]),
+    "steps": ("step", [[{"step": step}] for step in (0, 6, 12)]),
+    "levels": ("isobaricInhPa", [[{"level": level}] for level in (500, 700, 850)]),
+    "runs of steps": (
+        "time",
+        [[{"dataDate": 20200101 + day, "step": step} for step in (0, 6)] for day in range(3)],
+    ),
+    "steps of runs": (
+        "step",
+        [[{"dataDate": 20200101 + day, "step": step} for day in range(3)] for step in (0, 6)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GRIB)
+def test_grib_is_stacked_as_cfgrib_and_xarray_do(tmp_path: Path, repo: frazil.Repository, case: str) -> None:
+    grib = pytest.importorskip("tests.readers.test_grib")
+    dim, files = GRIB[case]
+    paths = []
+    for number, messages in enumerate(files):
+        path = tmp_path / f"{number}.grib"
+        path.write_bytes(b"".join(grib.message(2, **{"dataDate": 20200101, **each}) for each in messages))
+        paths.append(str(path))
+    expected = xr.open_mfdataset(
+        paths, engine="cfgrib", combine="nested", concat_dim=dim, data_vars="all", coords="different",
+        compat="equals", join="exact", combine_attrs="override", backend_kwargs={"indexpath": ""},
+    ).load()  # fmt: skip
+    one_by_one = Target(repo, group="growing")
+    for number, path in enumerate(paths):
+        mode: Any = "append" if number else "create"
+        grown = ingest(path, one_by_one, concat_dim=dim, mode=mode, engine=Inline())
+    for found in (seen(ingest(paths, repo, engine=Inline()).version), seen(grown.version, "growing")):
+        xr.testing.assert_equal(found, expected)
+        assert {name: each.dims for name, each in found.variables.items()} == {
+            name: each.dims for name, each in expected.variables.items()
+        }
+
+
+def test_a_grid_of_files_is_refused_with_what_helps(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        write(tmp_path / f"{time}_{step}.nc", forecast(time, step).drop_vars("valid_time"))
+        for time, step in itertools.product(range(2), range(3))
+    ]
+    with pytest.raises(
+        InvalidInputError, match=r"step \(3 values\), time \(2 values\): concat_dim='run' \(--concat-dim"
+    ):
+        ingest(paths, repo, engine=Inline())
+    found = seen(ingest(paths, repo, concat_dim="run", engine=Inline()).version)
+    assert (found.time.dims, found.step.dims, found.t.dims) == (("run",), ("run",), ("run", "lat", "lon"))
+    # Accumulations: no two fields are valid at the same time, and that time tells all.
+    paths = [
+        write(tmp_path / f"valid{time}_{step}.nc", forecast(time, step))
+        for time, step in itertools.product((0, 12), (3, 6, 9, 12))
+    ]
+    found = seen(ingest(paths, Target(repo, group="best"), engine=Inline()).version, "best")
+    same(found, nested(paths, "valid_time"))
+
+
+def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository) -> None:
+    paths = [
+        write(tmp_path / f"{i}.nc", xr.Dataset({"x": ("lat", [1.0 * i, 2.0])}, {"lat": [1, 2]}))
+        for i in range(3)
+    ]
+    with pytest.raises(InvalidInputError, match=r"concat_dim='file' \(--concat-dim file\)"):
+        ingest(paths, repo, engine=Inline())
+    found = seen(ingest(paths, repo, concat_dim="file", engine=Inline()).version)
+    same(found, nested(paths, "file"))
+    path = write(tmp_path / "aux.nc", xr.Dataset({"x": ("y", [1.0])}, {"z": ("y", [1.0])}))
+    with pytest.raises(InvalidInputError, match="concat_dim: expected a dimension, a scalar or a new name"):
+        ingest(path, repo, concat_dim="z", engine=Inline())
+
+
+def test_work_grows_with_the_files(tmp_path: Path) -> None:
+    """What the driver does: ten times the files are about ten times the steps."""
+    template = look(
+        expand([write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]),
+        None,
+        Options(),
+        Inline(),
+    )
+
+    def many(count: int) -> Any:
+        from_first = dict.fromkeys(("layout", "own"), np.zeros(count, np.int32))
+        times = np.arange(count)
+        scalars = {name: np.full(count, column[0], object) for name, column in template.scalars.items()}
+        scalars |= {"time": times.astype(object), "valid_time": times.astype(object)}
+        individuals = tuple(
+            tuple(
+                (name, digest + str(i) if name != "step" else digest)
+                for name, digest in template.individuals[0]
+            )
+            for i in range(count)
+        )
+        return replace(
+            template, urls=tuple(map(str, times)), size=times, length=np.ones(count, np.int64),
+            fingerprint=np.zeros((count, 16), np.uint8), contents=np.zeros((count, 16), np.uint8),
+            modified=(None,) * count, etag=(None,) * count, label_start=np.zeros(count + 1, np.int64),
+            scalars=scalars, individual=np.arange(count, dtype=np.int32), individuals=individuals,
+            **from_first,
+        )  # fmt: skip
+
+    steps: list[int] = []
+    overlapping: list[int] = []
+    for count in (300, 3000):
+        looked = many(count)
+        assert combine(looked, Expanded(looked.urls), None).length == count
+        steps.append(python_steps(partial(combine, looked, Expanded(looked.urls), None)))
+        scalars = {**looked.scalars, "time": np.arange(count).astype(object) // 2}
+        pairs = replace(looked, scalars=scalars)
+        overlapping.append(python_steps(partial(combine, pairs, Expanded(pairs.urls), "time")))
+    for few, more in (steps, overlapping):
+        assert np.log10(more / few) < 1.3

@@ -1,0 +1,105 @@
+"""References instead of copies: the values stay in the files."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import icechunk
+import numpy as np
+import pytest
+import xarray as xr
+from tests.pipeline.ingest.archives import daily, repository, same, seen, truth, write
+from tests.support.judge import reference_storage
+
+import frazil
+from frazil.credentials import LocalFileSystemAccess
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.spark import Inline, ingest, inspect_files
+
+
+def container(folder: Path) -> frazil.VirtualChunkContainer:
+    return frazil.VirtualChunkContainer(f"file://{folder}/", frazil.local_filesystem_store(str(folder)))
+
+
+@pytest.mark.interop
+def test_references_are_what_copies_are(tmp_path: Path) -> None:
+    paths = daily(tmp_path / "days", 6, chunks=(2, 3, 2))
+    repo = repository(tmp_path / "repo")
+    request = {"virtual": True, "engine": Inline()}
+    with pytest.raises(InvalidInputError, match="containers=") as error:
+        ingest(paths[:3], repo, **request)
+    assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
+    assert len(list(repo.ancestry(branch="main"))) == 1
+    result = ingest(paths[:3], repo, containers=[container(tmp_path / "days")], **request)
+    session = result.version.session()
+    assert session.chunk_type("/tas", [0, 0, 0]) == frazil.ChunkType.virtual
+    assert session.chunk_type("/time_bnds", [0, 0]) != frazil.ChunkType.virtual
+    assert set(session.all_virtual_chunk_locations()) == {Path(path).as_uri() for path in paths[:3]}
+    same(seen(result.version), truth(paths[:3]))
+    # The same handle reads what it was given containers for.
+    own = repo.readonly_session("main").store
+    xr.testing.assert_identical(
+        xr.open_zarr(own, consolidated=False, chunks=None).load(), seen(result.version)
+    )
+    # The container is in the repository's configuration now.
+    repo = frazil.Repository.open(
+        frazil.local_filesystem_storage(str(tmp_path / "repo")),
+        authorize_virtual_chunk_access={f"file://{tmp_path / 'days'}/": LocalFileSystemAccess},
+    )
+    result = ingest(paths[4:], repo, mode="append", allow={"hole"}, **request)
+    # What is missed fits between: whole chunks move, and nothing is copied.
+    result = ingest(paths, repo, mode="backfill", **request)
+    same(seen(result.version), truth(paths))
+    assert result.version.session().chunk_type("/tas", [11, 0, 1]) == frazil.ChunkType.virtual
+    write(Path(paths[2]), range(8, 12), salt=3, chunks=(2, 3, 2))
+    os.utime(paths[2], (time.time() + 5,) * 2)  # references remember whole seconds
+    with pytest.raises(frazil.IcechunkError, match="day_0002"):
+        seen(result.version)
+    ingest(paths, repo, mode="upsert", on_change="rewrite", **request)
+    later = write(tmp_path / "days" / "later.nc", range(24, 28), chunks=(2, 3, 2))
+    ingest(later, repo, mode="append", **request)
+    other = write(tmp_path / "days" / "other.nc", range(8, 12), salt=5, chunks=(2, 3, 2))
+    result = ingest(other, repo, mode="insert", **request)
+    expected = truth([*paths, later])
+    expected.tas.values[8:12] = truth([other]).tas.values
+    same(seen(result.version), expected)
+    access = {f"file://{tmp_path / 'days'}/": icechunk.credentials.LocalFileSystemAccess}
+    theirs = icechunk.Repository.open(
+        reference_storage(tmp_path / "repo"), authorize_virtual_chunk_access=access
+    )
+    store = theirs.readonly_session("main").store
+    xr.testing.assert_identical(xr.open_zarr(store, consolidated=False, chunks=None).load(), expected)
+
+
+def test_what_cannot_be_referred_to_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "days"
+    paths = daily(folder, 3, steps=3, chunks=(2, 3, 4))
+    repo = repository(tmp_path / "repo")
+    request = {"virtual": True, "engine": Inline(), "containers": [container(folder)]}
+    with pytest.raises(InvalidInputError, match="on the borders of chunks of 2 steps"):
+        ingest(paths, repo, **request)
+    write(Path(paths[1]), range(3, 6), chunks=(1, 3, 4))
+    report = inspect_files(paths, virtual=True, engine=Inline())
+    assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
+    write(Path(paths[1]), range(3, 6), chunks=(2, 3, 4), compression="lzf")
+    report = inspect_files(paths, virtual=True, engine=Inline())
+    assert [(each.kind, each.url) for each in report.problems if each.url] == [("chunks", paths[1])]
+
+
+def test_files_with_one_chunk_each(tmp_path: Path) -> None:
+    """Without compression and chunks; the last file is shorter."""
+    folder = tmp_path / "days"
+    folder.mkdir()
+    paths = [
+        write(folder / f"{i}.nc", range(4 * i, 4 * i + (2 if i == 3 else 4)), chunks=(4, 3, 4))
+        for i in range(4)
+    ]
+    repo = repository(tmp_path / "repo")
+    request = {"virtual": True, "containers": [container(folder)], "engine": Inline()}
+    result = ingest(paths, repo, **request)
+    same(seen(result.version), truth(paths))
+    np.testing.assert_array_equal(seen(result.version).tas.values[-1], truth(paths).tas.values[-1])
+    with pytest.raises(InvalidInputError, match="on the borders of chunks"):
+        ingest(write(folder / "late.nc", [14], chunks=(4, 3, 4)), repo, mode="append", **request)

@@ -1,0 +1,213 @@
+"""Reductions give what xarray gives, however the arrays are chunked and wherever partial results meet."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from xarray.groupers import BinGrouper
+
+import frazil
+from frazil.pipeline.reductions import Limits, groupby, reduce, resample, zonal_stats
+from frazil.spark import Inline, Target
+
+#: Small enough that every way is taken: few bytes in a block, a task, a result.
+WAYS = {
+    "values": Limits(task=600, block=200, chunk=200),
+    "whole": Limits(task=600, block=200, small=0, chunk=200, state=2000),
+    "stored": Limits(task=20, block=100, small=0, chunk=100, columns=1000),
+}
+#: Each example is a repository; the profile that looks for new ones has more.
+few = settings(max_examples=3, phases=[Phase.generate])
+NAN_AWARE = ("mean", "sum", "min", "max", "std", "var", "count")
+
+
+def repository(**arrays: xr.DataArray | xr.Dataset) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    session = repo.writable_session("main")
+    for name, value in arrays.items():
+        dataset = value if isinstance(value, xr.Dataset) else value.rename(name).to_dataset()
+        dataset.to_zarr(session.store, group="data", mode="a", consolidated=False, zarr_format=3)
+    session.commit("data")
+    return repo
+
+
+def read(repo: frazil.Repository, group: str) -> xr.Dataset:
+    store = repo.readonly_session("main").store
+    return xr.open_zarr(store, group=group, consolidated=False, zarr_format=3, chunks=None).load()
+
+
+def equal(ours: xr.DataArray, theirs: xr.DataArray, exact: bool = False) -> None:
+    assert set(ours.dims) == set(theirs.dims)
+    theirs = theirs.transpose(*ours.dims)
+    assert ours.dtype == theirs.dtype
+    if exact:
+        np.testing.assert_array_equal(ours.values, theirs.values)
+    else:
+        rtol = 2e-5 if ours.dtype.itemsize == 4 else 1e-9
+        np.testing.assert_allclose(ours.values, theirs.values, rtol=rtol, atol=rtol)
+    for dim in ours.dims:
+        if dim in theirs.coords:
+            np.testing.assert_array_equal(ours[dim].values, theirs[dim].values)
+
+
+@st.composite
+def arrays(draw: Any) -> xr.DataArray:
+    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 7), st.integers(1, 6)))
+    chunks = tuple(draw(st.integers(1, n)) for n in shape)
+    dtype = np.dtype(draw(st.sampled_from(["f4", "f8", "i2", "u1", "i8", "?"])))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    values = rng.integers(-50, 50, shape)
+    values = values.astype(dtype)
+    if dtype.kind == "f":
+        values += rng.random(shape).astype(dtype)
+        values[rng.random(shape) < draw(st.sampled_from([0.0, 0.3, 0.9]))] = np.nan
+    step = draw(st.sampled_from([1, 9, 40]))
+    calendar = draw(st.sampled_from(["standard", "noleap", "360_day"]))
+    time = xr.date_range("2001-01-28", periods=shape[0], freq=f"{step}D", calendar=calendar, use_cftime=None)
+    made = xr.DataArray(
+        values,
+        dims=("time", "lat", "lon"),
+        coords={"time": time, "lat": np.linspace(-80, 80, shape[1]), "lon": np.arange(shape[2]) * 1.5},
+        attrs={"units": "K"},
+    )
+    made.encoding["chunks"] = chunks
+    made["time"].encoding["units"] = "days since 2000-01-01"
+    return made
+
+
+def quietly(call: Any) -> xr.DataArray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # means of nothing; what flox says to numpy
+        return call()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@few
+@given(data=arrays(), dims=st.sampled_from([("time",), ("lat", "lon"), ("time", "lat", "lon"), ("lat",)]))
+def test_reduce(way: str, data: xr.DataArray, dims: tuple[str, ...]) -> None:
+    repo = repository(x=data)
+    how = (*NAN_AWARE, "any", "all", "median")
+    reduce(repo, "data/x", dims, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
+    found = read(repo, "out/data")
+    assert not [name for name in found if "partials" in str(name)]
+    wide = data.astype("f8") if data.dtype.kind == "f" else data
+    for name in how:
+        if name == "any" or name == "all":
+            expected = getattr(data.astype(bool), name)(dims)
+        elif data.dtype.kind == "b" and name in ("var", "std", "mean", "median"):
+            expected = quietly(lambda name=name: getattr(data.astype("i8"), name)(dims))
+        else:
+            expected = quietly(lambda name=name: getattr(wide, name)(dims))
+            expected = expected.astype(data.dtype) if data.dtype.kind == "f" and name != "count" else expected
+        equal(found[f"x_{name}"], expected, exact=name in ("min", "max", "count", "any", "all"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@few
+@given(data=arrays(), by=st.sampled_from(["time.month", "time.season", "time.dayofyear", "lat", "region"]))
+def test_groupby(way: str, data: xr.DataArray, by: str) -> None:
+    regions = np.add.outer(np.arange(data.lat.size) // 2, data.lon.values > 3)
+    data = data.assign_coords(region=(("lat", "lon"), regions))
+    repo = repository(x=data)
+    labels = data["region"] if by == "region" else by
+    how = ("mean", "sum", "min", "std", "count", "median")
+    groupby(repo, "data/x", labels, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
+    found = read(repo, "out/data")
+    source = data.astype({"b": "i8", "f": "f8"}.get(data.dtype.kind, data.dtype))
+    groups = source.groupby("region" if by == "region" else by)
+    for name in how:
+        expected = quietly(lambda name=name: getattr(groups, name)())
+        if data.dtype.kind == "f" and name != "count":
+            expected = expected.astype(data.dtype)
+        if name == "min" and data.dtype.kind == "b":
+            expected = expected.astype(bool)
+        if name == "sum" and data.dtype.kind == "u":
+            expected = expected.astype("u8")
+        equal(found[f"x_{name}"], expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@few
+@given(data=arrays(), freq=st.sampled_from(["1D", "5D", "MS", "YS", "QS-DEC"]))
+def test_resample(way: str, data: xr.DataArray, freq: str) -> None:
+    data = data.astype("f8")
+    repo = repository(x=data)
+    how = ("mean", "max", "count", "first", "last")
+    resample(repo, "data/x", freq, how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
+    found = read(repo, "out/data")
+    groups = data.resample(time=freq)
+    for name in how:
+        expected = quietly(lambda name=name: getattr(groups, name)())
+        if name == "count":
+            expected = data.notnull().resample(time=freq).sum()  # 0 where all values of a period are NaN
+        equal(found[f"x_{name}"], expected)
+
+
+#: xarray casts the NaN of an empty period to integers and bools here, or counts nothing of NaN as NaN.
+OWN = {
+    ("b", "min"),
+    ("b", "max"),
+    ("f", "count"),
+    ("f", "any"),
+    ("f", "all"),
+    *((kind, "first") for kind in "iub"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i2", "u1", "i8", "?"])
+@pytest.mark.parametrize("last", ["2000-04-01", "2000-02-01"], ids=["empty periods", "no empty period"])
+def test_periods_without_a_time(way: str, dtype: str, last: str) -> None:
+    values = np.array([[1, 0], [0, 2], [3, 3]]).astype(dtype)
+    if dtype[0] == "f":
+        values[2, 0] = np.nan  # a period with a time, and NaN
+    days = np.array(["2000-01-01", "2000-01-02", last], "M8[ns]")
+    data = xr.DataArray(values, dims=("time", "x"), coords={"time": days, "x": [0, 1]})
+    repo = repository(v=data)
+    how = ("sum", "mean", "min", "max", "std", "var", "count", "any", "all", "first", "median")
+    resample(repo, "data/v", "MS", how, engine=Inline(), limits=WAYS[way], to=Target(repo, group="out"))
+    found = read(repo, "out/data")
+    cells = data.isel(time=slice(0, 2)), data.isel(time=slice(2, 3))
+    for name in how:
+        ours = found[f"v_{name}"]
+        if (data.dtype.kind, name) not in OWN and data.dtype.kind != "u":
+            with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
+                equal(ours, quietly(lambda name=name: getattr(data.resample(time="MS"), name)()))
+        if name != "first":
+            expected = [quietly(lambda name=name, each=each: getattr(each, name)("time")) for each in cells]
+            np.testing.assert_allclose(ours[[0, -1]].values.astype("f8"), np.array(expected, "f8"))
+        assert np.isnan(ours[1:-1].values).all()
+        assert ours.dtype.kind == "f" or last == "2000-02-01"
+
+
+def test_bins_and_zones_without_a_cell() -> None:
+    data = xr.DataArray(np.array([1, 2, 3]), dims="lat", coords={"lat": [-10.0, 1.0, 5.0]})
+    repo = repository(v=data)
+    bins = {"lat": BinGrouper([-20, 2, 4, 6])}
+    how = ("sum", "count", "min", "mean", "any", "std")
+    groupby(repo, "data/v", bins, how, engine=Inline(), to=Target(repo, group="bins"))
+    zonal_stats(repo, "data/v", [-20, 2, 4, 6], how, engine=Inline(), to=Target(repo, group="zones"))
+    for name in how:
+        theirs = getattr(data.groupby(bins), name)()
+        for group in ("bins", "zones"):
+            ours = read(repo, f"{group}/data")[f"v_{name}"]
+            np.testing.assert_array_equal(ours.values, theirs.values)
+            assert ours.dtype == theirs.dtype
+
+
+def test_min_count_in_periods_with_and_without_times() -> None:
+    days = np.array(["2000-01-01", "2000-01-02", "2000-02-01", "2000-04-01"], "M8[ns]")
+    data = xr.DataArray([1.0, 2, np.nan, 4], dims="time", coords={"time": days})
+    repo = repository(v=data)
+    for least, expected in ((None, [3, 0, np.nan, 4]), (1, [3, np.nan, np.nan, 4]), (2, [3] + [np.nan] * 3)):
+        target = Target(repo, group=f"least{least}")
+        resample(repo, "data/v", "MS", "sum", min_count=least, engine=Inline(), to=target)
+        ours = read(repo, f"least{least}/data").v
+        np.testing.assert_array_equal(ours.values, expected)
+        equal(ours, data.resample(time="MS").sum(min_count=least))

@@ -1,0 +1,168 @@
+"""Labels that do not fit, groups of nothing, names that are taken: refused, never wrong numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from tests.pipeline.reductions.test_equal_to_xarray import quietly, read, repository
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.pipeline.reductions import partials
+from frazil.pipeline.reductions.fields import open_field
+from frazil.pipeline.reductions.plan import Measure, Reduction, planned
+from frazil.spark import Inline, Limits, Target, climatology, groupby, quantile, reduce, resample, zonal_stats
+
+HERE = Inline()
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    time = xr.date_range("2000-01-01", periods=200)[np.r_[1, 0, 2:200]]  # not in order
+    made = xr.DataArray(
+        np.arange(800.0).reshape(200, 4),
+        dims=("time", "lat"),
+        coords={"time": time, "lat": [60.0, 20, -20, -60], "none": ("lat", [np.nan] * 4)},
+    )
+    later = made.sortby("time").rename("later")
+    return repository(x=made, y=later.drop_vars("time").rename(time="t").assign_coords(t=later.time.values))
+
+
+def labels(name: str | None, order: Any = slice(None)) -> xr.DataArray:
+    return xr.DataArray([0, 0, 1, 1], dims="lat", coords={"lat": [60.0, 20, -20, -60]}, name=name)[order]
+
+
+UP = slice(None, None, -1)
+REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
+    (groupby, (labels("z", UP),), {}, "by: expected the coordinate `lat` of `/data/x`, 60.0, 20.0"),
+    (zonal_stats, (labels("z", UP),), {}, "zones: expected the coordinate `lat`"),
+    (reduce, ("lat",), {"weights": labels("w", UP)}, "weights: expected the coordinate `lat`"),
+    (groupby, (labels("time"),), {}, "a name of their own, found `time`"),
+    (groupby, (labels("x"),), {}, "a name of their own, found `x`"),
+    (groupby, ("none",), {}, "at least one cell"),
+    (climatology, (), {"years": (1900, 1901)}, "at least one cell"),
+    (resample, ("3D",), {}, "must be monotonic"),
+    (zonal_stats, (np.ones((3, 4)),), {}, "an array of 2 dimensions"),
+    (reduce, (0,), {}, "a name or several, found 0"),
+    (reduce, ("lat", []), {}, "how: expected at least one"),
+    (reduce, ("lat", ["mean", "mean"]), {}, "each result once"),
+    (reduce, ("lat",), {"weights": 3}, "'coslat', a DataArray"),
+    (reduce, ("lat",), {"weights": {"lat": list("abcd")}}, "the type <U1"),
+    (quantile, ([],), {}, r"from 0 to 1, found \[\]"),
+    (quantile, ([[0.5]],), {}, "from 0 to 1"),
+    (quantile, (0.5,), {"exact_below": 1, "k": 1}, "from 8 to 65535"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "more", "message"), REFUSED)
+def test_what_cannot_be_is_refused(
+    repo: frazil.Repository, call: Callable[..., Any], given: Any, more: dict[str, Any], message: str
+) -> None:
+    tip = repo.lookup_branch("main")
+    with pytest.raises(InvalidInputError, match=message):
+        call(repo, "data/x", *given, engine=HERE, **more)
+    assert repo.lookup_branch("main") == tip
+
+
+def test_a_group_and_no_path_are_no_arrays_and_foo_no_frequency(repo: frazil.Repository) -> None:
+    with pytest.raises(InvalidInputError, match="found a group"):
+        reduce(repo, "data", engine=HERE)
+    with pytest.raises(InvalidInputError, match="Invalid frequency"):
+        resample(repo, "data/y", "foo", time="t", engine=HERE)
+    with pytest.raises(InvalidInputError, match="paths: expected at least one"):
+        reduce(repo, [], engine=HERE)
+
+
+def test_another_repository_in_memory_is_another_place(repo: frazil.Repository) -> None:
+    other = frazil.Repository.create(frazil.in_memory_storage())
+    reduce(repo, "data/x", "time", to=Target(other), engine=HERE)
+    assert read(other, "data")["x"].shape == (4,)
+    with pytest.raises(InvalidInputError, match="not an input"):
+        reduce(repo, "data/x", "time", to=Target(repo), engine=HERE)
+
+
+@pytest.mark.parametrize("freq", ["QE-DEC", "W-MON", "YE-JUN", "BME", "QS-FEB", "12h"])
+def test_bounds_are_those_of_the_bins_or_none(repo: frazil.Repository, freq: str) -> None:
+    resample(repo, "data/y", freq, time="t", engine=HERE, to=Target(repo, group=freq))
+    found, source = read(repo, freq + "/data"), read(repo, "data")["y"]
+    expected = quietly(lambda: source.resample(t=freq).mean())
+    np.testing.assert_allclose(found["y"].values, expected.values)
+    assert ("t_bnds" in found) == (freq in ("QS-FEB", "12h"))
+
+
+def test_integers_of_nothing_are_missing() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="nothing yet") as store:
+        shape = {"shape": (0, 3), "chunks": (1, 3)}
+        zarr.create_array(store, name="g/x", **shape, dtype="i4", dimension_names=("a", "b"))  # type: ignore[arg-type]
+        zarr.create_array(store, name="g/b", data=np.array([1, 1, 2]), chunks=(3,), dimension_names=("b",))
+    groupby(repo, "g/x", "b", ["max", "sum"], dims="a", engine=HERE)
+    found = read(repo, "groupby/g")
+    assert np.isnan(found["x_max"]).all()
+    assert found["x_sum"].values.tolist() == [0, 0]
+
+
+def test_the_state_of_a_large_chunk_is_cut(repo: frazil.Repository) -> None:
+    """A task owns a part of a chunk, where the state of all of it would be too much."""
+    field = open_field(repo.readonly_session("main"), "data/x")
+    mean = Measure("/x", "mean", partials.kernel("mean", field.dtype), field.dtype)
+    grid = replace(field, shape=(1000, 8000, 8000), grid=(1, 4000, 8000), dims=("time", "y", "x"))
+    plan = planned(0, Reduction(grid, (0,), (mean,)), Limits(returned=0))
+    cells = [np.prod(np.subtract(item.kept_stop, item.kept_start)) for item in plan.items]
+    assert max(cells) * mean.width <= Limits().state
+    corners = {(item.kept_start, item.kept_stop) for item in plan.items}
+    assert sum(int(np.prod(np.subtract(high, low))) for low, high in corners) == 8000 * 8000
+    small = Limits(task=2000, block=500, state=60, small=0, chunk=100)
+    how = ["mean", "std", "first"]
+    reduce(repo, "data/x", "time", how, limits=small, to=Target(repo, group="cut"), engine=HERE)
+    source = read(repo, "data")["x"]
+    for name in ("mean", "std"):
+        np.testing.assert_allclose(read(repo, "cut/data")[f"x_{name}"], getattr(source, name)("time"))
+    sketch = Limits(state=12_000, small=0)
+    result = quantile(repo, "data/x", 0.5, "time", exact_below=8, limits=sketch, engine=HERE)
+    assert result.metrics.tasks == 2
+
+
+def test_infinite_neighbours_leave_quantiles_that_have_no_part_of_them() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    values = np.array([[20.0, -np.inf, 1.0], [np.inf, 5.0, -np.inf], [np.inf, 8.0, 2.0]])
+    with repo.transaction("main", message="infinite") as store:
+        zarr.create_array(store, name="g/x", data=values, chunks=(2, 3), dimension_names=("a", "b"))
+    quantile(repo, "g/x", [0.0, 0.25, 0.5], "a", engine=HERE)
+    found = read(repo, "quantile/g")["x"].values
+    inf = np.inf
+    np.testing.assert_array_equal(found, [[20.0, -inf, -inf], [inf, -inf, -inf], [inf, 5.0, 1.0]])
+
+
+@pytest.mark.parametrize("weights", [None, {"b": [1.0, 2.0, 1.0]}])
+def test_a_count_has_no_nan_where_others_do_not_skip_it(weights: Any) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    values = np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])
+    with repo.transaction("main", message="gaps") as store:
+        zarr.create_array(store, name="g/x", data=values, chunks=(1, 2), dimension_names=("a", "b"))
+    reduce(repo, "g/x", "b", ["count", "sum"], skipna=False, weights=weights, engine=HERE)
+    found = read(repo, "reduce/g")
+    assert found["x_count"].values.tolist() == [2, 0]
+    assert np.isnan(found["x_sum"].values).all()
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", ">i2", "u2", "i4", "u8", "f4"])
+def test_an_empty_period_makes_the_floats_of_xarray(dtype: str) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    time = np.array(["2000-01-01", "2000-01-02", "2000-03-01"], "M8[ns]")
+    made = xr.Dataset({"x": ("time", np.array([1, 2, 3], dtype))}, {"time": time})
+    with repo.transaction("main", message="a gap") as store:
+        made.to_zarr(store, group="g", consolidated=False, zarr_format=3)
+    resample(repo, "g/x", "MS", ["min", "last", "sum"], engine=HERE)
+    found = read(repo, "resample/g")
+    for how in ("min", "last", "sum"):
+        with xr.set_options(use_flox=False):  # flox has integers of its own where there is nothing
+            expected = quietly(lambda how=how: getattr(made["x"].resample(time="MS"), how)())
+        np.testing.assert_array_equal(found[f"x_{how}"], expected)
+        assert found[f"x_{how}"].dtype == expected.dtype

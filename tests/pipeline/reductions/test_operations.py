@@ -1,0 +1,453 @@
+"""What surrounds the numbers: coordinates, attributes, packed data, weights, climatologies, refusals."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from tests.pipeline.reductions.test_equal_to_xarray import WAYS, equal, quietly, read, repository
+
+import frazil
+from frazil.errors import InvalidInputError, NodeNotFoundError
+from frazil.jobs.job import JOB
+from frazil.pipeline.reductions.quantiles import rank_error
+from frazil.pipeline.reductions.zones import rasterized
+from frazil.spark import (
+    Inline,
+    Limits,
+    OnSpark,
+    Target,
+    Version,
+    anomaly,
+    climatology,
+    groupby,
+    lineage_graph,
+    mean,
+    quantile,
+    reduce,
+    resample,
+    zonal_stats,
+)
+
+
+def temperatures(calendar: str = "standard", days: int = 800) -> xr.DataArray:
+    rng = np.random.default_rng(1)
+    time = xr.date_range(
+        "2000-01-01", periods=days, freq="D", calendar=calendar, use_cftime=calendar != "standard"
+    )
+    made = xr.DataArray(
+        rng.normal(280, 9, (days, 6, 4)),
+        dims=("time", "lat", "lon"),
+        coords={
+            "time": time,
+            "lat": ("lat", np.linspace(-75, 75, 6), {"standard_name": "latitude", "units": "degrees_north"}),
+            "lon": np.arange(4) * 90.0,
+            "area": (("lat", "lon"), rng.random((6, 4))),
+        },
+        attrs={"units": "K", "cell_methods": "area: point"},
+        name="t",
+    )
+    made.values[rng.random(made.shape) < 0.1] = np.nan
+    made.encoding["chunks"] = (90, 4, 3)
+    made["time"].encoding["units"] = "days since 1999-12-30"
+    return made
+
+
+@pytest.fixture(scope="module")
+def t() -> xr.DataArray:
+    return temperatures()
+
+
+@pytest.fixture
+def repo(t: xr.DataArray) -> frazil.Repository:
+    return repository(t=t)
+
+
+def test_coordinates_and_attributes_go_with_the_result(repo: frazil.Repository, t: xr.DataArray) -> None:
+    result = mean(repo, "data/t", "time", engine=Inline())
+    found = read(repo, "mean/data")
+    assert found["t"].attrs == {"units": "K", "cell_methods": "area: point time: mean"}
+    assert set(found.coords) == {"lat", "lon", "area"}
+    assert found["lat"].attrs == t["lat"].attrs
+    np.testing.assert_array_equal(found["area"], t["area"])
+    said = next(iter(repo.ancestry(branch="main"))).metadata[JOB]
+    assert said["parameters"] == {"paths": ["data/t"], "dims": ["time"], "how": ["mean"]}
+    assert said["inputs"][0]["paths"] == ["/data/t", "/data/area", "/data/lat", "/data/lon", "/data/time"]
+    assert mean(repo, "data/t", "time", engine=Inline()).done_before
+    assert not mean(repo, "data/t", "time", min_count=3, engine=Inline()).done_before
+    assert result.metrics.bytes_read == t.nbytes
+
+
+def test_packed_data_are_decoded_as_xarray_does() -> None:
+    rng = np.random.default_rng(5)
+    made = xr.DataArray(rng.random((30, 8)) * 50, dims=("a", "b"))
+    made.values[rng.random(made.shape) < 0.2] = np.nan
+    made.encoding = {
+        "dtype": "i2",
+        "scale_factor": 0.01,
+        "add_offset": 20.0,
+        "_FillValue": -32768,
+        "chunks": (7, 3),
+    }
+    floats = made.astype("f4").rename("y")
+    floats.encoding = {"_FillValue": np.float32(-999)}
+    repo = repository(x=made, y=floats)
+    reduce(
+        repo, ["data/x", "data/y"], "a", ("mean", "max", "count"), engine=Inline(), to=Target(repo, group="o")
+    )
+    there, found = read(repo, "data"), read(repo, "o/data")
+    for name in "xy":
+        for how in ("mean", "max", "count"):
+            expected = getattr(there[name].astype("f8"), how)("a")
+            equal(found[f"{name}_{how}"], expected.astype(there[name].dtype if how != "count" else "i8"))
+        assert not {"scale_factor", "_FillValue"} & found[f"{name}_mean"].attrs.keys()
+    reduce(repo, "data/x", "a", "max", decode=False, engine=Inline(), to=Target(repo, group="raw"))
+    assert zarr.open_array(repo.readonly_session("main").store, path="raw/data/x", mode="r").dtype == "i2"
+
+
+def test_valid_range_on_request() -> None:
+    made = xr.DataArray([1.0, 5.0, 99.0, np.nan], dims=("a",), attrs={"valid_range": [0, 10]})
+    repo = repository(x=made)
+    for asked, expected in [(False, 35.0), (True, 3.0)]:
+        to = Target(repo, group=f"v{asked}")
+        mean(repo, "data/x", valid_range=asked, engine=Inline(), to=to)
+        assert float(read(repo, f"v{asked}/data")["x"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("way", "weights"), [("values", "coslat"), ("whole", "mapping"), ("stored", "array")]
+)
+def test_weights(repo: frazil.Repository, t: xr.DataArray, way: str, weights: str) -> None:
+    cosine = np.cos(np.deg2rad(t["lat"]))
+    given: Any = {"coslat": "coslat", "array": t["area"], "mapping": {"lat": cosine.values}}[weights]
+    how = ("mean", "sum", "std", "var")
+    ways = (
+        WAYS[way] if way == "values" else Limits(task=20_000, block=6_000, small=0, chunk=2_000, columns=99)
+    )
+    reduce(
+        repo,
+        "data/t",
+        ["lat", "lon"],
+        how,
+        weights=given,
+        limits=ways,
+        engine=Inline(),
+        to=Target(repo, group="o"),
+    )
+    found = read(repo, "o/data")
+    weighted = t.weighted(t["area"] if weights == "array" else cosine)
+    for name in how:
+        equal(found[f"t_{name}"], getattr(weighted, name)(["lat", "lon"]))
+
+
+def test_min_count_and_skipna(repo: frazil.Repository, t: xr.DataArray) -> None:
+    reduce(repo, "data/t", "lon", ("sum", "mean"), min_count=4, engine=Inline(), to=Target(repo, group="m"))
+    equal(read(repo, "m/data")["t_sum"], t.sum("lon", min_count=4))
+    assert (read(repo, "m/data")["t_mean"].isnull() == (t.count("lon") < 4)).all()
+    how = ("sum", "mean", "std", "min", "median")
+    reduce(repo, "data/t", "lon", how, skipna=False, engine=Inline(), to=Target(repo, group="s"))
+    for name in how:
+        equal(read(repo, "s/data")[f"t_{name}"], getattr(t, name)("lon", skipna=False))
+
+
+def test_quantiles_exact_and_by_sketch(repo: frazil.Repository, t: xr.DataArray) -> None:
+    q = [0.0, 0.1, 0.5, 0.99]
+    quantile(repo, "data/t", q, "time", engine=Inline(), to=Target(repo, group="exact"))
+    exact = read(repo, "exact/data")["t"]
+    assert exact.dims == ("quantile", "lat", "lon")
+    equal(exact, t.quantile(q, "time"))
+    groupby(
+        repo, "data/t", "time.season", "quantile", q=0.9, engine=Inline(), to=Target(repo, group="season")
+    )
+    equal(read(repo, "season/data")["t"], quietly(lambda: t.groupby("time.season").quantile(0.9)))
+    quantile(
+        repo,
+        "data/t",
+        q,
+        exact_below=100,
+        k=100,
+        engine=Inline(),
+        limits=Limits(task=20_000),
+        to=Target(repo, group="k"),
+    )
+    sketched = read(repo, "k/data")["t"]
+    error = rank_error(100)
+    assert sketched.attrs["quantile_rank_error"] == round(error, 6)
+    ordered = np.sort(t.values[~np.isnan(t.values)])
+    ranks = np.searchsorted(ordered, sketched.values) / len(ordered)
+    assert (np.abs(ranks - q) <= 2 * error).all()  # 99 % of answers are within one
+
+
+def test_sketches_of_groups_combine(repo: frazil.Repository, t: xr.DataArray) -> None:
+    to = Target(repo, group="k")
+    groupby(
+        repo,
+        "data/t",
+        "time.season",
+        "median",
+        exact_below=8,
+        limits=Limits(task=30_000),
+        engine=Inline(),
+        to=to,
+    )
+    found, expected = read(repo, "k/data")["t"], quietly(lambda: t.groupby("time.season").median())
+    assert found.shape == (4, 6, 4)
+    # Fewer than k values are kept as they are: the median is one of the two in the middle.
+    assert (abs(found - expected.transpose(*found.dims)) < 1).all()
+
+
+@pytest.mark.parametrize(
+    ("calendar", "period"), [("standard", "dayofyear"), ("noleap", "month"), ("360_day", "season")]
+)
+def test_climatology_and_anomaly(calendar: str, period: str) -> None:
+    t = temperatures(calendar)
+    repo = repository(t=t)
+    usual = climatology(repo, "data/t", period, years=(2001, 2001), engine=Inline())
+    some = t.sel(time=t["time"].dt.year == 2001)
+    expected = quietly(lambda: some.groupby(f"time.{period}").mean())
+    equal(read(repo, "climatology/data")["t"], expected)
+    result = anomaly(repo, "data/t", usual, engine=Inline(), limits=Limits(task=40_000, block=9_000))
+    assert [each["paths"][0] for each in _said(repo)["inputs"]] == ["/data/area", "/climatology/data/t"]
+    found = read(repo, "anomaly/data")["t"]
+    equal(found, quietly(lambda: t.groupby(f"time.{period}") - expected))
+    assert result.metrics.tasks > 1
+    assert found.attrs["units"] == "K"
+    assert found.encoding["chunks"] == (90, 4, 3)
+    climatology(
+        repo, "data/t", period, "std", years=(2001, 2001), engine=Inline(), to=Target(repo, group="spread")
+    )
+    anomaly(
+        repo,
+        "data/t",
+        repo,
+        spread="/spread",
+        engine=Inline(),
+        to=Target(repo, group="standard"),
+        message="standard",
+    )
+    deviation = quietly(lambda: some.groupby(f"time.{period}").std())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        standard = (t.groupby(f"time.{period}") - expected).groupby(f"time.{period}") / deviation
+    equal(read(repo, "standard/data")["t"], standard)
+
+
+def _said(repo: frazil.Repository) -> Any:
+    return next(iter(repo.ancestry(branch="main"))).metadata[JOB]
+
+
+def test_zones(repo: frazil.Repository, t: xr.DataArray) -> None:
+    labels = xr.DataArray(
+        [[1.0, 1, 2, np.nan]] * 3 + [[3.0, 2, 2, 1]] * 3,
+        dims=("lat", "lon"),
+        coords=t[0].coords,
+        name="basin",
+    ).drop_vars(["time", "area"])
+    how = ("mean", "min", "count")
+    zonal_stats(repo, "data/t", labels, how, engine=Inline(), to=Target(repo, group="z"))
+    for name in how:
+        equal(read(repo, "z/data")[f"t_{name}"], getattr(t.groupby(labels), name)())
+    zonal_stats(
+        repo, "data/t", [-90, -30, 30, 90], "mean", engine=Inline(), to=Target(repo, group="b"), dims="lon"
+    )
+    found = read(repo, "b/data")["t"]
+    assert found.dims == ("time", "zone")
+    assert found["zone"].values.tolist() == [-60, 0, 60]
+    np.testing.assert_allclose(found.values[:, 1], t.sel(lat=[-15, 15]).mean(["lat", "lon"]).values)
+
+
+def test_labels_in_another_order_of_dimensions(repo: frazil.Repository, t: xr.DataArray) -> None:
+    labels = xr.DataArray(np.arange(24).reshape(4, 6) % 5, dims=("lon", "lat"), name="basin")
+    groupby(repo, "data/t", labels, engine=Inline())
+    found = read(repo, "groupby/data")["t"]
+    for zone in range(5):
+        inside = t.where(labels.transpose("lat", "lon").values == zone).mean(["lat", "lon"])
+        np.testing.assert_allclose(found.sel(basin=zone), inside)
+
+
+def test_a_climatology_in_any_order(repo: frazil.Repository, t: xr.DataArray) -> None:
+    usual = quietly(lambda: t.groupby("time.month").mean()).isel(month=slice(None, None, -1))
+    with repo.transaction("main", message="by somebody else") as store:
+        made = usual.transpose("lat", "month", "lon").to_dataset()
+        made.to_zarr(store, group="theirs/data", consolidated=False, zarr_format=3)
+    anomaly(repo, "data/t", repo, group="theirs", engine=Inline())
+    equal(read(repo, "anomaly/data")["t"], quietly(lambda: t.groupby("time.month") - usual))
+
+
+#: `t` has two by two chunks in space, each with nine in time: partial results are stored.
+STORED = Limits(task=10_000, block=9_000, small=0, chunk=400, columns=16)
+
+
+@pytest.mark.parametrize("by", [None, "time.month"])
+def test_partial_results_that_are_stored(repo: frazil.Repository, t: xr.DataArray, by: str | None) -> None:
+    how = ("mean", "std", "min", "first", "any", "count")
+    if by is None:
+        result = reduce(repo, "data/t", "time", how, limits=STORED, engine=Inline())
+        group, source = "reduce", t
+    else:
+        result = groupby(repo, "data/t", by, how, limits=STORED, engine=Inline())
+        group, source = "groupby", t.groupby(by)
+    assert result.metrics.tasks > 2 * 4  # more than one for each chunk of the result, then one
+    found = read(repo, f"{group}/data")
+    going = ["time"] * (by is None)
+    for name in ("mean", "std", "min", "first", "count"):
+        if name == "first" and not by:  # arrays have none
+            continue
+        equal(found[f"t_{name}"], quietly(lambda name=name: getattr(source, name)(*going)))
+    assert found["t_any"].all()
+    groups = zarr.open_group(repo.readonly_session("main").store, path=group, mode="r")
+    assert list(groups.group_keys()) == ["data"]
+
+
+def test_zones_of_polygons(repo: frazil.Repository, t: xr.DataArray) -> None:
+    north = {"type": "Polygon", "coordinates": [[(-45, 0), (315, 0), (315, 90), (-45, 90), (-45, 0)]]}
+    zones = rasterized([north], t["lat"], t["lon"], labels=[7])
+    zonal_stats(repo, "data/t", zones, "mean", engine=Inline())
+    found = read(repo, "zonal_stats/data")["t"]
+    assert found["zone"].values.tolist() == [7]
+    np.testing.assert_allclose(found.values.ravel(), t.sel(lat=slice(0, 90)).mean(["lat", "lon"]).values)
+    with pytest.raises(InvalidInputError, match="equal steps"):
+        rasterized([north], t["lat"] ** 2, t["lon"])
+
+
+def test_a_long_series_has_whole_chunks_of_groups(repo: frazil.Repository, t: xr.DataArray) -> None:
+    """A resampled time is cut, and each task reads only what its days need."""
+    limits = Limits(task=60_000, block=20_000, small=0, chunk=3_000)
+    result = resample(repo, "data/t", "7D", "mean", limits=limits, engine=Inline())
+    found = read(repo, "resample/data")["t"]
+    equal(found, t.resample(time="7D").mean())
+    assert found.encoding["chunks"][0] < found.shape[0]
+    assert result.metrics.tasks >= 4
+    assert result.metrics.bytes_read < 2 * t.nbytes
+
+
+@pytest.mark.parametrize("calendar", ["standard", "noleap"])
+@pytest.mark.parametrize(("freq", "side"), [("MS", None), ("10D", None), ("10D", "right")])
+def test_bounds_of_a_resampling(freq: str, side: str | None, calendar: str) -> None:
+    t = temperatures(calendar, 100)
+    repo = repository(t=t)
+    resample(repo, "data/t", freq, closed=side, label=side, engine=Inline())
+    found = read(repo, "resample/data")
+    low, high = found["time_bnds"].transpose("bnds", "time")
+    assert (low[1:].values == high[:-1].values).all()
+    assert ((high if side else low).values == found["time"].values).all()
+    days, first, last = t["time"].values, low.values[1], high.values[1]
+    some = (days > first) & (days <= last) if side else (days >= first) & (days < last)
+    np.testing.assert_allclose(found["t"].values[1], t[some].mean("time").values)
+
+
+def test_results_of_several_jobs_in_one_group(repo: frazil.Repository, t: xr.DataArray) -> None:
+    to = Target(repo, group="all")
+    mean(repo, "data/t", "time", to=to, engine=Inline())
+    node = repo.readonly_session("main").get_node_id("/all/data/lat")
+    reduce(repo, "data/t", "time", ["std"], to=to, engine=Inline())
+    assert repo.readonly_session("main").get_node_id("/all/data/lat") == node
+    with repo.transaction("main", message="other latitudes") as store:
+        zarr.open_array(store, path="data/lat", mode="r+")[0] = -80
+    with pytest.raises(InvalidInputError, match=r"`lat` that `t(_std)?` is labelled with"):
+        reduce(repo, "data/t", "time", ["max"], to=to, engine=Inline())
+    reduce(repo, "data/t", "time", ["max"], to=Target(repo, group="own"), engine=Inline())
+
+
+def test_what_is_empty(repo: frazil.Repository) -> None:
+    with repo.transaction("main", message="small") as store:
+        for name, data in [
+            ("none", np.zeros((0, 3), "f4")),
+            ("one", np.array(7.0)),
+            ("i", np.zeros((0, 2), "i4")),
+        ]:
+            dims = ("a", "b")[: data.ndim]
+            chunks = (1, 1)[: data.ndim]
+            zarr.create_array(store, name=f"s/{name}", data=data, chunks=chunks, dimension_names=dims)
+    reduce(
+        repo,
+        "s/none",
+        "a",
+        ["mean", "sum", "count", "max", "median"],
+        to=Target(repo, group="o"),
+        engine=Inline(),
+    )
+    found = read(repo, "o/s")
+    assert found["none_sum"].values.tolist() == found["none_count"].values.tolist() == [0, 0, 0]
+    assert np.isnan([found[f"none_{how}"] for how in ("mean", "max", "median")]).all()
+    reduce(repo, "s/one", None, ["mean", "count"], to=Target(repo, group="p"), engine=Inline())
+    assert float(read(repo, "p/s")["one_mean"]) == 7
+    reduce(repo, "s/i", "a", ["max"], to=Target(repo, group="q"), engine=Inline())
+    assert np.isnan(read(repo, "q/s")["i_max"]).all()
+    reduce(repo, "s/none", "b", ["sum"], to=Target(repo, group="r"), engine=Inline())
+    assert read(repo, "r/s")["none_sum"].shape == (0,)
+
+
+REFUSED = [
+    ({"dims": "x"}, "expected some of time, lat, lon"),
+    ({"how": "avg"}, "expected one of count, sum"),
+    ({"how": "max", "weights": "coslat"}, "weights: expected one of"),
+    ({"weights": {"lat": np.ones(3)}}, "weights: expected dimensions"),
+    ({"weights": {"lat": np.full(6, np.nan)}}, "found NaN"),
+    ({"how": "quantile", "q": 2.0}, "from 0 to 1"),
+    ({"to": "/"}, "not an input of the job"),
+]
+
+
+@pytest.mark.parametrize(("asked", "message"), REFUSED)
+def test_what_cannot_be_is_refused(repo: frazil.Repository, asked: dict[str, Any], message: str) -> None:
+    tip = repo.lookup_branch("main")
+    if "to" in asked:
+        asked = {**asked, "to": Target(repo, group=asked["to"])}
+    with pytest.raises(InvalidInputError, match=message):
+        reduce(repo, "data/t", engine=Inline(), **asked)
+    with pytest.raises(NodeNotFoundError):
+        reduce(repo, "data/u", engine=Inline())
+    with pytest.raises(InvalidInputError, match="a part of a time"):
+        groupby(repo, "data/t", "lat.month", engine=Inline())
+    with pytest.raises(InvalidInputError, match="expected a target"):
+        mean(Version(repo, tip), "data/t", engine=Inline())
+    assert repo.lookup_branch("main") == tip
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("kind", ["inline", pytest.param("spark", marks=pytest.mark.spark)])
+def test_the_reference_reads_the_results(
+    tmp_path: Path, t: xr.DataArray, kind: str, request: pytest.FixtureRequest
+) -> None:
+    engine = Inline() if kind == "inline" else OnSpark(request.getfixturevalue("spark"), jobs=3)
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    with repo.transaction("main", message="data") as store:
+        t.to_dataset().to_zarr(store, group="data", consolidated=False, zarr_format=3)
+    stored = STORED
+    reduce(repo, "data/t", "time", ("std", "median"), engine=engine, limits=stored)
+    usual = climatology(repo, "data/t", engine=engine, limits=Limits(task=40_000))
+    anomaly(repo, "data/t", usual, engine=engine, limits=Limits(task=100_000))
+    other = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path / "repo")))
+    theirs = other.readonly_session("main").store
+    for group in ("reduce", "climatology", "anomaly"):
+        seen = xr.open_zarr(theirs, group=f"{group}/data", consolidated=False, zarr_format=3, chunks=None)
+        assert seen.load().identical(read(repo, f"{group}/data"))
+    equal(read(repo, "reduce/data")["t_std"], t.std("time"))
+    equal(read(repo, "anomaly/data")["t"], t.groupby("time.month") - t.groupby("time.month").mean())
+
+
+@pytest.mark.parametrize("operation", ["mean", "resample", "anomaly"])
+def test_a_session_is_no_source_and_no_target(repo: frazil.Repository, operation: str) -> None:
+    session: Any = repo.readonly_session("main")
+    call: Any = {
+        "mean": lambda source, to: mean(source, "data/t", to=to, engine=Inline()),
+        "resample": lambda source, to: resample(source, "data/t", "MS", to=to, engine=Inline()),
+        "anomaly": lambda source, to: anomaly(source, "data/t", repo, to=to, engine=Inline()),
+    }[operation]
+    with pytest.raises(TypeError, match="source: expected Repository or Version, found Session"):
+        call(session, None)
+    with pytest.raises(TypeError, match="to: expected Target or None, found Repository"):
+        call(repo, repo)
+
+
+def test_lineage_of_a_session_is_refused(repo: frazil.Repository) -> None:
+    session: Any = repo.readonly_session("main")
+    with pytest.raises(TypeError, match="source: expected Repository or Version, found Session"):
+        lineage_graph(session)

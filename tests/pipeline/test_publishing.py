@@ -1,0 +1,255 @@
+"""Nobody reads what was not checked; each step can be the last of a process, and a second run finishes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import frazil
+from frazil.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    RebaseFailedError,
+    SnapshotNotFoundError,
+    ValidationFailedError,
+)
+from frazil.pipeline import publishing as module
+from frazil.spark import (
+    Exists,
+    Inline,
+    Range,
+    Target,
+    lineage,
+    lineage_graph,
+    mean,
+    publish,
+    rollback_to,
+    write_audit_publish,
+)
+
+RULES = (Exists("/mean/t"), Range("/mean/t", 0, 100))
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    observe(repo, 20)
+    return repo
+
+
+def observe(repo: frazil.Repository, value: float, name: str = "t", branch: str = "main") -> str:
+    session = repo.writable_session(branch)
+    made = xr.DataArray(np.full((6, 3), float(value)), dims=("time", "x"), name=name)
+    made.encoding["chunks"] = (2, 3)
+    made.to_dataset().to_zarr(session.store, mode="a", consolidated=False, zarr_format=3)
+    return session.commit(f"{name} = {value}")
+
+
+class Pipeline:
+    """Work that counts how often it was done."""
+
+    def __init__(self, repo: frazil.Repository) -> None:
+        self.repo, self.runs = repo, 0
+
+    def __call__(self, target: Target) -> Any:
+        result = mean(self.repo, "t", "time", to=Target(self.repo, target.branch, "mean"), engine=Inline())
+        self.runs += not result.done_before
+        return result
+
+    def run(self, **more: Any) -> module.Published:
+        return write_audit_publish(self.repo, self, RULES, engine=Inline(), **more)
+
+
+def value(repo: frazil.Repository, branch: str = "main") -> float:
+    return float(zarr.open_array(repo.readonly_session(branch).store, path="mean/t", mode="r")[0])
+
+
+def test_what_is_checked_is_published_once(repo: frazil.Repository) -> None:
+    pipeline = Pipeline(repo)
+    before = repo.lookup_branch("main")
+    first = pipeline.run(tag="v1")
+    assert first.report is not None
+    assert first.report.ok
+    assert first.snapshot_id == repo.lookup_branch("main") == repo.lookup_tag("v1")
+    assert value(repo) == 20
+    assert repo.list_branches() == {"main"}
+    messages = [info.message for info in repo.ancestry(branch="main")]
+    assert messages[:3] == ["Audit: all rules hold", "mean", "t = 20"]
+    assert [info.id for info in repo.ancestry(branch="main")][2] == before
+    again = pipeline.run(tag="v1")
+    assert again.done_before
+    assert (again.snapshot_id, pipeline.runs) == (first.snapshot_id, 1)
+    observe(repo, 30)
+    assert not pipeline.run().done_before
+    assert (value(repo), pipeline.runs) == (30, 2)
+    observe(repo, 40)
+    with pytest.raises(AlreadyExistsError):
+        pipeline.run(tag="v1")
+
+
+def test_what_fails_stays_on_its_branch_and_is_begun_anew(repo: frazil.Repository) -> None:
+    pipeline = Pipeline(repo)
+    tip = observe(repo, 200)
+    with pytest.raises(
+        ValidationFailedError, match=r"Range /mean/t: expected 0 to 100, found 3 outside"
+    ) as raised:
+        pipeline.run()
+    assert not raised.value.report.ok
+    assert repo.lookup_branch("main") == tip
+    assert value(repo, "audit/main") == 200
+    assert lineage(repo, repo.lookup_branch("audit/main")).audit["ok"] is False
+    observe(repo, 50)
+    assert pipeline.run().report is not None
+    assert value(repo) == 50
+    assert repo.list_branches() == {"main"}
+    assert "Audit: 1 of 2 rules failed" not in [info.message for info in repo.ancestry(branch="main")]
+
+
+STEPS = ["_begin", "_audited", "publish", "_tag", "_delete_if_published"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("job_id", [None, "monday"])
+def test_a_crash_anywhere_is_finished_by_the_next_run(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch, step: str, when: str, job_id: str | None
+) -> None:
+    real = getattr(module, step)
+
+    def crash(*args: Any) -> Any:
+        if when == "after":
+            real(*args)
+        raise KeyboardInterrupt
+
+    pipeline = Pipeline(repo)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, crash)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run(job_id=job_id, tag="v1")
+    done = pipeline.run(job_id=job_id, tag="v1")
+    assert (value(repo), pipeline.runs) == (20, 1)
+    assert repo.list_branches() == {"main"}
+    assert repo.lookup_tag("v1") == repo.lookup_branch("main") == done.snapshot_id
+    messages = [info.message for info in repo.ancestry(branch="main")]
+    assert messages == ["Audit: all rules hold", "mean", "t = 20", "Repository initialized"]
+
+
+def test_what_others_committed_meanwhile_is_checked_too(repo: frazil.Repository) -> None:
+    seen: list[bool] = []
+
+    def work(target: Target) -> None:
+        if not seen:
+            observe(repo, 1, "other")
+        seen.append(True)
+        observe(repo, 20, "new", target.branch)
+
+    published = write_audit_publish(repo, work, [Exists("/other"), Exists("/new")], engine=Inline())
+    assert published.report is not None
+    assert published.report.ok
+    arrays = dict(zarr.open_group(repo.readonly_session("main").store, mode="r").arrays())
+    assert {"t", "new", "other"} <= arrays.keys()
+
+    def clash(target: Target) -> None:
+        observe(repo, 2, "other")
+        observe(repo, 3, "other", target.branch)
+
+    tip = repo.lookup_branch("main")
+    with pytest.raises(RebaseFailedError):
+        write_audit_publish(repo, clash, [], engine=Inline())
+    assert [info.id for info in repo.ancestry(branch="main")][1] == tip
+    assert lineage(repo, repo.lookup_branch("audit/main")).message == "other = 3"
+
+
+def test_work_without_jobs_is_begun_anew_or_done_once(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[str] = []
+
+    def work(target: Target) -> None:
+        runs.append(observe(repo, 20, "new", target.branch))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_audited", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+    for done_before in (False, True):
+        found = write_audit_publish(repo, work, [], engine=Inline(), job_id="monday")
+        assert found.done_before == done_before
+    assert len(runs) == 2
+    messages = [info.message for info in repo.ancestry(branch="main")]
+    assert messages == ["Audit: all rules hold", "new = 20", "t = 20", "Repository initialized"]
+
+
+def test_publish_alone(repo: frazil.Repository) -> None:
+    repo.create_branch("dev", repo.lookup_branch("main"))
+    snapshot = observe(repo, 1, "a", "dev")
+    assert publish(repo, "dev", tag="a") == snapshot == repo.lookup_branch("main") == repo.lookup_tag("a")
+    assert publish(repo, "dev") == snapshot
+    later = observe(repo, 2, "b")
+    assert publish(repo, "dev") == later  # there is nothing new
+    observe(repo, 3, "c", "dev")
+    with pytest.raises(ConflictError, match=r"found commits of its own"):
+        publish(repo, "dev")
+    assert repo.lookup_branch("main") == later
+
+
+def test_rollback_goes_into_the_own_past_only(repo: frazil.Repository) -> None:
+    first = repo.lookup_branch("main")
+    at = repo.lookup_snapshot(first).written_at
+    second = observe(repo, 30)
+    repo.create_branch("dev", second)
+    elsewhere = observe(repo, 40, branch="dev")
+    with pytest.raises(InvalidInputError, match="which is not"):
+        rollback_to(repo, "main", elsewhere)
+    repo.create_tag("good", first)
+    assert rollback_to(repo, "main", "good") == first == repo.lookup_branch("main")
+    repo.reset_branch("main", second)
+    assert rollback_to(repo, "main", at) == first
+    assert rollback_to(repo, "main", first) == first
+    with pytest.raises(SnapshotNotFoundError):
+        rollback_to(repo, "main", datetime(1999, 1, 1, tzinfo=UTC))
+    with pytest.raises(InvalidInputError, match="time zone"):
+        rollback_to(repo, "main", datetime(1999, 1, 1))
+
+
+def test_lineage_says_what_was_read(repo: frazil.Repository) -> None:
+    read = repo.lookup_branch("main")
+    Pipeline(repo).run()
+    result = mean(repo, "mean/t", "x", to=Target(repo, group="twice"), engine=Inline())
+    step = lineage(repo)
+    assert (step.job, step.job_id, step.outputs) == ("mean", result.id, ("/twice/mean/t",))
+    assert "read     /mean/t" in str(step)
+    graph = lineage_graph(repo)
+    assert [step.job for step in graph.steps] == ["mean", "mean"]
+    assert graph.rows[1][1:] == ("mean", "/mean/t", "/t", read)
+    assert graph.inputs_of("/twice/mean/t") == {"/mean/t", "/t"}
+    assert str(graph).splitlines()[0].split() == ["snapshot", "job", "wrote", "read", "of", "snapshot"]
+    assert len(lineage_graph(repo, jobs_only=False).steps) == 5
+
+
+def test_a_tag_that_cannot_be_is_refused_before_anything_is_published(repo: frazil.Repository) -> None:
+    pipeline = Pipeline(repo)
+    repo.create_tag("gone", repo.lookup_branch("main"))
+    repo.delete_tag("gone")
+    tip = repo.lookup_branch("main")
+    with pytest.raises(AlreadyExistsError, match="was deleted"):
+        pipeline.run(tag="gone")
+    assert repo.lookup_branch("main") == tip
+    with pytest.raises(AlreadyExistsError, match="was deleted"):
+        publish(repo, "audit/main", tag="gone")
+    assert repo.lookup_branch("main") == tip
+    assert pipeline.run(tag="v1").snapshot_id == repo.lookup_tag("v1")
+
+
+def test_in_a_repository_of_spec_version_1() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    observe(repo, 20)
+    assert Pipeline(repo).run(job_id="monday").snapshot_id == repo.lookup_branch("main")
+    assert (value(repo), repo.list_branches()) == (20, {"main"})

@@ -1,0 +1,177 @@
+"""Coarser grids and pyramids equal those of xarray."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline.transform.shared import INLINE, made, opened, read
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.pipeline.transform.coarsening import HOW
+from frazil.spark import Target, coarsen
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=3),
+    st.sampled_from(["f4", "f8", "i2", "i8", "u1", "bool"]),
+    st.sampled_from([how for how in HOW if how != "first"]),
+    st.sampled_from(["trim", "pad"]),
+    st.integers(1, 3),
+)
+def test_equal_to_xarray(axes: list, dtype: str, how: Any, boundary: Any, most: int) -> None:
+    shape, chunks, windows = (tuple(each[n] for each in axes) for n in range(3))
+    values = np.random.default_rng(len(axes)).integers(0, 50, shape)
+    data = np.where(values > 45, np.nan, values).astype(dtype) if dtype[0] == "f" else values.astype(dtype)
+    names = [f"d{n}" for n in range(len(shape))]
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
+    factors = dict(zip(names, windows, strict=True))
+    to = Target(repo, group="out")
+    least = 8 * int(np.prod(chunks)) * (2 + int(np.prod(windows)))
+    result = coarsen(repo, ["x"], factors, how, to=to, boundary=boundary, max_mem=most * least, engine=INLINE)
+    found = read(result, "out/x")
+    padded = dtype == "bool" and boundary == "pad" and any(n % w for n, w in zip(shape, windows, strict=True))
+    array = xr.DataArray(data.astype("f8") if padded else data, dims=names)
+    expected = getattr(array.coarsen(factors, boundary=boundary), how)()
+    np.testing.assert_allclose(found[...], expected.values, rtol=1e-6, atol=1e-6)
+    assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("how", [how for how in HOW if how != "first"])
+@pytest.mark.parametrize("windows", [{"y": 1}, {"y": 1, "x": 1}, {"y": 1, "x": 2}, {"y": 2}])
+@pytest.mark.parametrize("kind", ["f4 with NaN", "f8 with a fill value", "i4", "packed", "bool"])
+def test_windows_of_one_element(kind: str, windows: dict[str, int], how: Any) -> None:
+    values = np.arange(12.0).reshape(4, 3)[:, :2]
+    values[1, 1] = np.nan
+    encoding = {
+        "f4 with NaN": {"dtype": "f4"},
+        "f8 with a fill value": {"_FillValue": -9.0},
+        "packed": {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -99},
+    }.get(kind, {})
+    data = values if encoding else np.nan_to_num(values).astype("i4" if kind == "i4" else "bool")
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        xr.Dataset({"v": (("y", "x"), data, {}, encoding)}).to_zarr(store, consolidated=False, zarr_format=3)
+    before = opened(frazil.spark.Version.of(repo), "/")["v"]
+    to = Target(repo, group="out")
+    result = coarsen(repo, ["v"], windows, how, to=to, engine=INLINE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of xarray 2026.1, for windows without a value
+        expected = getattr(before.coarsen(windows), how)()
+    after = opened(result.version, "out")["v"]
+    np.testing.assert_allclose(after.values, expected.values, rtol=1e-6)
+    assert after.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("boundary", ["trim", "pad"])
+@pytest.mark.parametrize("how", [how for how in HOW if how != "first"])
+@pytest.mark.parametrize("dtype", ["M8[s]", "m8[ns]"])
+@pytest.mark.parametrize("window", [1, 2])
+def test_statistics_of_dates_and_durations(window: int, dtype: str, how: Any, boundary: Any) -> None:
+    values = np.array([10, 20, -1, 40, 50]).astype(dtype)
+    values[2] = np.array("NaT", dtype)
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=values, chunks=(2,), dimension_names=["d"])
+    to = Target(repo, group="out")
+    result = coarsen(repo, ["x"], {"d": window}, how, to=to, boundary=boundary, engine=INLINE)
+    found = read(result, "out/x")[...]
+    try:
+        expected = getattr(xr.DataArray(values, dims="d").coarsen(d=window, boundary=boundary), how)().values
+    except TypeError:  # there is no such statistic: the first of each window
+        expected = values[::window][: len(found)]
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+def test_a_rest_is_refused_unless_the_caller_says_what_becomes_of_it() -> None:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=np.arange(5.0), chunks=(2,), dimension_names=["x"])
+    with pytest.raises(InvalidInputError, match=r"boundary='trim'.*boundary='pad'"):
+        coarsen(repo, ["x"], {"x": 2}, to=Target(repo, group="out"), engine=INLINE)
+    lengths = {}
+    for boundary in ("trim", "pad"):
+        to = Target(repo, group=boundary)
+        result = coarsen(repo, ["x"], {"x": 2}, boundary=boundary, to=to, engine=INLINE)
+        lengths[boundary] = read(result, f"{boundary}/x").shape[0]
+    assert lengths == {"trim": 2, "pad": 3}
+
+
+@pytest.fixture
+def climate() -> frazil.Repository:
+    """Packed values with gaps, all kinds of coordinates."""
+    repo = made()
+    lat = np.arange(8.0) * 10 - 35
+    packed = np.arange(3 * 8 * 6).reshape(3, 8, 6) % 100
+    data = xr.Dataset(
+        {
+            "t": (("time", "lat", "lon"), np.where(packed > 90, np.nan, packed * 0.5), {"units": "K"}),
+            "lat_bnds": (("lat", "nv"), np.stack([lat - 5, lat + 5], axis=1)),
+            "crs": ((), 0, {"grid_mapping_name": "latitude_longitude"}),
+            "height": (("lat", "lon"), np.where(np.arange(48) % 11, np.arange(48.0), np.nan).reshape(8, 6)),
+        },
+        {
+            "lat": ("lat", lat, {"bounds": "lat_bnds", "units": "degrees_north"}),
+            "lon": ("lon", np.arange(6) * 60),
+            "time": ("time", np.array(["2001-01-01", "2001-01-02", "2001-01-03"], "M8[ns]")),
+            "area": (("lat", "lon"), np.ones((8, 6), "f4")),
+            "label": ("lon", np.array(list("abcdef"))),
+        },
+    )
+    data["t"].encoding = {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -9, "chunks": (1, 3, 6)}
+    data["height"].encoding = {"_FillValue": 1e20}
+    session = repo.writable_session("main")
+    data.to_zarr(session.store, consolidated=False, zarr_format=3, group="era")
+    session.commit("made")
+    return repo
+
+
+def test_a_dataset_stays_one(climate: frazil.Repository) -> None:
+    to = Target(climate, group="coarse")
+    result = coarsen(climate, ["era"], {"lat": 2, "lon": 3}, to=to, engine=INLINE)
+    before, after = opened(result.version, "era"), opened(result.version, "coarse/era")
+    fields = ["t", "height"]
+    expected = before[[*fields, "area"]].drop_vars("label").coarsen(lat=2, lon=3).mean()
+    for name in (*fields, "lat", "lon", "area"):
+        np.testing.assert_allclose(after[name].values, expected[name].values, rtol=1e-6)
+    assert after["t"].attrs == {"units": "K", "cell_methods": "lat: lon: mean"}
+    assert np.isnan(after["t"].values).sum() == np.isnan(expected["t"].values).sum()
+    assert after["lat_bnds"].values.tolist() == [[-40, -20], [-20, 0], [0, 20], [20, 40]]
+    assert after["label"].values.tolist() == ["a", "d"]
+    assert after["time"].equals(before["time"])
+    assert after["crs"].attrs == {"grid_mapping_name": "latitude_longitude"}
+    assert "label" in after.coords
+
+
+def test_time_is_averaged_as_numbers(climate: frazil.Repository) -> None:
+    result = coarsen(climate, ["era/t"], {"time": 3}, "max", to=Target(climate, group="c"), engine=INLINE)
+    after = opened(result.version, "c/era")
+    assert after["time"].values.tolist() == [np.datetime64("2001-01-02", "ns").astype(int)]
+    np.testing.assert_array_equal(after["t"].values[0], opened(result.version, "era")["t"].max("time"))
+    assert "lon" in after.coords  # coordinates come along
+
+
+@pytest.mark.parametrize(
+    ("factors", "options", "match"),
+    [
+        ({"height": 2}, {}, "'height'"),
+        ({"lat": 0}, {}, "at least 1"),
+        ({"lat": 1.5}, {}, "at least 1"),
+        ({"lat": 2}, {"how": "mode"}, "one of mean"),
+        ({"lat": 3}, {"boundary": "exact"}, "multiples"),
+    ],
+)
+def test_what_cannot_be(climate: frazil.Repository, factors: Any, options: Any, match: str) -> None:
+    with pytest.raises(InvalidInputError, match=match):
+        coarsen(climate, ["era"], factors, to=Target(climate, group="c"), **options, engine=INLINE)

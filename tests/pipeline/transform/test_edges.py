@@ -1,0 +1,114 @@
+"""All operations on arrays of all kinds: no dimensions, no elements, no numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.pipeline.transform.shared import INLINE, TYPES, made, read, values
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.spark import JobResult, Target, coarsen, map_blocks, materialize, rechunk, recompress, select
+
+SHAPES = {"scalar": (), "empty": (0, 4), "row": (7,), "shards": (9, 8)}
+
+
+@pytest.fixture(scope="module")
+def repo() -> frazil.Repository:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        for name, shape in SHAPES.items():
+            for dtype in TYPES:
+                data = values(shape, dtype)
+                options: dict[str, Any] = {
+                    "dimension_names": ["x", "y"][: len(shape)],
+                    "chunks": (2,) * len(shape),
+                }
+                if name == "shards":
+                    options["shards"] = (4, 4)
+                path = f"{name}/{TYPES.index(dtype)}"
+                array = zarr.create_array(store, name=path, shape=shape, dtype=data.dtype, **options)
+                if data.size:
+                    array[...] = data
+    return repo
+
+
+def same(block: np.ndarray) -> np.ndarray:
+    return block
+
+
+Run = Callable[..., JobResult]
+OPERATIONS: dict[str, tuple[Run, dict[str, Any]]] = {
+    "rechunk": (rechunk, {"chunks": {}}),
+    "recompress": (recompress, {"codecs": [zarr.codecs.GzipCodec(level=1)]}),
+    "materialize": (materialize, {}),
+    "select": (select, {}),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_all_arrays_at_once(repo: frazil.Repository, operation: str) -> None:
+    run, options = OPERATIONS[operation]
+    result = run(repo, list(SHAPES), to=Target(repo, group=f"by {operation}"), **options, engine=INLINE)
+    before, after = result.version.session(), zarr.open_group(result.version.session().store, mode="r")
+    for name in SHAPES:
+        for number in range(len(TYPES)):
+            old, new = after[f"{name}/{number}"], after[f"by {operation}/{name}/{number}"]
+            np.testing.assert_array_equal(new[...], old[...])
+            assert (new.dtype, new.chunks) == (old.dtype, old.chunks)
+            count = len(before.chunk_table(f"/by {operation}/{name}/{number}"))
+            if operation in ("materialize", "select"):
+                assert count == len(before.chunk_table(f"/{name}/{number}"))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", ["U3", "record", "M8[ns]", "c8"])
+def test_blocks_of_anything(repo: frazil.Repository, name: str, dtype: str) -> None:
+    path = f"{name}/{TYPES.index(dtype)}"
+    expected = values(SHAPES[name], dtype)
+    mapped = map_blocks(same, repo, [path], halo=1, to=Target(repo, group="m"), engine=INLINE)
+    np.testing.assert_array_equal(read(mapped, f"m/{path}")[...], expected)
+    if name == "scalar":
+        with pytest.raises(InvalidInputError, match="'x'"):
+            coarsen(repo, [path], {"x": 2}, "first", to=Target(repo, group="c"), engine=INLINE)
+        return
+    coarse = coarsen(
+        repo, [path], {"x": 2}, "first", boundary="pad", to=Target(repo, group="c"), engine=INLINE
+    )
+    np.testing.assert_array_equal(read(coarse, f"c/{path}")[...], expected[::2])
+
+
+def test_a_rectilinear_grid_is_refused_or_taken_as_it_is() -> None:
+    repo = made()
+    session = repo.writable_session("main")
+    grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, 3]]}}
+    document: dict[str, Any] = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [5],
+        "data_type": "int8",
+        "fill_value": 0,
+        "chunk_grid": grid,
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "bytes"}],
+        "attributes": {},
+        "dimension_names": ["x"],
+    }
+    session.workspace.set_node("/r", json.dumps(document).encode())
+    session.workspace.write("/r", (1,), bytes([7, 8, 9]))
+    session.commit("rectilinear")
+    for run in (
+        lambda: rechunk(repo, ["r"], (1,), engine=INLINE),
+        lambda: coarsen(repo, ["r"], {"x": 2}, boundary="trim", to=Target(repo, group="c"), engine=INLINE),
+        lambda: map_blocks(same, repo, ["r"], to=Target(repo, group="m"), engine=INLINE),
+    ):
+        with pytest.raises(InvalidInputError, match="chunks of one shape"):
+            run()
+    for other in (repo, made()):
+        session = materialize(repo, ["r"], to=Target(other, group="taken"), engine=INLINE).version.session()
+        assert bytes(session.workspace.read("/taken/r", (1,)) or b"") == bytes([7, 8, 9])

@@ -1,0 +1,223 @@
+"""What goes wrong in silence elsewhere: labels of others, functions with a state, mirrors, odd arguments."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import frazil
+from frazil.errors import InvalidInputError
+from frazil.pipeline.transform.block_functions import fingerprint
+from frazil.spark import (
+    Block,
+    Inline,
+    Target,
+    coarsen,
+    map_blocks,
+    materialize,
+    pyramid,
+    rechunk,
+    recompress,
+    regrid,
+    select,
+)
+
+VALUES = np.arange(35.0).reshape(5, 7)
+
+
+@pytest.fixture
+def repo() -> frazil.Repository:
+    made = frazil.Repository.create(frazil.in_memory_storage())
+    data = {"t": (("lat", "lon"), VALUES), "u": (("lat", "lon"), VALUES * 2)}
+    coords = {
+        "lat": ("lat", np.arange(5.0), {"units": "degrees_north"}),
+        "lon": ("lon", np.arange(7.0), {"units": "degrees_east"}),
+    }
+    with made.transaction("main", message="fields") as store:
+        encoding = {name: {"chunks": (2, 3)} for name in data}
+        xr.Dataset(data, coords).to_zarr(store, consolidated=False, zarr_format=3, encoding=encoding)
+    return made
+
+
+def read(repo: frazil.Repository, group: str) -> xr.Dataset:
+    store = repo.readonly_session("main").store
+    return xr.open_zarr(store, group=group, consolidated=False, chunks=None).load()
+
+
+def test_labels_of_others_are_not_replaced(repo: frazil.Repository) -> None:
+    out, here = Target(repo, group="out"), Inline()
+    coarsen(repo, ["t"], {"lat": 2}, boundary="trim", to=out, engine=here)
+    coarsen(repo, ["u"], {"lat": 2}, boundary="trim", to=out, engine=here)  # the same labels
+    assert set(read(repo, "out")) == {"t", "u"}
+    refused: list[Callable[[], Any]] = [
+        lambda: coarsen(repo, ["t"], {"lat": 4}, boundary="trim", to=out, engine=here),
+        lambda: select(repo, ["t"], isel={"lat": slice(1, 3)}, to=out, engine=here),
+        lambda: select(repo, ["t"], isel={"lat": slice(2, 4)}, to=out, engine=here),  # whole chunks
+        lambda: rechunk(repo, ["t"], (5, 7), to=out, engine=here),
+        lambda: materialize(repo, ["t"], to=out, engine=here),
+        lambda: regrid(repo, ["t"], {"lat": [1, 2], "lon": [1, 2]}, to=out, engine=here),
+    ]
+    for call in refused:
+        with pytest.raises(InvalidInputError, match="`/out/u` is labelled with"):
+            call()
+    coarsen(repo, ["t", "u"], {"lat": 4}, boundary="trim", to=out, engine=here)  # all that have them
+    assert read(repo, "out").sizes["lat"] == 1
+
+
+def test_a_second_auxiliary_coordinate_of_two_columns_is_no_bounds() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    made = xr.Dataset(
+        {"t": (("y", "x"), np.zeros((6, 2)))}, {"lat2": (("y", "x"), np.arange(12.0).reshape(6, 2))}
+    )
+    with repo.transaction("main", message="curvilinear") as store:
+        made.to_zarr(store, consolidated=False, zarr_format=3)
+    coarsen(repo, ["t"], {"y": 2}, to=Target(repo, group="c"), engine=Inline())
+    pyramid(repo, ["t"], factors={"y": 2}, levels=2, to=Target(repo, group="p"), engine=Inline())
+    expected = made["lat2"].coarsen(y=2).mean().values
+    assert (read(repo, "c")["lat2"].values == expected).all()
+    assert (read(repo, "p/1")["lat2"].values == expected).all()
+
+
+class Scaled:
+    __slots__ = ("factor",)
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return values * self.factor
+
+    def times(self, values: np.ndarray) -> np.ndarray:
+        return self(values)
+
+
+FACTOR: Any = 1
+
+
+def by_a_global(values: np.ndarray) -> np.ndarray:
+    return np.array([value * FACTOR for value in values])
+
+
+def closed_over(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+    def times(values: np.ndarray, deep: bool = True) -> np.ndarray:
+        return times(values, False) if deep else values * factor
+
+    return times
+
+
+def test_functions_with_other_values_are_others(
+    repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_global(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        return by_a_global
+
+    kinds = [
+        Scaled,
+        lambda f: Scaled(f).times,
+        lambda f: functools.partial(np.multiply, f),
+        closed_over,
+        with_global,
+    ]
+    for number, kind in enumerate(kinds):
+        to = Target(repo, group=f"f{number}")
+        done = [map_blocks(kind(f), repo, ["t"], to=to, engine=Inline()).done_before for f in (2, 3, 3)]
+        assert done == [False, False, True]
+        assert (read(repo, to.group)["t"].values == 3 * VALUES).all()
+
+
+def test_a_function_is_the_same_in_another_process() -> None:
+    """Sets have another order there."""
+    sources = ["lambda x: x in {'a', 'b', 'c'}", "lambda x: x in {'c', 'b', 'a'}"]
+    one, other = (fingerprint(eval(source)) for source in sources)
+    assert one == other
+
+
+PADS = {"reflect": "symmetric", "nearest": "edge", "periodic": "wrap", 7.0: "constant"}
+
+
+@pytest.mark.parametrize("boundary", PADS)
+@pytest.mark.parametrize("halo", [9, {"lat": (5, 0), "lon": (0, 1)}, {"lat": (0, 17), "lon": (9, 1)}])
+def test_a_halo_wider_than_block_and_array(repo: frazil.Repository, boundary: Any, halo: Any) -> None:
+    margins = [halo[name] if isinstance(halo, dict) else (halo, halo) for name in ("lat", "lon")]
+    more: dict[str, Any] = {"constant_values": boundary} if boundary == 7.0 else {}
+    whole = np.pad(VALUES, margins, mode=PADS[boundary], **more)  # type: ignore[call-overload]
+
+    def look(values: np.ndarray, block: Block) -> np.ndarray:
+        spans = zip(block.start, block.stop, margins, strict=True)
+        region = tuple(slice(start, stop + low + high) for start, stop, (low, high) in spans)
+        np.testing.assert_array_equal(values, whole[region])  # in a task: the job would fail
+        return values + 1
+
+    to = Target(repo, group="out")
+    map_blocks(
+        look, repo, ["t"], halo=halo, boundary=boundary, max_mem=200, to=to, engine=Inline(), job_id="j"
+    )
+    assert (read(repo, "out")["t"].values == VALUES + 1).all()  # the halo is cut off again
+
+
+def test_shards_go_with_the_new_chunks(repo: frazil.Repository) -> None:
+    to = Target(repo, group="out")
+    made = rechunk(repo, ["t"], (2, 2), shards={"lat": -1}, to=to, engine=Inline())
+    found = zarr.open_array(made.version.session().store, path="out/t", mode="r")
+    assert (found.chunks, found.shards) == ((2, 2), (6, 2))
+    assert (found[...] == VALUES).all()
+
+
+def test_codecs_of_arrays_come_before_those_of_bytes(repo: frazil.Repository) -> None:
+    codecs = [zarr.codecs.TransposeCodec(order=(1, 0)), zarr.codecs.ZstdCodec()]
+    recompress(repo, ["t"], codecs, to=Target(repo, group="out"), engine=Inline())
+    assert (read(repo, "out")["t"].values == VALUES).all()
+
+
+REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
+    (rechunk, ("auto",), {}, "found auto"),
+    (rechunk, (7,), {}, "found 7"),
+    (rechunk, ((2.5, 1),), {}, r"found \(2.5, 1\)"),
+    (rechunk, ({"lat": "x"},), {}, "found {'lat': 'x'}"),
+    (recompress, (["zstd"],), {}, "expected codecs"),
+    (recompress, ([{"name": "none"}],), {}, "that zarr can read"),
+    (select, (), {"isel": {"lat": slice(0.5, 2)}}, "whole numbers"),
+    (regrid, ({"lat": [1], "lon": [1, 2]},), {}, "at least two"),
+    (coarsen, ({"lat": 1},), {"group": "t"}, "expected a group at `/t`"),
+    (rechunk, ((2, 2),), {"paths": []}, "paths of arrays, found none"),
+    (select, (), {"paths": []}, "paths of arrays, found none"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "more", "message"), REFUSED)
+def test_what_cannot_be_is_refused(
+    repo: frazil.Repository, call: Callable[..., Any], given: Any, more: dict[str, Any], message: str
+) -> None:
+    tip = repo.lookup_branch("main")
+    to = Target(repo, group=more.get("group", "out"))
+    options = {name: value for name, value in more.items() if name not in ("group", "paths")}
+    with pytest.raises(InvalidInputError, match=message):
+        call(repo, more.get("paths", ["t"]), *given, to=to, engine=Inline(), **options)
+    assert repo.lookup_branch("main") == tip
+
+
+def test_functions_that_cannot_be_are_refused(repo: frazil.Repository) -> None:
+    to, here = Target(repo, group="out"), Inline()
+    with pytest.raises(InvalidInputError, match="a boundary of"):
+        map_blocks(np.copy, repo, ["t"], halo=1, boundary="wrap", to=to, engine=here)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="found none"):
+        map_blocks(np.copy, repo, [], to=to, engine=here)
+    with pytest.raises(InvalidInputError, match="`/out/p` twice"):
+        map_blocks(lambda b: (b, b), repo, ["t"], names=["p", "p"], to=to, engine=here)
+
+
+def test_a_source_is_not_replaced_by_way_of_a_second_opening(tmp_path: Path, repo: frazil.Repository) -> None:
+    storage = frazil.local_filesystem_storage(str(tmp_path))
+    one = frazil.Repository.create(storage)
+    rechunk(repo, ["t"], (5, 7), to=Target(one), engine=Inline())
+    other = frazil.Repository.open(frazil.local_filesystem_storage(str(tmp_path)))
+    with pytest.raises(InvalidInputError, match="other than the source"):
+        coarsen(one, ["t"], {"lat": 2}, boundary="trim", to=Target(other), engine=Inline())

@@ -1,0 +1,256 @@
+"""Functions of blocks equal functions of arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import ndimage  # a requirement of xarray-regrid
+from tests.pipeline.transform.shared import INLINE, made, read
+
+import frazil
+from frazil.errors import IcechunkError, InvalidInputError
+from frazil.spark import Block, Engine, Inline, Local, Target, map_blocks
+
+MODES = {"reflect": "reflect", "nearest": "nearest", "periodic": "wrap", 2.5: "constant"}
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.tuples(st.integers(1, 11), st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=3),
+    st.sampled_from(list(MODES)),
+    st.integers(1536, 4000),
+)
+def test_a_halo_hides_the_borders_of_blocks(axes: list, boundary: Any, most: int) -> None:
+    shape, chunks, depth = (tuple(each[n] for each in axes) for n in range(3))
+    data = np.random.default_rng(len(axes)).integers(0, 1000, shape).astype("f8")
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        names = [f"d{n}" for n in range(len(shape))]
+        zarr.create_array(store, name="x", data=data, chunks=chunks, dimension_names=names)
+    size = tuple(2 * each + 1 for each in depth)
+
+    def smooth(block: np.ndarray) -> np.ndarray:
+        return ndimage.uniform_filter(block, size, mode="constant")
+
+    halo = dict(zip(names, depth, strict=True))
+    target = Target(repo, group="out")
+    result = map_blocks(
+        smooth, repo, ["x"], to=target, halo=halo, boundary=boundary, max_mem=most, engine=INLINE
+    )
+    cval = boundary if isinstance(boundary, float) else 0
+    expected = ndimage.uniform_filter(data, size, mode=MODES[boundary], cval=cval)
+    np.testing.assert_allclose(read(result, "out/x")[:], expected, rtol=1e-12, atol=1e-9)
+
+
+@pytest.fixture
+def wind(tmp_path: Path) -> frazil.Repository:
+    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    with repo.transaction("main", message="wind") as store:
+        dims = ("time", "lat", "lon")
+        for number, name in enumerate(("u", "v")):
+            data = np.random.default_rng(number).random((4, 6, 5), "f4")
+            zarr.create_array(
+                store,
+                name=name,
+                data=data,
+                chunks=(2, 3, 5),
+                dimension_names=dims,
+                attributes={"units": "m s-1"},
+            )
+        zarr.create_array(store, name="lat", data=np.arange(6.0), chunks=(6,), dimension_names=("lat",))
+    return repo
+
+
+def speed_and_angle(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.hypot(u, v), (np.degrees(np.arctan2(v, u)) + 360).astype("i2")
+
+
+def test_many_inputs_many_outputs(wind: frazil.Repository) -> None:
+    given: dict[str, Any] = {"names": ["speed", "angle"], "dtype": ["f4", "i2"], "chunks": {"lat": 6}}
+    to = Target(wind, group="derived")
+    result = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given, engine=INLINE)
+    u, v = (read(result, name)[:] for name in "uv")
+    expected = speed_and_angle(u, v)
+    speed, angle = read(result, "derived/speed"), read(result, "derived/angle")
+    np.testing.assert_array_equal(speed[:], expected[0])
+    np.testing.assert_array_equal(angle[:], expected[1])
+    assert (speed.dtype, angle.dtype, speed.chunks) == (np.dtype("f4"), np.dtype("i2"), (2, 6, 5))
+    assert speed.metadata.dimension_names == ("time", "lat", "lon")
+    assert read(result, "derived/lat")[:].tolist() == list(range(6))
+    again = map_blocks(speed_and_angle, wind, ["u", "v"], to=to, **given, engine=INLINE)
+    assert again.done_before
+    other = map_blocks(lambda u, v: (u, v), wind, ["u", "v"], to=to, **given, engine=INLINE)
+    assert not other.done_before  # another function
+
+
+def test_a_function_travels(wind: frazil.Repository, engine: Engine) -> None:
+    factor = 3
+
+    def more(block: np.ndarray) -> np.ndarray:
+        return block * factor
+
+    result = map_blocks(more, wind, ["u"], halo={"lat": 1}, to=Target(wind, group="o"), engine=engine)
+    np.testing.assert_array_equal(read(result, "o/u")[:], read(result, "u")[:] * factor)
+
+
+def test_axes_come_and_go(wind: frazil.Repository) -> None:
+    def extremes(block: np.ndarray) -> np.ndarray:
+        return np.stack([block.min(axis=0), block.max(axis=0)])
+
+    to = Target(wind)
+    result = map_blocks(
+        extremes,
+        wind,
+        ["u"],
+        to=to,
+        names=["range"],
+        drop=["time"],
+        new={"bounds": 2},
+        max_mem=800,
+        engine=INLINE,
+    )
+    found, u = read(result, "range"), read(result, "u")[:]
+    assert found.metadata.dimension_names == ("bounds", "lat", "lon")
+    np.testing.assert_array_equal(found[:], np.stack([u.min(axis=0), u.max(axis=0)]))
+
+
+def test_smaller_arrays_and_the_place_of_a_block(wind: frazil.Repository) -> None:
+    def weighted(u: np.ndarray, lat: np.ndarray, block: Block) -> np.ndarray:
+        assert lat.shape == (1, u.shape[1], 1)
+        assert lat[0, 0, 0] == block.start[1]
+        return u * lat
+
+    result = map_blocks(
+        weighted, wind, ["u", "lat"], to=Target(wind), names=["w"], dtype="f8", max_mem=800, engine=INLINE
+    )
+    u = read(result, "u")[:]
+    np.testing.assert_array_equal(read(result, "w")[:], u * np.arange(6.0)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "match"),
+    [
+        (lambda block: block[1:], {"names": ["o"]}, "shape"),
+        (lambda block: (block, block), {"names": ["o"]}, "1 arrays"),
+        (lambda block: 1 / 0, {"names": ["o"]}, "ZeroDivisionError"),
+        (lambda block: block, {}, "found `/u` in both"),
+        (lambda block: block, {"names": ["o"], "halo": {"height": 2}}, "'height'"),
+        (lambda block: block, {"names": ["o"], "halo": -1}, "at least 0"),
+        (lambda block: block, {"names": ["o"], "halo": 1, "drop": [0]}, "no halo"),
+    ],
+)
+def test_nothing_is_committed(wind: frazil.Repository, function: Any, options: Any, match: str) -> None:
+    tip = wind.lookup_branch("main")
+    with pytest.raises(IcechunkError, match=match):
+        map_blocks(function, wind, ["u"], to=Target(wind), **options, engine=INLINE)
+    with pytest.raises(InvalidInputError, match="on the grid of"):
+        map_blocks(function, wind, ["lat", "u"], to=Target(wind), names=["o"], engine=INLINE)
+    assert wind.lookup_branch("main") == tip
+
+
+@pytest.fixture
+def small() -> frazil.Repository:
+    """32 chunks of 800 bytes."""
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        data = np.arange(64 * 50.0).reshape(64, 50)
+        zarr.create_array(store, name="x", data=data, chunks=(2, 50), dimension_names=["y", "x"])
+    return repo
+
+
+@dataclass(frozen=True)
+class Engines(Inline):
+    """An engine that says how many tasks it runs at the same time."""
+
+    said: int = 1
+
+    @property
+    def slots(self) -> int:
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("tasks", "slots", "expected"),
+    [(None, 1, 32), (None, 40, 32), (1, 40, 1), (4, 1, 4), (8, 40, 8), (1000, 1, 32)],
+)
+def test_tasks_of_a_function_on_small_arrays(
+    small: frazil.Repository, tasks: int | None, slots: int, expected: int
+) -> None:
+    to = Target(small, group="o")
+    result = map_blocks(np.negative, small, ["x"], to=to, tasks=tasks, engine=Engines(said=slots))
+    assert result.metrics.tasks == expected
+    np.testing.assert_array_equal(read(result, "o/x")[:], -read(result, "x")[:])
+
+
+def test_as_many_tasks_as_an_engine_has_slots() -> None:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=np.arange(100.0), chunks=(1,), dimension_names=["x"])
+    few = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="a"), engine=Engines(said=2))
+    many = map_blocks(np.negative, repo, ["x"], to=Target(repo, group="b"), engine=Engines(said=64))
+    assert 32 <= few.metrics.tasks < 64 <= many.metrics.tasks
+
+
+CALLS: list[int] = []
+
+
+def fails_once(values: np.ndarray, block: Block) -> np.ndarray:
+    CALLS.append(block.start[0])
+    if block.start[0] == 30 and CALLS.count(30) == 1:
+        raise OSError("this time only")
+    return -values
+
+
+def test_a_task_that_fails_repeats_its_own_part(small: frazil.Repository) -> None:
+    CALLS.clear()
+    to = Target(small, group="o")
+    result = map_blocks(fails_once, small, ["x"], to=to, engine=Local(2), job_id="fails-once")
+    assert sorted(CALLS) == sorted([*range(0, 64, 2), 30])
+    assert result.metrics.retries == 1
+
+
+def test_no_tasks_are_refused(small: frazil.Repository) -> None:
+    with pytest.raises(InvalidInputError, match="tasks: expected at least 1, found 0"):
+        map_blocks(np.negative, small, ["x"], to=Target(small, group="o"), tasks=0, engine=INLINE)
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "fits"),
+    [
+        ("i2", [1.0, 2.0], True),
+        ("i2", [1.5, 2.0], False),
+        ("i2", [np.nan, 2.0], False),
+        ("i2", np.array([70000, 1]), False),
+        ("u1", np.array([255, 0]), True),
+        ("u1", np.array([-1, 0]), False),
+        ("bool", np.array([2, 0]), False),
+        ("f4", np.array([0.1, np.nan]), True),
+        ("f4", np.array([1j, 2]), False),
+        ("f4", np.array([None, 2], object), False),
+        ("f8", np.array([True, False]), True),
+    ],
+)
+def test_values_that_the_data_type_does_not_hold(stored: str, values: Any, fits: bool) -> None:
+    repo = made()
+    with repo.transaction("main", message="made") as store:
+        zarr.create_array(store, name="x", data=np.zeros(2, stored), chunks=(2,), dimension_names=["x"])
+    to = Target(repo, group="out")
+    values = np.asarray(values)
+    if fits:
+        result = map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
+        np.testing.assert_array_equal(read(result, "out/x")[...], values.astype(stored))
+        return
+    with pytest.raises(
+        IcechunkError, match=f"expected values that {stored[0]}.* holds for `/?out/x`.*dtype="
+    ):
+        map_blocks(lambda _: values, repo, ["x"], to=to, engine=INLINE)
+    if values.dtype.kind in "fi":
+        asked = map_blocks(lambda _: values, repo, ["x"], to=to, dtype="f8", engine=INLINE)
+        np.testing.assert_array_equal(read(asked, "out/x")[...], values)

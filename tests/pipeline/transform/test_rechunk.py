@@ -1,0 +1,253 @@
+"""Rechunks: the same values, in other chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.pipeline.transform.shared import INLINE, TYPES, made, read, values
+from tests.support.judge import same_by_reference
+from zarr.codecs import BytesCodec, ZstdCodec
+
+import frazil
+from frazil.errors import IcechunkError, InvalidInputError, NodeNotFoundError, RebaseFailedError
+from frazil.pipeline.transform.arrays import info
+from frazil.spark import Engine, Inline, JobResult, Target, Version, rechunk, recompress
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 5), st.integers(1, 3)), max_size=3
+    ),
+    st.sampled_from(TYPES),
+    st.tuples(st.booleans(), st.booleans()),
+    st.integers(2, 6),
+)
+def test_values_are_the_same(axes: list, dtype: str, sharded: tuple[bool, bool], times: int) -> None:
+    shape, old, new, per_shard = (tuple(each[n] for each in axes) for n in range(4))
+    shards = [tuple(a * b for a, b in zip(c, per_shard, strict=True)) for c in (old, new)]
+    repo, data = made(), values(shape, dtype)
+    with repo.transaction("main", message="made") as store:
+        options: dict[str, Any] = {"shards": shards[0]} if sharded[0] else {}
+        array = zarr.create_array(
+            store, name="a/x", shape=shape, chunks=old, dtype=data.dtype, attributes={"units": "K"}, **options
+        )
+        array[...] = data
+    array = read(Version.of(repo), "a/x")
+    cell = max(array.dtype.itemsize, 64 if array.dtype.kind in "TO" else 1)
+    least = cell * int(np.prod(old) + 2 * np.prod(shards[1] if sharded[1] else new))
+    result = rechunk(
+        repo, ["a"], new, shards=shards[1] if sharded[1] else None, max_mem=least * times, engine=INLINE
+    )
+    found = read(result, "a/x")
+    np.testing.assert_array_equal(found[...], data)
+    assert (found.chunks, found.dtype, dict(found.attrs)) == (new, array.dtype, {"units": "K"})
+    assert found.shards == (shards[1] if sharded[1] else None)
+    members = zarr.open_group(result.version.session().store, mode="r").members(max_depth=None)
+    assert [path for path, _ in members] == ["a", "a/x"]
+
+
+REWRITES: dict[str, Callable[[frazil.Repository], JobResult]] = {
+    "rechunk": lambda repo: rechunk(repo, ["x"], (4, 2), engine=INLINE),
+    "rechunk in two stages": lambda repo: rechunk(repo, ["x"], (8, 1), max_mem=100, engine=INLINE),
+    "rechunk with shards": lambda repo: rechunk(repo, ["x"], (2, 2), shards=(4, 4), engine=INLINE),
+    "compressors": lambda repo: recompress(repo, ["x"], [ZstdCodec(level=9)], engine=INLINE),
+    "no compressor, with shards": lambda repo: recompress(repo, ["x"], [], shards=(8, 8), engine=INLINE),
+    "a bytes codec without an order": lambda repo: recompress(
+        repo, ["x"], [{"name": "bytes"}], engine=INLINE
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REWRITES)
+@pytest.mark.parametrize("endian", ["big", "little"])
+def test_the_byte_order_stays(name: str, endian: Any) -> None:
+    repo, data = made(), values((8, 8), "i4")
+    with repo.transaction("main", message="made") as store:
+        array = zarr.create_array(
+            store, name="x", shape=(8, 8), chunks=(1, 8), dtype="i4", serializer=BytesCodec(endian=endian)
+        )
+        array[...] = data
+    result = REWRITES[name](repo)
+    codecs = info(result.version.session(), "x").codecs
+    assert [each["configuration"]["endian"] for each in codecs if each["name"] == "bytes"] == [endian]
+    np.testing.assert_array_equal(read(result, "x")[...], data)
+
+
+@pytest.fixture
+def slices(tmp_path: Path) -> frazil.Repository:
+    """Two days in slices, with coordinates and a hole."""
+    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    with repo.transaction("main", message="slices") as store:
+        group = zarr.create_group(store, attributes={"title": "two days"})
+        for name, length in (("time", 48), ("lat", 20)):
+            axis = group.create_array(name, shape=(length,), chunks=(7,), dtype="f8", dimension_names=(name,))
+            axis[:] = np.arange(length)
+        temperature = group.create_array(
+            "t", shape=(48, 20, 30), chunks=(1, 20, 30), dtype="f4", dimension_names=("time", "lat", None)
+        )
+        temperature[:24] = np.random.default_rng(7).random((24, 20, 30), "f4")
+    return repo
+
+
+def test_two_stages_leave_nothing_between(slices: frazil.Repository, tmp_path: Path) -> None:
+    before = read(Version.of(slices), "t")[:]
+    target = Target(slices, group="series")
+    chunks = {"time": -1, "lat": 2, 2: 3}
+    result = rechunk(slices, ["t"], chunks, max_mem=30_000, to=target, engine=INLINE)
+    found = read(result, "series/t")
+    assert found.chunks == (48, 2, 3)
+    np.testing.assert_array_equal(found[:], before)
+    root = zarr.open_group(result.version.session().store, mode="r")
+    names = [name for name, _ in root.members(max_depth=None)]
+    assert sorted(names) == sorted(["lat", "series", "series/lat", "series/t", "series/time", "t", "time"])
+    assert dict(root["series"].attrs) == {"title": "two days"}
+    assert result.metrics.bytes_read == 2 * before.nbytes  # a naive plan: 100 times
+    log = slices.diff(
+        from_snapshot_id=list(slices.ancestry(branch="main"))[1].id, to_snapshot_id=result.snapshot_id
+    )
+    assert log.new_arrays == {"/series/t", "/series/time", "/series/lat"}
+    assert not log.deleted_arrays
+    # coordinates are the same chunks, not copies of them
+    session = result.version.session()
+    assert session.chunk_table("/lat").equals(session.chunk_table("/series/lat"))
+    same_by_reference(tmp_path / "repo", slices)
+    again = rechunk(slices, ["t"], chunks, max_mem=30_000, to=target, engine=INLINE)
+    assert (again.done_before, again.snapshot_id) == (True, result.snapshot_id)
+
+
+def test_in_place_what_is_right_already_is_left_alone(slices: frazil.Repository, engine: Engine) -> None:
+    before = read(Version.of(slices), "t")[:]
+    result = rechunk(slices, ["/"], {"lat": 5}, engine=engine)
+    assert (read(result, "t").chunks, read(result, "lat").chunks) == ((1, 5, 30), (5,))
+    np.testing.assert_array_equal(read(result, "t")[:], before)
+    assert len(result.version.session().chunk_table("/t")) == 24 * 4  # what was not there is not there
+    again = rechunk(slices, ["/"], {"lat": 5}, engine=engine)
+    assert again.done_before
+    assert again.snapshot_id == result.snapshot_id
+
+
+def test_to_another_repository(slices: frazil.Repository) -> None:
+    other = made()
+    result = rechunk(Version.of(slices), ["t"], (48, 5, 5), to=Target(other, group="g/h"), engine=INLINE)
+    session = result.version.session()
+    np.testing.assert_array_equal(read(result, "g/h/t")[:], read(Version.of(slices), "t")[:])
+    assert read(result, "g/h/lat")[:].tolist() == list(range(20))
+    assert dict(zarr.open_group(session.store, path="g/h", mode="r").attrs) == {"title": "two days"}
+    assert result.version.repo is other
+
+
+def test_recompress_keeps_all_but_the_codecs(slices: frazil.Repository) -> None:
+    before = read(Version.of(slices), "t")
+    codecs = [zarr.codecs.GzipCodec(level=1)]
+    result = recompress(slices, ["t"], codecs, shards={"time": 4}, engine=INLINE)
+    found = read(result, "t")
+    assert (found.chunks, found.shards) == ((1, 20, 30), (4, 20, 30))
+    assert [type(codec).__name__ for codec in found.compressors] == ["GzipCodec"]
+    np.testing.assert_array_equal(found[:], before[:])
+    out = recompress(
+        result.version, ["t"], [{"name": "bytes", "configuration": {"endian": "big"}}], engine=INLINE
+    )
+    assert (read(out, "t").shards, read(out, "t").compressors) == (None, ())
+    np.testing.assert_array_equal(read(out, "t")[:], before[:])
+
+
+def test_a_block_that_fails_commits_nothing(
+    slices: frazil.Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tip = slices.lookup_branch("main")
+    real = zarr.Array.__setitem__
+
+    def broken(self: Any, region: Any, data: Any) -> None:
+        if region[0].start == 32:
+            raise OSError("no space left")
+        real(self, region, data)
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", broken)
+    with pytest.raises(IcechunkError, match="no space left"):
+        rechunk(slices, ["t"], (8, 4, 30), max_mem=100_000, engine=INLINE)
+    assert slices.lookup_branch("main") == tip
+
+
+def test_an_old_version_is_not_put_over_a_newer_one(slices: frazil.Repository) -> None:
+    old = Version.of(slices)
+    with slices.transaction("main", message="newer") as store:
+        zarr.open_array(store, path="t", mode="r+")[0] = 1
+    with pytest.raises(InvalidInputError, match="changed since"):
+        rechunk(old, ["t"], (8, 4, 30), engine=INLINE)
+
+
+@pytest.mark.parametrize(
+    ("paths", "chunks", "options", "error", "match"),
+    [
+        (["nothing"], (1,), {}, NodeNotFoundError, "nothing"),
+        (["t"], (1, 2), {}, InvalidInputError, "3 lengths for `/t`"),
+        (["t"], (1, 2, 0), {}, InvalidInputError, "3 lengths"),
+        (["t"], {"height": 3}, {}, InvalidInputError, "'height'"),
+        (["t"], (2, 2, 2), {"shards": (3, 4, 4)}, InvalidInputError, "multiple"),
+        (["t"], (48, 20, 30), {"max_mem": 5000}, InvalidInputError, "at least .*: pass max_mem='1MB'"),
+        (["t"], (48, 20, 30), {"max_mem": "much"}, InvalidInputError, "256MB"),
+    ],
+)
+def test_what_cannot_be(
+    slices: frazil.Repository, paths: Any, chunks: Any, options: Any, error: Any, match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        rechunk(slices, paths, chunks, **options, engine=INLINE)
+
+
+def test_a_job_of_two_stages_goes_on_where_it_was(
+    slices: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read(Version.of(slices), "t")[:]
+    monkeypatch.setattr("frazil.pipeline.transform.rechunking._LEAST_TASK", 20_000)
+    real = zarr.Array.__setitem__
+    done: list[str] = []
+
+    def broken(self: Any, region: Any, data: Any) -> None:
+        if done.count("s/t") == 3:
+            raise OSError("no space left")
+        done.append(self.path)
+        real(self, region, data)
+
+    def run() -> JobResult:
+        chunks, to = {"time": -1, "lat": 2, 2: 3}, Target(slices, group="s")
+        return rechunk(slices, ["t"], chunks, max_mem=30_000, to=to, engine=Inline(resumable=True))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(zarr.Array, "__setitem__", broken)
+        with pytest.raises(IcechunkError, match="no space left"):
+            run()
+    first = len(set(done))
+    result = run()
+    assert first == 2  # the array between, and the beginning of the new one
+    assert result.metrics.resumed > 3
+    assert result.metrics.resumed < result.metrics.tasks
+    np.testing.assert_array_equal(read(result, "s/t")[:], before)
+    members = zarr.open_group(result.version.session().store, mode="r").members(max_depth=None)
+    assert not [path for path, _ in members if "between" in path]
+    same_by_reference(tmp_path / "repo", slices)
+
+
+def test_what_is_written_meanwhile_is_not_lost(slices: frazil.Repository) -> None:
+    class Slow(Inline):
+        def run(self, *given: Any) -> Any:
+            with slices.transaction("main", message="meanwhile") as store:
+                zarr.open_array(store, path=path, mode="r+")[0] = 1
+            return Inline.run(self, *given)
+
+    path = "lat"  # another array: both are kept
+    result = rechunk(slices, ["t"], (8, 4, 30), engine=Slow())
+    assert (read(result, "t").chunks, read(result, "lat")[0]) == ((8, 4, 30), 1)
+    path = "t"
+    with pytest.raises(RebaseFailedError):
+        rechunk(slices, ["t"], (4, 4, 30), engine=Slow())
+    assert read(Version.of(slices), "t").chunks == (8, 4, 30)
+    assert (read(Version.of(slices), "t")[0] == 1).all()

@@ -1,0 +1,206 @@
+"""Repositories as copies of others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.pipeline.transform.shared import INLINE, made, read
+from tests.support.judge import same_by_reference
+
+import frazil
+from frazil.errors import ConflictError, FormatError, IcechunkError
+from frazil.maintenance.verification import plan
+from frazil.spark import Version, copy_repository
+from frazil.storage.memory import MemoryStorage
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    repo = made(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    for number in range(3):
+        with repo.transaction("main", message=f"number {number}") as store:
+            data = np.full((40, 40), number + 0.5)
+            zarr.create_array(store, name=f"a{number}", data=data, chunks=(10, 20))
+    repo.create_branch("old", list(repo.ancestry(branch="main"))[1].id)
+    repo.create_tag("v1", repo.lookup_branch("main"))
+    return repo
+
+
+def test_everything_is_there_and_more_comes_later(repo: frazil.Repository, tmp_path: Path) -> None:
+    place = frazil.local_filesystem_storage(str(tmp_path / "copy"))
+    first = copy_repository(repo, place, engine=INLINE)
+    copy = frazil.Repository.open(place)
+    assert copy.lookup_branch("old") == repo.lookup_branch("old")
+    assert copy.lookup_tag("v1") == repo.lookup_tag("v1")
+    assert [each.id for each in copy.ancestry(branch="main")] == [
+        each.id for each in repo.ancestry(branch="main")
+    ]
+    assert len(list(copy.ops_log())) == len(list(repo.ops_log()))
+    assert (first.objects > 8, first.there) == (True, 0)
+    same_by_reference(tmp_path / "copy", copy)
+
+    assert copy_repository(repo, place, engine=INLINE).objects == 0
+    with repo.transaction("main", message="more") as store:
+        zarr.open_array(store, path="a0", mode="r+")[0] = 9
+    again = copy_repository(repo, place, engine=INLINE)
+    assert (again.there, again.objects < 8) == (first.objects, True)
+    copy = frazil.Repository.open(place)
+    assert read(Version.of(copy), "a0")[0, 0] == 9
+    same_by_reference(tmp_path / "copy", copy)
+
+
+def test_commits_of_a_copy_are_not_lost(repo: frazil.Repository) -> None:
+    place = frazil.in_memory_storage()
+    copy_repository(repo, place, engine=INLINE)
+    with frazil.Repository.open(place).transaction("main", message="mine") as store:
+        zarr.open_array(store, path="a0", mode="r+")[0] = 9
+    with pytest.raises(
+        ConflictError, match=r"(?s)^expected an earlier copy.* that the source does not have"
+    ) as caught:
+        copy_repository(repo, place, engine=INLINE)
+    assert caught.value.kind == "repo-info-updated"
+
+
+def test_tags_of_another_repository_are_not_lost(repo: frazil.Repository) -> None:
+    place = frazil.in_memory_storage()
+    other = frazil.Repository.create(place)
+    other.create_tag("mine", other.lookup_branch("main"))
+    with pytest.raises(ConflictError, match="tag 'mine' that the source does not have"):
+        copy_repository(repo, place, engine=INLINE)
+    assert frazil.Repository.open(place).list_tags() == {"mine"}
+
+
+def test_a_target_that_changes_meanwhile(repo: frazil.Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, findings = frazil.in_memory_storage(), plan.stored_findings
+
+    def meanwhile(*args: Any) -> Any:
+        frazil.Repository.create(place, check_clean_root=False)
+        return findings(*args)
+
+    monkeypatch.setattr(plan, "stored_findings", meanwhile)
+    with pytest.raises(ConflictError, match="another writer changed the repository in"):
+        copy_repository(repo, place, engine=INLINE)
+
+
+def test_a_tag_that_was_deleted_since_is_deleted_in_the_copy(repo: frazil.Repository) -> None:
+    place = frazil.in_memory_storage()
+    copy_repository(repo, place, engine=INLINE)
+    repo.delete_tag("v1")
+    copy_repository(repo, place, engine=INLINE)
+    assert "v1" not in frazil.Repository.open(place).list_tags()
+
+
+def test_an_object_that_is_gone_leaves_nothing_to_open(
+    repo: frazil.Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = frazil.in_memory_storage()
+    real = type(repo.storage).get
+
+    def broken(self: frazil.Storage, key: str, start: int = 0, stop: int | None = None) -> object:
+        if key.startswith("manifests/"):
+            raise OSError("unreadable")
+        return real(self, key, start, stop)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(repo.storage), "get", broken)
+        with pytest.raises(IcechunkError, match="unreadable"):
+            copy_repository(repo, place, engine=INLINE)
+    assert not frazil.Repository.exists(place)
+    copy_repository(repo, place, engine=INLINE)
+    assert frazil.Repository.exists(place)
+
+
+def in_memory() -> frazil.Repository:
+    config = frazil.RepositoryConfig(
+        inline_chunk_threshold_bytes=0,
+        packing=frazil.PackingConfig(enabled=False),
+        num_updates_per_repo_info_file=2,
+    )
+    repo = frazil.Repository.create(frazil.in_memory_storage(), config)
+    repo.save_config()
+    for number in range(3):
+        with repo.transaction("main", message=f"number {number}") as store:
+            zarr.create_array(store, name="a", data=np.full(4, number), chunks=(2,), overwrite=True)
+    return repo
+
+
+def is_whole(place: frazil.Storage) -> bool:
+    return frazil.Repository.open(place).verify("checksum").ok
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests", "chunks", "overwritten"])
+def test_a_damaged_copy_is_healed_by_another_run(folder: str) -> None:
+    repo, place = in_memory(), frazil.in_memory_storage()
+    copy_repository(repo, place, engine=INLINE)
+    for key in sorted(each.key for each in place.list(folder)):
+        data = bytes(place.get(key))
+        place.put(key, bytes([data[0] ^ 1]) + data[1:])
+    done = copy_repository(repo, place, engine=INLINE)
+    assert (done.objects > 0) == (folder != "chunks")
+    assert copy_repository(repo, place, compare=True, engine=INLINE).objects > 0 or folder != "chunks"
+    assert copy_repository(repo, place, compare=True, engine=INLINE).objects == 0
+    assert is_whole(place)
+    assert (np.asarray(read(Version.of(frazil.Repository.open(place)), "a")) == 2).all()
+
+
+@pytest.mark.parametrize("folder", ["snapshots", "transactions", "manifests", "chunks"])
+def test_a_source_that_has_lost_a_file_is_not_copied_in_silence(folder: str) -> None:
+    repo, place = in_memory(), frazil.in_memory_storage()
+    key = max(each.key for each in repo.storage.list(folder))
+    repo.storage.delete([key])
+    with pytest.raises(FormatError, match=f"not published: (unreadable|missing): {key}"):
+        copy_repository(repo, place, engine=INLINE)
+    assert not frazil.Repository.exists(place)
+    assert not list(repo.storage.list("leases"))
+
+
+def test_a_copy_beside_a_collection_is_whole_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit, an expiration and a collection before the n-th request to the source, for every n."""
+    real = {name: getattr(MemoryStorage, name) for name in ("get", "get_versioned", "put", "list", "head")}
+    whole = 0
+    for at in range(1, 60):
+        repo, place = in_memory(), frazil.in_memory_storage()
+        left = [at]
+
+        def counted(name: str, repo: frazil.Repository = repo, left: list[int] = left) -> Any:
+            def call(self: MemoryStorage, *args: Any) -> Any:
+                if self._contents is repo.storage._contents:  # type: ignore[attr-defined]
+                    left[0] -= 1
+                    if not left[0]:
+                        change(repo)
+                return real[name](self, *args)
+
+            return call
+
+        def change(repo: frazil.Repository) -> None:
+            with repo.transaction("main", message="newer") as store:
+                zarr.open_array(store, path="a")[:] = 9
+            repo.expire_snapshots(LATER)
+            repo.garbage_collect(LATER)
+
+        with monkeypatch.context() as patched:
+            for name in real:
+                patched.setattr(MemoryStorage, name, counted(name))
+            try:
+                copy_repository(repo, place, engine=INLINE)
+            except FormatError:
+                assert not frazil.Repository.exists(place)
+                continue
+        assert is_whole(place), at
+        whole += 1
+        if left[0] > 0:
+            break
+    assert whole > 10
+
+
+def test_version_1_is_refused() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage(), spec_version=1)
+    with pytest.raises(FormatError, match="upgrade"):
+        copy_repository(repo, frazil.in_memory_storage(), engine=INLINE)

@@ -1,0 +1,256 @@
+"""Rules find what breaks them, and where; data is read once for all rules of an array."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import frazil
+from frazil.errors import InvalidInputError, ValidationFailedError
+from frazil.pipeline.reductions import Limits
+from frazil.pipeline.validation.rules import KINDS, as_json
+from frazil.spark import (
+    Attributes,
+    Dims,
+    DType,
+    Exists,
+    Filled,
+    Finite,
+    Inline,
+    Monotonic,
+    NanShare,
+    NoDuplicates,
+    Range,
+    Regular,
+    Shape,
+    StatisticsAgainst,
+    Units,
+    Version,
+    rules_from,
+    validate,
+    write_audit_publish,
+)
+
+SMALL = Limits(task=200, block=80)
+
+
+def dataset() -> xr.Dataset:
+    rng = np.random.default_rng(3)
+    values = rng.normal(285, 10, (12, 4, 5))
+    values[3, 2, 1], values[7, 0, 0] = np.nan, np.inf
+    values[5, 1, 4] = 900
+    packed = xr.DataArray(rng.random((12, 4)) * 100, dims=("time", "lat"))
+    packed.encoding = {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -1}
+    made = xr.Dataset(
+        {"t": (("time", "lat", "lon"), values, {"units": "K"}), "p": packed},
+        coords={
+            "time": xr.date_range("2001-01-01", periods=12),
+            "lat": [10.0, 20.0, 20.0, 40.0],
+            "lon": np.arange(5.0),
+        },
+    )
+    made["t"].encoding["chunks"] = (2, 4, 3)
+    return made
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> frazil.Repository:
+    repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path / "repo")))
+    with repo.transaction("main", message="data") as store:
+        dataset().to_zarr(store, group="obs", consolidated=False, zarr_format=3)
+    return repo
+
+
+GOOD = (
+    Exists("/obs/t"),
+    Exists("/obs", kind="group"),
+    Shape("/obs/t", (None, 4, 5)),
+    DType("/obs/t", "float64"),
+    Dims("/obs/t", ("time", "lat", "lon")),
+    Units("/obs/t", "K"),
+    Attributes("/obs/t", {"units": None}),
+    Filled("/obs/t"),
+    Monotonic("/obs/lat", strictly=False),
+    Monotonic("/obs/time"),
+    Regular("/obs/lon", 1.0),
+    Regular("/obs/time"),
+    NoDuplicates("/obs/lon"),
+    Range("/obs/p", 0, 100),
+    NanShare("/obs/t", 1 / 240),
+    Finite("/obs/p"),
+    StatisticsAgainst("/obs/p"),
+)
+BAD = [
+    (Exists("/obs/u"), "nothing", ""),
+    (Exists("/obs/t", kind="group"), "array", ""),
+    (Shape("/obs/t", (12, 4)), "(12, 4, 5)", ""),
+    (DType("/obs/t", "float32"), "float64", ""),
+    (Dims("/obs/t", ("time", "y", "x")), "('time', 'lat', 'lon')", ""),
+    (Units("/obs/t", "degC"), "K", ""),
+    (Attributes("/obs/t", {"units": "C"}), "{'units': 'K'}", ""),
+    (Filled("/obs/t", 1.5), "12 of 12", ""),
+    (Monotonic("/obs/lat"), "20.0 then 20.0", "index (2,)"),
+    (Monotonic("/obs/lon", increasing=False), "0.0 then 1.0", "index (1,)"),
+    (Regular("/obs/lat"), "20.0 then 20.0", "index (2,)"),
+    (NoDuplicates("/obs/lat"), "20.0 at 1 and 2", "index (2,)"),
+    (
+        Range("/obs/t", max=800),
+        "2 outside",
+        "index (5, 1, 4), time=2001-01-06T00:00:00",
+    ),
+    (NanShare("/obs/t"), "0.417%", "index (3, 2, 1)"),
+    (Finite("/obs/t"), "2 others", "index (3, 2, 1)"),
+    (Finite("/obs/t", nan=True), "1 others", "index (7, 0, 0)"),
+    (Range("/obs/nothing"), "none", ""),
+]
+
+
+def test_what_is_right_passes(repo: frazil.Repository) -> None:
+    report = validate(repo, GOOD, engine=Inline(), limits=SMALL)
+    assert report.ok, str(report)
+    assert [row.rule for row in report.rows] == [type(rule).__name__ for rule in GOOD]
+    assert {type(rule) for rule in GOOD} == set(KINDS.values())
+    report.raise_if_failed()
+
+
+def test_what_is_wrong_is_found_with_its_place(repo: frazil.Repository) -> None:
+    rules = [rule for rule, _, _ in BAD]
+    report = validate(repo, rules, engine=Inline(), limits=SMALL)
+    for row, (rule, found, where) in zip(report.rows, BAD, strict=True):
+        assert not row.ok, rule
+        assert row.found.startswith(found), rule
+        assert row.where.startswith(where), rule
+    assert report.rows[-1].found == "none"  # and not once more which array was expected
+    with pytest.raises(ValidationFailedError, match=r"17 of 17 rules failed") as raised:
+        report.raise_if_failed()
+    assert raised.value.kind == "validation-failed"
+    assert pickle.loads(pickle.dumps(raised.value)).report == report
+    assert json.loads(json.dumps(report.as_json()))["rows"][0]["found"] == "nothing"
+    assert report._repr_html_().count("<td>FAILED</td>") == 17
+
+
+def test_statistics_are_compared_with_a_version(repo: frazil.Repository) -> None:
+    before = Version.of(repo)
+    with repo.transaction("main", message="warmer") as store:
+        warmer = dataset()[["p"]]
+        warmer["p"] = warmer["p"] * 0.5 + 50
+        warmer.to_zarr(store, group="obs", mode="a", consolidated=False, zarr_format=3)
+    repo.create_tag("old", before.snapshot_id)
+    rules = [
+        StatisticsAgainst("/obs/p", sigma=2),
+        StatisticsAgainst("/obs/p", sigma=0.1),
+        StatisticsAgainst("/obs/p", "main", sigma=0),
+        StatisticsAgainst("/obs/p", "old", sigma=None, relative=0.01),
+        StatisticsAgainst("/obs/p", sigma=None, relative=0.6),
+    ]
+    report = validate(repo, rules, engine=Inline(), limits=SMALL)
+    assert [row.ok for row in report.rows] == [True, False, True, False, True], str(report)
+    same = validate(repo, rules[1:2], engine=Inline(), against=Version.of(repo))
+    assert same.ok
+
+
+def test_rules_can_be_written_down(tmp_path: Path) -> None:
+    listed = [as_json(rule) for rule in GOOD]
+    assert rules_from(listed) == GOOD
+    (tmp_path / "rules.json").write_text(json.dumps(listed))
+    assert rules_from(tmp_path / "rules.json") == GOOD
+    for wrong in ("- {rule: Rang, path: t}", "- {rule: Range, path: t, top: 3}", "- {rule: Range}", "[", "a"):
+        with pytest.raises(InvalidInputError):
+            rules_from(wrong)
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_a_pass_in_pieces_is_a_pass(data: Any) -> None:
+    shape = data.draw(st.tuples(st.integers(0, 9), st.integers(1, 5)))
+    chunks = tuple(data.draw(st.integers(1, max(1, n))) for n in shape)
+    values = np.random.default_rng(data.draw(st.integers(0, 9))).normal(size=shape)
+    values[values > 1.2] = np.nan
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with repo.transaction("main", message="x") as store:
+        made = xr.DataArray(values, dims=("a", "b"), name="x")
+        made.to_dataset().to_zarr(
+            store, encoding={"x": {"chunks": chunks}}, consolidated=False, zarr_format=3
+        )
+    rules = [Range("x", -0.5, None), NanShare("x", 0.1), StatisticsAgainst("x", "main", sigma=0)]
+    low, share, same = validate(repo, rules, engine=Inline(), limits=SMALL).rows
+    assert same.ok
+    bad = np.argwhere(values < -0.5)
+    assert low.ok == (not len(bad))
+    if len(bad):
+        assert low.found.startswith(f"{len(bad)} outside")
+        assert low.where == f"index {tuple(bad[0].tolist())}"
+    assert share.ok == (np.isnan(values).mean() <= 0.1 if values.size else True)
+
+
+@pytest.mark.spark
+def test_on_spark(repo: frazil.Repository, engine: Any) -> None:
+    report = validate(repo, [Range("/obs/t", max=800), Finite("/obs/p")], engine=engine, limits=SMALL)
+    assert [row.ok for row in report.rows] == [False, True]
+
+
+HARD: list[tuple[Any, bool, str]] = [
+    (Monotonic("ns"), True, "3 values"),  # one nanosecond apart: the same as floats
+    (Regular("ns", step=1), True, "3 values"),
+    (Regular("down"), True, "3 values"),
+    (Monotonic("down", increasing=False), True, "3 values"),
+    (Monotonic("text"), True, "3 values"),
+    (Regular("text"), False, "the type"),
+    (Monotonic("complex"), False, "the type complex128"),
+    (NoDuplicates("gaps"), False, "nan at 0 and 2"),
+    (Range("half", -1e9, 1e9), True, "1.0 to 3.0"),
+    (Range("down", -1, 2), False, "1 outside"),
+    (Range("", 0, 1), False, "found a group"),
+]
+
+
+@pytest.mark.parametrize(("rule", "ok", "found"), HARD)
+def test_hard_cases(rule: Any, ok: bool, found: str) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    arrays = {
+        "ns": np.array([0, 1, 2]) + 1_700_000_000_000_000_000,
+        "down": np.array([3, 2, 1], "u8"),
+        "text": np.array(["a", "b", "c"]),
+        "complex": np.array([1j, 2j]),
+        "gaps": np.array([np.nan, 1, np.nan]),
+        "half": np.array([1, 2, 3], "f2"),
+    }
+    with repo.transaction("main", message="coordinates") as store:
+        for name, data in arrays.items():
+            zarr.create_array(store, name=name, data=data, chunks=(2,))
+    row = validate(repo, [rule], engine=Inline()).rows[0]
+    assert (row.ok, found in row.found) == (ok, True), row
+
+
+@pytest.mark.parametrize(
+    "rule", ["x", Range("t", "0"), Shape("t", 3), DType("t", "foo"), Exists("t", "table"), Range(3)]
+)
+def test_rules_that_make_no_sense_are_refused(rule: Any) -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    with pytest.raises(InvalidInputError, match="expected"):
+        validate(repo, [rule], engine=Inline())
+    with pytest.raises(InvalidInputError, match="expected"):  # before any work
+        write_audit_publish(repo, lambda target: 1 / 0, [rule], engine=Inline())
+    with pytest.raises(InvalidInputError, match="numbers as limits"):
+        rules_from("- {rule: Range, path: /t, min: '180'}")
+
+
+def test_an_array_that_cannot_be_looked_at_does_not_hide_the_others() -> None:
+    repo = frazil.Repository.create(frazil.in_memory_storage())
+    chunks: Any = [[1, 2]]
+    with zarr.config.set({"array.rectilinear_chunks": True}):
+        with repo.transaction("main", message="chunks of two shapes") as store:
+            zarr.create_array(store, name="r", shape=(3,), chunks=chunks, dtype="f8")
+            zarr.create_array(store, name="t", data=np.ones(3), chunks=(2,))
+        report = validate(repo, [Range("r", 0, 1), Filled("r"), Range("t", 0, 1)], engine=Inline())
+    assert [row.ok for row in report.rows] == [False, False, True]
+    assert all("rectilinear" in row.found for row in report.failed)

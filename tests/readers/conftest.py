@@ -1,0 +1,5 @@
+"""Comparisons that say what differs."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.readers.comparing")

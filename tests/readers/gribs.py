@@ -1,0 +1,95 @@
+"""Messages of GRIB, made with eccodes, and datasets as a reader sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from tests.readers.comparing import read_all
+
+from frazil.readers.reader import Reader
+
+cfgrib = pytest.importorskip("cfgrib")
+eccodes = pytest.importorskip("eccodes")
+
+
+def message(edition: int, *, ni: int = 6, nj: int = 4, packing: str = "", **keys: object) -> bytes:
+    """One field of ``nj`` rows; ``keys`` are set in their order, ``values`` last."""
+    handle = eccodes.codes_grib_new_from_samples(f"regular_ll_pl_grib{edition}")
+    grid = {
+        "Ni": ni,
+        "Nj": nj,
+        "longitudeOfLastGridPointInDegrees": ni - 1,
+        "latitudeOfFirstGridPointInDegrees": nj - 1,
+        "latitudeOfLastGridPointInDegrees": 0,
+        "jDirectionIncrementInDegrees": 1,
+        "iDirectionIncrementInDegrees": 1,
+    }
+    values = keys.pop("values", np.arange(float(ni * nj)))
+    for key, value in {**grid, **keys}.items():
+        eccodes.codes_set(handle, key, value)
+    if packing:
+        eccodes.codes_set(handle, "packingType", packing)
+    eccodes.codes_set_values(handle, values)
+    found: bytes = eccodes.codes_get_message(handle)
+    eccodes.codes_release(handle)
+    return found
+
+
+def field(name: str, level: int | None = 2, *, edition: int = 2, kind: str = "", **keys: object) -> bytes:
+    """A field at a height above ground, at the surface (``level`` None) or of another ``kind`` of level."""
+    typed = kind or ("surface" if level is None else "heightAboveGround")
+    return message(edition, typeOfLevel=typed, level=level or 0, shortName=name, **keys)
+
+
+def original(path: Path, **options: object) -> xr.Dataset:
+    """What cfgrib's engine of xarray sees, not decoded."""
+    found = xr.open_dataset(
+        path, engine="cfgrib", decode_cf=False, backend_kwargs={"indexpath": "", **options}
+    )
+    found.attrs.pop("history")
+    return found
+
+
+def dataset(reader: Reader) -> xr.Dataset:
+    """What a reader sees, as a dataset of xarray."""
+    schema = reader.schema()
+    variables = {
+        name: (each.dims, read_all(reader, name), each.attrs) for name, each in schema.variables.items()
+    }
+    return xr.decode_cf(xr.Dataset(variables, attrs=schema.attrs), decode_timedelta=True)
+
+
+def cubes(path: Path, **options: object) -> list[xr.Dataset]:
+    """What cfgrib splits a file into."""
+    found: list[xr.Dataset] = cfgrib.open_datasets(path, backend_kwargs={"indexpath": "", **options})
+    return found
+
+
+def has(found: xr.Dataset, expected: xr.DataArray) -> bool:
+    """Whether a dataset has a variable with these values, attributes, and values of coordinates."""
+    return any(_equal(each, expected) for each in found.data_vars.values())
+
+
+def _equal(found: xr.DataArray, expected: xr.DataArray) -> bool:
+    if found.shape != expected.shape or _texts(found.attrs) != _texts(expected.attrs):
+        return False
+    along = [each for each in found.coords.values() if each.dims]
+    return (
+        np.array_equal(found.values, expected.values, equal_nan=True)
+        and len(along) == sum(1 for each in expected.coords.values() if each.dims)
+        and all(
+            any(
+                (own == name or str(own).startswith(f"{name}_")) and np.array_equal(each.values, coord.values)
+                for own, each in found.coords.items()
+            )
+            for name, coord in expected.coords.items()
+        )
+    )
+
+
+def _texts(attrs: dict[Any, Any]) -> list[str]:
+    return sorted(f"{name}={value!r}" for name, value in attrs.items())

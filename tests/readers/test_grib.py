@@ -1,0 +1,228 @@
+"""GRIB, by cfgrib: what its own engine of xarray gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.readers.comparing import (
+    read_all,
+    same,
+    same_as_xarray,
+    same_regions,
+    sample_files,
+)
+from tests.readers.gribs import cubes, dataset, field, has, message, original
+
+from frazil.errors import FormatError, InvalidInputError
+from frazil.readers.registry import open_source
+
+
+def cube(edition: int) -> bytes:
+    """Two days, two steps, three levels."""
+    return b"".join(
+        message(
+            edition,
+            shortName="t",
+            dataDate=day,
+            step=step,
+            level=level,
+            values=np.arange(24.0) + day % 7 + level,
+        )
+        for day in (20200228, 20200229)
+        for step in (0, 6)
+        for level in (1000, 850, 500)
+    )
+
+
+@pytest.mark.parametrize("path", sample_files(".grib2"))
+def test_samples(path: Path) -> None:
+    with open_source(str(path)) as reader:
+        same_as_xarray(reader, original(path))
+        same_regions(reader, "t")
+    assert not list(path.parent.glob("*.idx"))
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+def test_cubes(edition: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(cube(edition))
+    with open_source(str(path)) as reader:
+        variable = reader.schema().variables["t"]
+        assert variable.dims == ("time", "step", "isobaricInhPa", "latitude", "longitude")
+        assert variable.shape == (2, 2, 3, 4, 6)
+        same_as_xarray(reader, original(path))
+        same_regions(reader, "t")
+        assert [name for name, each in reader.schema().variables.items() if not each.coordinate] == ["t"]
+
+
+def test_missing_values_are_not_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    values = np.where(np.arange(24) % 5, np.arange(24.0), 9999)
+    path.write_bytes(message(2, shortName="t", bitmapPresent=1, missingValue=9999, values=values))
+    with open_source(str(path)) as reader:
+        found = read_all(reader, "t").ravel()
+    same(np.isnan(found), np.arange(24) % 5 == 0)
+
+
+def test_one_step_may_keep_its_dimensions(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(message(2, shortName="t"))
+    with open_source(str(path)) as reader:
+        assert reader.schema().variables["t"].dims == ("latitude", "longitude")
+    with open_source(str(path), squeeze=False) as reader:
+        assert reader.schema().variables["t"].dims[:2] == ("time", "step")
+
+
+#: Files of several hypercubes: messages, and variables with their dimensions that are not of the grid.
+SEVERAL: dict[str, tuple[tuple[bytes, ...], dict[str, tuple[str, ...]]]] = {
+    "two heights": (
+        (field("2t", 2), field("10u", 10), field("10v", 10)),
+        {"t2m": (), "u10": (), "v10": ()},
+    ),
+    "levels, surface and sea": (
+        (cube(2), field("sp", None), field("prmsl", 0, kind="meanSea"), field("2t", 2), field("10u", 10)),
+        {"t": ("time", "step", "isobaricInhPa"), "sp": (), "prmsl": (), "t2m": (), "u10": ()},
+    ),
+    "fewer levels": (
+        tuple(message(2, shortName="t", level=level) for level in (1000, 850, 500))
+        + tuple(message(2, shortName="r", level=level) for level in (1000, 500)),
+        {"t": ("isobaricInhPa",), "r": ("isobaricInhPa_2levels",)},
+    ),
+    "one parameter on several kinds of levels": (
+        (
+            *(message(2, shortName="t", level=level) for level in (1000, 850)),
+            field("t", None),
+            field("t", 80),
+        ),
+        {"t": ("isobaricInhPa",), "t_surface": (), "t_heightAboveGround": ()},
+    ),
+    "two grids": (
+        (field("2t", 2), field("2t", 2, ni=12, nj=7)),
+        {"t2m": (), "t2m_4x6": ()},
+    ),
+    "other steps": (
+        tuple(field("2t", 2, step=step) for step in (0, 6, 12))
+        + tuple(field("tp", None, stepType="accum", stepRange=f"0-{step}") for step in (6, 12)),
+        {"t2m": ("step",), "tp": ("step_accum",)},
+    ),
+    "instant and mean": (
+        (
+            field("sp", None, edition=1, step=6),
+            field("sp", None, edition=1, stepType="avg", stepRange="0-6"),
+        ),
+        {"sp": (), "sp_avg": ()},
+    ),
+    "edition 1": (
+        (message(1, shortName="t", level=500), field("2t", 2, edition=1), field("10u", 10, edition=1)),
+        {"t": (), "t2m": (), "u10": ()},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_hypercubes_are_one_dataset(name: str, tmp_path: Path) -> None:
+    messages, variables = SEVERAL[name]
+    path = tmp_path / "a.grib"
+    path.write_bytes(b"".join(messages))
+    with open_source(str(path)) as reader:
+        schema = reader.schema()
+        found = dataset(reader)
+        for variable in found.data_vars:
+            same_regions(reader, str(variable))
+    assert not schema.skipped
+    dims = {
+        variable: tuple(dim for dim in map(str, each.dims) if not dim.startswith(("latitude", "longitude")))
+        for variable, each in found.data_vars.items()
+    }
+    assert dims == variables
+    for each in cubes(path):
+        for variable, expected in each.data_vars.items():
+            assert has(found, expected), variable
+    # the order of the fields has no say in names
+    path.write_bytes(b"".join(reversed(messages)))
+    with open_source(str(path)) as reader:
+        assert dataset(reader).equals(found)
+
+
+def test_heights_are_coordinates_with_their_level(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(field("2t", 2) + field("10u", 10))
+    with open_source(str(path)) as reader:
+        found = dataset(reader)
+    assert float(found.heightAboveGround_2) == 2
+    assert float(found.heightAboveGround_10) == 10
+    assert "heightAboveGround_10" not in found.t2m.encoding["coordinates"]
+    assert found.attrs["GRIB_edition"] == 2
+
+
+def test_keys_choose_fields(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(cube(2) + field("2t", 2))
+    keys = {"typeOfLevel": "isobaricInhPa"}
+    with open_source(str(path), filter_by_keys=keys) as reader:
+        same_as_xarray(reader, original(path, filter_by_keys=keys))
+
+
+def test_keys_without_fields(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(cube(2) + field("2t", 2))
+    with pytest.raises(InvalidInputError, match=r"the file has typeOfLevel .*isobaricInhPa"):
+        open_source(str(path), filter_by_keys={"typeOfLevel": "surface"})
+    with pytest.raises(InvalidInputError, match=r"filter_by_keys, squeeze.*'sqeeze'"):
+        open_source(str(path), sqeeze=False)
+
+
+def test_grids_of_one_size_stay_apart(tmp_path: Path) -> None:
+    """cfgrib gives the coordinates of the first field to both."""
+    path = tmp_path / "a.grib"
+    shifted = {"longitudeOfFirstGridPointInDegrees": 10, "longitudeOfLastGridPointInDegrees": 15}
+    path.write_bytes(field("2t", 2) + field("2t", 2, step=6, **shifted))
+    with open_source(str(path)) as reader:
+        found = dataset(reader)
+    ends = sorted(
+        float(each.longitude[0]) if "longitude" in each.dims else float(each.longitude_4x6[0])
+        for each in found.data_vars.values()
+    )
+    assert ends == [0, 10]
+
+
+def test_fields_that_cannot_be_told_apart_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    path.write_bytes(field("2t", 2) + field("2t", 2, values=np.ones(24)))
+    with open_source(str(path)) as reader:
+        assert list(reader.schema().skipped) == ["t2m (heightAboveGround)"]
+
+
+def test_parameters_without_a_number_stay_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.grib"
+    unknown = [
+        message(
+            2, discipline=0, parameterCategory=191, parameterNumber=number, values=np.full(24, float(number))
+        )
+        for number in (200, 201)
+    ]
+    path.write_bytes(b"".join(unknown))
+    with open_source(str(path)) as reader:
+        found = dataset(reader)
+    assert sorted(float(each.max()) for each in found.data_vars.values()) == [200, 201]
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    whole = cube(2)
+    path = tmp_path / "a.grib"
+    for data, found in [
+        (whole[:-1], "truncated"),
+        (whole[: len(whole) // 2 + 5], "truncated"),
+        (whole[:10], "truncated"),
+        (whole[:-4] + b"xxxx", "7777"),
+        (whole + whole[:8] + bytes(16), "at least 20 bytes"),
+    ]:
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match=found) as raised:
+            open_source(str(path))
+        assert path.as_uri() in str(raised.value)
+    path.write_bytes(b"no grib")
+    with pytest.raises(FormatError, match="a GRIB file"):
+        open_source(str(path), "grib")

@@ -1,0 +1,509 @@
+"""HDF5 and NetCDF-4: what a reader tells is what xarray and the library see, and its references hold."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from tests.readers.comparing import (
+    read_all,
+    same,
+    same_as_xarray,
+    same_by_references,
+    same_regions,
+    sample_files,
+    why_not,
+)
+
+from frazil.errors import ErrorKind, FormatError, StorageError
+from frazil.readers.registry import open_source
+
+h5py = pytest.importorskip("h5py")
+netCDF4 = pytest.importorskip("netCDF4")  # noqa: N816
+pytestmark = pytest.mark.filterwarnings("ignore:numpy.ndarray size changed")
+
+
+@pytest.mark.parametrize("path", sample_files(".nc"))
+def test_samples(path: Path) -> None:
+    with (
+        xr.open_dataset(path, decode_cf=False, engine="netcdf4") as original,
+        open_source(str(path)) as reader,
+    ):
+        same_as_xarray(reader, original)
+        for name, variable in reader.schema().variables.items():
+            if variable.dtype.kind == "T":
+                assert "heap" in why_not(reader, name)
+            else:
+                same_by_references(reader, name)
+
+
+# Files with one feature each, as the library of NetCDF writes them.
+
+VALUES = np.arange(24).reshape(2, 3, 4)
+
+
+def packed(file) -> None:
+    variable = file.createVariable(
+        "packed", "i2", ("z", "y", "x"), fill_value=-999, zlib=True, chunksizes=(1, 2, 3)
+    )
+    variable.set_auto_maskandscale(False)
+    variable.setncatts({"scale_factor": 0.5, "add_offset": np.float32(273.15), "missing_value": np.int16(-1)})
+    variable[...] = VALUES
+    variable[0, 0, 0] = -999
+
+
+def calendars(file) -> None:
+    for calendar in ("noleap", "360_day", "gregorian", "julian"):
+        variable = file.createVariable(calendar, "f8", ("y",))
+        variable.setncatts({"units": "days since 2000-02-27 00:00", "calendar": calendar})
+        variable[...] = [0, 1, 2.5]
+
+
+def strings(file) -> None:
+    words = file.createVariable("words", str, ("z", "y"))
+    words[...] = np.array([["", "a", "øresund"], ["b" * 70, "日本", "c d"]], object)
+    characters = file.createVariable("characters", "S1", ("z", "x"))
+    characters[...] = np.array([[b"a", b"b", b"", b"d"], [b"x", b"", b"", b""]])
+    file.setncattr_string("one", "word")
+    file.setncattr_string("many", ["a", "b c"])
+    file.setncattr("empty", "")
+
+
+def big_endian(file) -> None:
+    for kind in ("i2", "i4", "f4", "f8"):
+        file.createVariable(kind, f">{kind}", ("y", "x"), endian="big", zlib=True)[...] = VALUES[0]
+
+
+def every_type(file) -> None:
+    for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"):
+        file.createVariable(kind, kind, ("y",))[...] = [0, 1, 100]
+
+
+def scalars(file) -> None:
+    file.createVariable("height", "f8", ())[...] = 2.0
+    file.createVariable("crs", "i4", ()).setncatts({"grid_mapping_name": "rotated_latitude_longitude"})
+    file.createVariable("data", "f4", ("x",)).setncatts({"grid_mapping": "crs", "coordinates": "height lat"})
+    file["data"][...] = [5, 6, 7, 8]
+    file.createVariable("lat", "f4", ("x",))[...] = [1, 2, 3, np.nan]
+
+
+def unlimited(file) -> None:
+    file.createDimension("t", None)
+    file.createDimension("u", None)
+    file.createVariable("long", "f4", ("t", "x"), chunksizes=(2, 4))[:4] = np.arange(16).reshape(4, 4)
+    file.createVariable("short", "i4", ("t",), fill_value=-7, chunksizes=(2,))[:3] = [1, 2, 3]
+    file.createVariable("u", "i4", ("u",))[:3] = [7, 8, 9]
+    file.createVariable("t", "f8", ("t",))[:2] = [0, 1]
+    file.createVariable("never", "f8", ("u", "x"))
+
+
+def zero_length(file) -> None:
+    file.createDimension("none", None)
+    file.createVariable("nothing", "f4", ("none", "x"))
+    file.createVariable("none", "f8", ("none",))
+
+
+def enumeration(file) -> None:
+    clouds = file.createEnumType(np.uint8, "clouds", {"clear": 0, "broken": 1, "missing": 255})
+    file.createVariable("cloud", clouds, ("x",), fill_value=255)[...] = [0, 1, 0, 255]
+
+
+def names(file) -> None:
+    """A variable with the name of a dimension that is not its own, and a coordinate of two dimensions."""
+    file.createVariable("y", "f4", ("x",))[...] = [1, 2, 3, 4]
+    file.createVariable("x", "f4", ("x", "z"))[...] = VALUES[0, :2].T
+
+
+def checked(file) -> None:
+    file.createDimension("far", 500)
+    for name, more in {
+        "sums": {"fletcher32": True},
+        "shuffled": {"zlib": True, "shuffle": True, "complevel": 7},
+        "zstd": {"compression": "zstd"},
+        "bzip2": {"compression": "bzip2"},
+        "lz": {"compression": "blosc_lz4"},
+        "zblosc": {"compression": "blosc_zstd", "blosc_shuffle": 2},
+    }.items():
+        file.createVariable(name, "f4", ("y", "far"), chunksizes=(2, 300), **more)[...] = (
+            np.arange(1500).reshape(3, 500) // 9
+        )
+
+
+FEATURES = [
+    packed,
+    calendars,
+    strings,
+    big_endian,
+    every_type,
+    scalars,
+    unlimited,
+    zero_length,
+    enumeration,
+    names,
+    checked,
+]
+
+
+def written(path: Path, feature: Callable) -> Path:
+    with netCDF4.Dataset(path, "w") as file:
+        file.setncatts({"title": feature.__name__, "numbers": np.array([1.5, 2.5], "f4"), "n": np.int64(5)})
+        for name, size in {"z": 2, "y": 3, "x": 4}.items():
+            file.createDimension(name, size)
+        feature(file)
+    return path
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_features(feature: Callable, tmp_path: Path) -> None:
+    path = written(tmp_path / "a b.nc", feature)  # a name that a URL has to escape
+    added = ("flag_values", "flag_meanings") if feature is enumeration else ()
+    with (
+        xr.open_dataset(path, decode_cf=False, engine="netcdf4") as original,
+        open_source(str(path)) as reader,
+    ):
+        same_as_xarray(reader, original, added=added)
+        for name, variable in reader.schema().variables.items():
+            same_regions(reader, name)
+            if variable.dtype.kind != "T":
+                same_by_references(reader, name)
+
+
+def test_what_is_a_coordinate(tmp_path: Path) -> None:
+    with open_source(str(written(tmp_path / "a.nc", scalars))) as reader:
+        found = {name: each.coordinate for name, each in reader.schema().variables.items()}
+    assert found == {"height": True, "crs": True, "data": False, "lat": True}
+
+
+def test_enumerations_keep_their_names(tmp_path: Path) -> None:
+    with open_source(str(written(tmp_path / "a.nc", enumeration))) as reader:
+        attrs = reader.schema().variables["cloud"].attrs
+    assert (attrs["flag_values"], attrs["flag_meanings"]) == ([0, 1, 255], "clear broken missing")
+
+
+def test_groups(tmp_path: Path) -> None:
+    path = tmp_path / "a.nc"
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("x", 3)
+        file.createVariable("x", "f4", ("x",))[...] = [1, 2, 3]
+        inner = file.createGroup("one/two")
+        inner.createDimension("y", 2)
+        inner.createVariable("v", "i4", ("y", "x"))[...] = [[1, 2, 3], [4, 5, 6]]
+        inner.title = "inner"
+    for group in ("/", "one/two"):
+        with (
+            xr.open_dataset(path, decode_cf=False, engine="netcdf4", group=group) as original,
+            open_source(str(path), group=group) as reader,
+        ):
+            same_as_xarray(reader, original)
+    with open_source(str(path)) as reader:
+        assert reader.schema().groups == ("/one", "/one/two")
+    with pytest.raises(FormatError, match=r"a group /three, found none; there are \['/one', '/one/two'\]"):
+        open_source(str(path), group="three").schema()
+
+
+# HDF5 that is not NetCDF-4
+
+
+def made(path: Path, make: Callable) -> Path:
+    with h5py.File(path, "w", **({"userblock_size": 1024} if make is userblock else {})) as file:
+        make(file)
+    return path
+
+
+def userblock(file) -> None:
+    file["whole"] = VALUES
+    file.create_dataset("cut", data=VALUES, chunks=(1, 2, 3), compression="gzip")
+    file.create_dataset("empty", (3, 4), "f4", fillvalue=7)
+
+
+def types(file) -> None:
+    file["bool"] = np.array([True, False, True])
+    file["half"] = np.arange(4, dtype="f2")
+    file["complex"] = np.arange(4) * (1 + 2j)
+    file["fixed"] = np.array([b"abc", b"d", b""], "S3")
+    for pad in ("STR_NULLTERM", "STR_SPACEPAD", "STR_NULLPAD"):
+        text = h5py.h5t.C_S1.copy()
+        text.set_size(4)
+        text.set_strpad(getattr(h5py.h5t, pad))
+        space = h5py.h5s.create_simple((2,))
+        padded = h5py.h5d.create(file.id, pad.encode(), text, space)
+        padded.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([b"ab\0d", b"a   "], "S4"), text)
+    file["square"] = np.arange(9).reshape(3, 3)
+    small = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    small.set_layout(h5py.h5d.COMPACT)
+    space = h5py.h5s.create_simple((3,))
+    compact = h5py.h5d.create(file.id, b"compact", h5py.h5t.STD_I32BE, space, dcpl=small)
+    compact.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, 2, 3], "i4"))
+
+
+@pytest.mark.parametrize("make", [userblock, types])
+def test_plain_hdf5(make: Callable, tmp_path: Path) -> None:
+    path = made(tmp_path / "a.h5", make)
+    with h5py.File(path) as file, open_source(str(path)) as reader:
+        assert set(reader.schema().variables) == set(file)
+        for name in file:
+            expected = file[name][()]
+            same(
+                read_all(reader, name),
+                np.strings.decode(expected) if expected.dtype.kind == "S" else expected,
+            )
+            same_regions(reader, name)
+            if expected.dtype.kind == "S":
+                assert "only the library knows" in why_not(reader, name)
+            else:
+                same_by_references(reader, name)
+
+
+def test_dimensions_without_names(tmp_path: Path) -> None:
+    with open_source(str(made(tmp_path / "a.h5", userblock))) as reader:
+        dims = {name: each.dims for name, each in reader.schema().variables.items()}
+        assert dims["whole"] == dims["cut"] == ("phony_dim_0", "phony_dim_1", "phony_dim_2")
+        assert dims["empty"] == dims["whole"][1:]
+    with open_source(str(made(tmp_path / "b.h5", types))) as reader:
+        first, second = reader.schema().variables["square"].dims
+        assert first != second
+
+
+def test_more_than_four_gigabytes(tmp_path: Path) -> None:
+    """Sparse: nothing but the ends are written."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        late = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        late.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        large = h5py.Dataset(
+            h5py.h5d.create(
+                file.id, b"large", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((1_200_000_000,)), dcpl=late
+            )
+        )
+        large[-3:] = [1, 2, 3]
+        file["small"] = [1, 2, 3]
+    assert path.stat().st_size > 1 << 32
+    with open_source(str(path)) as reader:
+        same(reader.read("large", (slice(1_199_999_997, None),)), np.array([1, 2, 3], "f4"))
+        same(read_all(reader, "small"), [1, 2, 3])
+        assert reader.references("small").offset[0] > 1 << 32
+        assert reader.references("large").length[0] == 4_800_000_000
+    path.unlink()
+
+
+def test_what_no_array_can_hold(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["good"] = [1, 2]
+        file["fields"] = np.zeros(2, [("a", "i4"), ("b", "f4")])
+        file.create_dataset("ragged", (2,), h5py.vlen_dtype("i4"))
+        file["to"] = np.array([file["good"].ref], h5py.ref_dtype)
+        file["null"] = h5py.Empty("f4")
+        file["good"].attrs.update({"null": h5py.Empty("f4"), "to": file["good"].ref, "yes": np.bool_(True)})
+    with open_source(str(path)) as reader:
+        schema = reader.schema()
+        assert set(schema.variables) == {"good"}
+        assert set(schema.skipped) == {"fields", "ragged", "to", "null"}
+        assert schema.variables["good"].attrs["yes"] is True
+        with pytest.raises(FormatError, match="found one that cannot be read: a compound"):
+            reader.read("fields", (slice(None),))
+
+
+def test_filters_without_a_codec(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("lzf", data=VALUES, compression="lzf", chunks=True)
+        file.create_dataset("scaled", data=VALUES, scaleoffset=0, chunks=True)
+        mixed = file.create_dataset("mixed", (4,), "i4", chunks=(2,), compression="gzip")
+        mixed[...] = [1, 2, 3, 4]
+        mixed.id.write_direct_chunk((2,), np.array([3, 4], "i4").tobytes(), filter_mask=1)
+        left_out = file.create_dataset("left_out", (2,), "i4", chunks=(2,), compression="gzip", shuffle=True)
+        left_out.id.write_direct_chunk((0,), np.array([3, 4], "i4").tobytes(), filter_mask=3)
+        odd = h5py.h5t.STD_I32LE.copy()
+        odd.set_precision(20)
+        h5py.h5d.create(file.id, b"odd", odd, h5py.h5s.create_simple((3,)))
+    with open_source(str(path)) as reader:
+        assert why_not(reader, "lzf") == "lzf: no codec in Zarr"
+        assert "no codec" in why_not(reader, "scaled")
+        assert "other filters" in why_not(reader, "mixed")
+        assert "another way" in why_not(reader, "odd")
+        assert same_by_references(reader, "left_out").codecs[1:] == []
+        for name in ("lzf", "scaled"):
+            same(read_all(reader, name), VALUES)
+
+
+def test_links_and_data_in_other_files_are_refused(tmp_path: Path) -> None:
+    def external(file) -> None:
+        file["away"] = h5py.ExternalLink("/etc/other.h5", "/x")
+
+    def outside(file) -> None:
+        file.create_dataset("raw", (3,), "i4", external=[("/tmp/other.raw", 0, 12)])
+
+    def virtual(file) -> None:
+        layout = h5py.VirtualLayout((3,), "i4")
+        layout[:] = h5py.VirtualSource("other.h5", "x", (3,))
+        file.create_virtual_dataset("put_together", layout)
+
+    for make, found in {
+        external: "'away', a link to '/x' in '/etc/other.h5'",
+        outside: "'raw', whose data are in others",
+        virtual: "'put_together', whose data are in others",
+    }.items():
+        path = made(tmp_path / f"{make.__name__}.h5", make)
+        with open_source(str(path)) as reader, pytest.raises(FormatError, match=found) as raised:
+            reader.schema()
+        assert path.as_uri() in str(raised.value)
+
+
+def test_links_that_lead_nowhere_are_left_out(tmp_path: Path) -> None:
+    def linked(file) -> None:
+        file["x"] = np.arange(3)
+        file["gone"] = h5py.SoftLink("/nowhere")
+
+    with open_source(str(made(tmp_path / "a.h5", linked))) as reader:
+        assert set(reader.schema().variables) == {"x"}
+        assert reader.schema().skipped == {"gone": "a link that leads nowhere"}
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.nc", checked)
+    whole = path.read_bytes()
+    for name, data, found in [
+        ("cut", whole[:-1], "truncated"),
+        ("half", whole[: len(whole) // 2], "truncated"),
+        ("head", whole[:8], "."),
+        ("text", b"time,value\n", "bytes b'time,val'"),
+        ("empty", b"", "an empty file"),
+    ]:
+        bad = tmp_path / f"{name}.nc"
+        bad.write_bytes(data)
+        with pytest.raises(FormatError, match=found) as raised:
+            open_source(str(bad)).schema()
+        assert raised.value.kind == ErrorKind.INVALID_FILE_FORMAT
+        assert bad.as_uri() in str(raised.value)
+    with pytest.raises(StorageError, match="found nothing"):
+        open_source(str(tmp_path / "none.nc"))
+    # a byte in a chunk with a sum
+    broken = bytearray(whole)
+    with open_source(str(path)) as reader:
+        found = reader.references("sums")
+        broken[int(found.offset[0]) + 5] ^= 1
+    path.write_bytes(broken)
+    with open_source(str(path)) as reader, pytest.raises(FormatError, match="values of 'sums'"):
+        read_all(reader, "sums")
+
+
+def test_the_fingerprint_is_of_the_bytes(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.nc", packed)
+    copy = tmp_path / "b.nc"
+    copy.write_bytes(path.read_bytes())
+    with open_source(str(path)) as first, open_source(copy.as_uri()) as second:
+        assert first.schema().fingerprint == second.schema().fingerprint
+    with netCDF4.Dataset(copy, "a") as file:
+        file.title = "other"
+    with open_source(str(path)) as first, open_source(str(copy)) as second:
+        assert first.schema().fingerprint != second.schema().fingerprint
+
+
+def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
+    parsers = pytest.importorskip("virtualizarr.parsers")
+    registries = pytest.importorskip("obspec_utils.registry")
+    store = pytest.importorskip("obstore.store")
+    for feature in (packed, big_endian, unlimited, scalars):
+        path = written(tmp_path / f"{feature.__name__}.nc", feature)
+        registry = registries.ObjectStoreRegistry({"file://": store.LocalStore()})
+        theirs = parsers.HDFParser()(path.as_uri(), registry)._group.arrays
+        with open_source(str(path)) as reader:
+            for name, variable in reader.schema().variables.items():
+                ours = reader.references(name)
+                if theirs[name].shape != variable.shape:
+                    assert name in ("t", "short", "never")  # it does not fill up
+                    continue
+                manifest = theirs[name].manifest.dict()
+                keys = [".".join(map(str, index)) for index in ours.index.tolist()]
+                rows = zip(keys, ours.offset.tolist(), ours.length.tolist(), strict=True)
+                assert {key: (at, length) for key, at, length in rows} == {
+                    key: (each["offset"], each["length"]) for key, each in manifest.items()
+                }, name
+                codecs = [each.to_dict()["name"] for each in theirs[name].metadata.codecs]
+                assert codecs == [each["name"] for each in ours.codecs]
+                assert theirs[name].metadata.fill_value == ours.fill_value or np.isnan(ours.fill_value)
+                assert theirs[name].metadata.chunk_grid.chunk_shape == ours.chunks
+
+
+def test_a_reader_of_ranges_is_a_file_object(tmp_path: Path) -> None:
+    """The file object that libraries get for an object in a bucket."""
+    from frazil.readers.files import BLOCK, Blocks, File
+
+    data = np.random.default_rng(1).bytes(3 * BLOCK + 17)
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    file = Blocks(File("file:///a", len(data), path=str(path)))
+    reads = [
+        (0, 10),
+        (BLOCK - 5, 10),
+        (5, 2 * BLOCK),
+        (len(data) - 3, 10),
+        (len(data) + 5, 3),
+        (BLOCK, BLOCK),
+    ]
+    for start, count in [*reads, *reads]:
+        file.seek(start)
+        assert file.read(count) == data[start : start + count]
+        file.prefetch([(0, 20), (BLOCK, BLOCK + 50)])
+    assert file.seek(-4, io.SEEK_END) == len(data) - 4
+    assert file.read() == data[-4:]
+
+
+@pytest.mark.parametrize("maximum", [None, (None, None)], ids=["fixed", "unlimited"])
+@pytest.mark.parametrize("dtype", ["f4", "i2", h5py.string_dtype()], ids=["f4", "i2", "text"])
+def test_regions_of_sparse_data(dtype: object, maximum: object, tmp_path: Path) -> None:
+    """What was written is read, wherever it is; the rest is the fill value."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("data", (40, 30), dtype, chunks=(4, 7), maxshape=maximum)
+        values = np.arange(8).reshape(2, 4)
+        data[9:11, 5:9] = values.astype(str).astype(object) if data.dtype.kind == "O" else values
+        file.create_dataset("never", (40, 30), dtype, maxshape=None)
+    whole = xr.open_dataset(path, engine="h5netcdf", phony_dims="sort", decode_cf=False).load()
+    with open_source(str(path)) as reader:
+        for name in ("data", "never"):
+            expected = whole[name].values
+            for rows, columns in [
+                (slice(0, 40), slice(0, 30)),
+                (slice(0, 8), slice(0, 30)),
+                (slice(9, 10), slice(6, 7)),
+                (slice(11, 13), slice(8, 30)),
+                (slice(38, 40), slice(28, 30)),
+                (slice(5, 5), slice(0, 30)),
+            ]:
+                found = reader.read(name, (rows, columns))
+                same(found, expected[rows, columns])
+                constant = reader.constant(name, (rows, columns))
+                if constant is not None:
+                    same(found, np.full(found.shape, constant))
+        assert reader.constant("data", (slice(0, 8), slice(0, 30))) is not None
+        assert reader.constant("data", (slice(0, 9), slice(0, 30))) is None
+        assert reader.constant("never", (slice(0, 40), slice(0, 30))) is not None
+
+
+@pytest.mark.parametrize("length", [None, 8], ids=["any length", "one length"])
+def test_texts_that_are_not_utf8_are_latin1(length: int | None, tmp_path: Path) -> None:
+    """Each text by itself: what one of them is does not change how others are read."""
+    texts = ["caf\u00e9", "na\u00efve", "plain"]
+    stored = np.array([texts[0].encode("latin-1"), texts[1].encode(), texts[2].encode()], object)
+    dtype = h5py.string_dtype("ascii", length)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("names", data=stored.astype(dtype), dtype=dtype)
+        file.create_dataset("name", data=stored[0], dtype=dtype)
+    with open_source(str(tmp_path / "a.h5")) as reader:
+        assert read_all(reader, "names").tolist() == texts
+        assert reader.read("names", (slice(1, 3),)).tolist() == texts[1:]
+        assert read_all(reader, "name").tolist() == texts[0]
+
+
+def test_texts_that_h5py_does_not_convert() -> None:
+    path = Path(h5py.__file__).parent / "tests" / "data_files" / "vlen_string_dset_utc.h5"
+    if not path.exists():
+        pytest.skip("h5py is without its tests")
+    with open_source(str(path)) as reader, h5py.File(path) as file:
+        assert read_all(reader, "ds1").tolist() == [each.decode() for each in file["ds1"]]

@@ -1,0 +1,79 @@
+"""Which reader is for a file, and the ranges in which files are read."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frazil.errors import ErrorKind, FormatError, MissingExtraError
+from frazil.readers.files import Blocks, File, find_file, merged
+from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
+
+RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)).map(lambda at: (at[0], sum(at))))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if FORMATS[name].magic])
+def test_first_bytes_say_the_format(name: str, tmp_path: Path) -> None:
+    for number, magic in enumerate(FORMATS[name].magic):
+        path = tmp_path / f"{number}.txt"  # a name says nothing
+        path.write_bytes(magic + bytes(600))
+        assert sniff(find_file(str(path))) == name
+    assert set(ALIASES.values()) <= set(FORMATS)
+
+
+def test_a_block_of_the_user_may_come_before_hdf5(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(bytes(2048) + FORMATS["hdf5"].magic[0] + bytes(100))
+    assert sniff(find_file(str(path))) == "hdf5"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x89", b"CDF\x04", b"PK\x03\x04" + bytes(100)])
+def test_what_nobody_knows(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.nc"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match="begins as one of hdf5, netcdf3, grib, geotiff, zarr") as raised:
+        open_source(str(path))
+    assert raised.value.kind == ErrorKind.INVALID_FILE_FORMAT
+    assert path.as_uri() in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "library"), [("grib", "cfgrib"), ("hdf5", "h5py"), ("geotiff", "rasterio")])
+def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(FORMATS[name].magic[0] + bytes(100))
+    for module in [each for each in sys.modules if each.startswith("frazil.readers.")]:
+        monkeypatch.delitem(sys.modules, module)  # one of them may have imported the library
+    monkeypatch.setitem(sys.modules, library, None)
+    extra = {"h5py": "pipeline", "cfgrib": "grib", "rasterio": "geotiff"}[library]
+    with pytest.raises(MissingExtraError, match=rf'needs {library}: pip install "frazil\[{extra}\]"'):
+        open_source(str(path))
+
+
+@given(RANGES)
+def test_ranges_are_merged(ranges: list[tuple[int, int]]) -> None:
+    found = list(merged(ranges, gap=5))
+    assert found == sorted(found)
+    assert all(first[1] + 5 < second[0] for first, second in itertools.pairwise(found))
+    wanted = {at for start, stop in ranges for at in range(start, stop)}
+    got = {at for start, stop in found for at in range(start, stop)}
+    assert wanted <= got
+    assert {at for each in found for at in each} <= {at for each in ranges for at in each}
+
+
+@given(ahead=RANGES, ranges=RANGES)
+def test_what_is_read_ahead_is_what_is_there(
+    ahead: list[tuple[int, int]], ranges: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes"
+    data = bytes(range(256)) * 2
+    path.write_bytes(data)
+    file = Blocks(File("file:///bytes", len(data), path=str(path)))
+    file.prefetch(ahead)
+    for start, stop in ranges:
+        file.seek(start)
+        assert file.read(stop - start) == data[start:stop]
