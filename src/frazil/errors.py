@@ -100,6 +100,10 @@ class ErrorKind(StrEnum):
     PARENT_DIRECTORY_NOT_CLEAN = "parent-directory-not-clean"
     BAD_SNAPSHOT_CHAIN_FOR_DIFF = "bad-snapshot-chain-for-diff"
     BAD_SOURCE = "bad-source"  # Frazil only
+    INVALID_ARGUMENT = "invalid-argument"  # Frazil only
+    UNKNOWN_CHOICE = "unknown-choice"  # Frazil only
+    UNSUPPORTED_ARRAY = "unsupported-array"  # Frazil only
+    CONFLICTING_ARGUMENTS = "conflicting-arguments"  # Frazil only
 
     # session and repository state
     COMMIT_NOT_ALLOWED = "commit-not-allowed"

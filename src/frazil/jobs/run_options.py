@@ -1,0 +1,114 @@
+"""How an operation runs: the options that all operations have in common, and how they are passed.
+
+A caller gives them by name. An operation declares them as ``**options: Unpack[RunOptions]``
+(`BoundedRunOptions` with ``max_mem``), and passes them on as one value, `Run`. `with_options` shows them in
+the signature, so that ``help()`` lists them, and refuses others.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Protocol, TypedDict
+
+from frazil.display import suggest
+from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.memory import MaxMem
+from frazil.jobs.progress import Progress
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of every operation.
+
+    engine      where tasks run: an `Engine`, or "inline", "local", "spark"; None is `default_engine()`
+    job_id      the name of the job: a run with the name of an earlier one continues it, or returns its result
+    message     the message of the commit; None is a message that names the operation
+    progress    a `Progress` that shows the tasks
+    """
+
+    engine: Engine | EngineName | None
+    job_id: str | None
+    message: str | None
+    progress: Progress | None
+
+
+class BoundedRunOptions(RunOptions, total=False):
+    """`RunOptions` of operations whose tasks hold blocks of arrays.
+
+    max_mem     bytes for the values of one task: a number, or a text such as "1GB"; None is 256 MB
+    """
+
+    max_mem: MaxMem
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The options of one run, with their defaults: see `RunOptions` and `BoundedRunOptions`."""
+
+    engine: Engine | EngineName | None = None
+    job_id: str | None = None
+    message: str | None = None
+    progress: Progress | None = None
+    max_mem: MaxMem = None
+
+
+class _Decorator(Protocol):
+    """A decorator that keeps the type of its function."""
+
+    def __call__[**P, R](self, function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+def with_options(options: type, values: type = Run) -> _Decorator:
+    """A decorator for functions with ``**options: Unpack[options]``: the signature lists each option.
+
+    ``options``: the ``TypedDict``. ``values``: a dataclass with the defaults of these options.
+    The decorated function raises ``TypeError`` for an option that ``options`` does not have.
+
+    >>> @with_options(RunOptions)
+    ... def copy(source, **options): ...
+    >>> print(inspect.signature(copy))  # doctest: +NORMALIZE_WHITESPACE
+    (source, *, engine: 'Engine | EngineName | None' = None, job_id: 'str | None' = None,
+     message: 'str | None' = None, progress: 'Progress | None' = None)
+    >>> copy("a", enigne="local")
+    Traceback (most recent call last):
+    TypeError: copy() got an unexpected keyword argument 'enigne'. Did you mean `engine`?
+    """
+    defaults = {
+        field.name: field.default if field.default is not MISSING else ... for field in fields(values)
+    }
+    names: Mapping[str, Any] = _annotations(options)
+
+    def decorate[**P, R](function: Callable[P, R], /) -> Callable[P, R]:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        shown = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name, ...), annotation=annotation
+            )
+            for name, annotation in names.items()
+        ]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **given: P.kwargs) -> R:
+            accepted = {each.name for each in own} | names.keys()
+            for name in given.keys() - accepted:
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {name!r}"
+                    f"{suggest(name, sorted(accepted))}"
+                )
+            return function(*args, **given)
+
+        call.__signature__ = signature.replace(parameters=[*own, *shown])  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
+def _annotations(options: type) -> dict[str, Any]:
+    """Name -> annotation, as text where the module defers annotations."""
+    return {
+        name: getattr(annotation, "__forward_arg__", annotation)
+        for name, annotation in options.__annotations__.items()
+    }
