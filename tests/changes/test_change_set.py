@@ -166,14 +166,14 @@ def test_manifests_of_other_writers():
     session.set("/", GROUP)
     session.set("/a", array())
     base = NodeTable.from_nodes(session.committed())
-    node = base.node(base.find("/a"))
+    node = base.node(base.find_node("/a"))
     refs = (ManifestRef(bytes(12), np.array([[0, 2]], np.uint32)),)
     ready = {node.id: Ready("/a", refs, ManifestFiles.empty(), np.array([[1]], np.uint32))}
     changes = merge_forks(base, ChangeSet(), [ChangeSet(ready=ready)])
     assert changes
     assert changes.copy().node(base, "/a").array.manifests == refs
     after = changes.apply(base)
-    assert after.node(after.find("/a")).array.manifests == refs
+    assert after.node(after.find_node("/a")).array.manifests == refs
     assert transaction_log(changes, bytes(12)).updated_chunks[node.id].tolist() == [[1]]
     assert pickle.loads(pickle.dumps(changes)).ready[node.id].manifests == refs
     changes.set_node(base, "/a", array(8), session.new_id)

@@ -44,7 +44,7 @@ def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:
             continue
         below_source = [path for path in model if f"{path}/".startswith(f"{source}/")]
         model.update({target + path[len(source) :]: model.pop(path) for path in below_source})
-        assert all((tree.find(path) >= 0) == (path in model) for path in PLACES)
+        assert all((tree.find_node(path) >= 0) == (path in model) for path in PLACES)
     whole = composed(first, moves)
     assert paths_of(moved(base, whole)) == model
     assert paths_of(moved(moved(base, first), moves)) == model

@@ -52,9 +52,9 @@ def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits
 def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
     edits, model = ChunkEdits("/a", 2), {}
     for step in steps:
-        edits.add(table_of(step, 2))
+        edits.add_table(table_of(step, 2))
         model |= step
-    assert {at: edits.get(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
+    assert {at: edits.find_edit(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
     table = edits.table()
     assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == model
 
@@ -63,7 +63,7 @@ def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
 def test_rows_are_the_same_if_their_references_are(one: ChunkRef | None) -> None:
     everything = table_of({(n,): ref for n, ref in enumerate(REFS)}, 1)
     # the sources lie elsewhere in another table
-    other = ChunkTable.merge(
+    other = ChunkTable.merge_tables(
         [table_of({(90,): REFS[2], (91,): REFS[5], (92,): REFS[7]}, 1), table_of({(0,): one}, 1)]
     )
     row = np.zeros(len(REFS), np.int64)

@@ -89,7 +89,7 @@ def test_locations_are_normalized(location: str, expected: str) -> None:
     ],
 )
 def test_what_is_no_url_is_refused(location: str) -> None:
-    for call in (normalized, sources().find, sources().resolve):
+    for call in (normalized, sources().find_container, sources().resolve):
         with pytest.raises(InvalidInputError) as error:
             call(location)
         assert error.value.kind == ErrorKind.INVALID_VIRTUAL_REF
@@ -115,7 +115,7 @@ def test_what_is_no_url_is_refused(location: str) -> None:
     ],
 )
 def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
-    assert sources().find(location).url_prefix == prefix
+    assert sources().find_container(location).url_prefix == prefix
     assert sources().matching([location]).tolist() == [True]
 
 
@@ -139,7 +139,7 @@ def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
 )
 def test_what_has_no_container_is_refused(location: str) -> None:
     with pytest.raises(InvalidInputError) as error:
-        sources().find(location)
+        sources().find_container(location)
     assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
     assert sources().matching([location]).tolist() == [False]
 
@@ -186,7 +186,7 @@ def test_checksums_go_with_the_read() -> None:
 
 def test_containers_of_early_formats_name_a_scheme() -> None:
     old = VirtualSources([Container(None, "s3", s3_store())], {"s3": None}, open_foreign=Foreign({}))
-    assert old.find("s3://any/key").url_prefix == "s3"
+    assert old.find_container("s3://any/key").url_prefix == "s3"
 
 
 def test_a_pickle_opens_its_stores_anew() -> None:

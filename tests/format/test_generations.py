@@ -77,7 +77,7 @@ def check_snapshot(snapshot: Snapshot, content: dict[str, Any]) -> None:
     paths = snapshot.nodes.paths_list()
     assert paths == sorted((node["path"] for node in nodes), key=str.encode)
     for node in nodes:
-        row = snapshot.nodes.find(node["path"])
+        row = snapshot.nodes.find_node(node["path"])
         assert paths[row] == node["path"]
         check_node(snapshot, row, node)
         parent, _, last = node["path"].rpartition("/")
@@ -122,7 +122,7 @@ def test_a_false_chunk_length_is_not_believed() -> None:
                 grid = node["zarr_json"]["chunk_grid"]["configuration"]["chunk_shape"]
                 lies += grid != [chunk for _, chunk in node["shape_v1"]]
                 exact = snapshot.nodes.exact()
-                row = snapshot.nodes.find(node["path"])
+                row = snapshot.nodes.find_node(node["path"])
                 assert exact.node(row) == snapshot.nodes.node(row)
     assert lies
 
@@ -136,7 +136,7 @@ def test_component_order_hides_no_node(kind: str) -> None:
         paths = [node["path"] for node in each["nodes"]]
         unsorted += paths != sorted(paths)
         table = decode_snapshot((folder / "repo/snapshots" / id_).read_bytes(), id_).nodes
-        assert [table.node(table.find(path)).path for path in paths] == paths
+        assert [table.node(table.find_node(path)).path for path in paths] == paths
     assert unsorted == 1
 
 
@@ -153,7 +153,7 @@ def test_every_repo_info(folder: Path) -> None:
         for tip, chain in content["ancestry"].items():
             kind, _, ref = tip.partition(":")
             id_ = info.branches[ref] if kind == "branch" else info.tags[ref]
-            rows = info.snapshots.chain(info.snapshots.find(id_)).tolist()
+            rows = info.snapshots.chain(info.snapshots.find_snapshot(id_)).tolist()
             ids = [id_to_text(info.snapshots.id_of(row)) for row in rows]
             assert ids == [each["id"] for each in chain]
 

@@ -95,7 +95,7 @@ def test_nothing() -> None:
 
 
 def test_deletions_are_left_out() -> None:
-    table = ChunkTable.merge(
+    table = ChunkTable.merge_tables(
         [ChunkTable.from_inline([[0], [1]], [b"a", b"b"]), ChunkTable.from_absent([[1]])]
     )
     arrays = {NODE: table, OTHER: ChunkTable.from_absent([[5]])}
@@ -138,7 +138,8 @@ def one(at: tuple[int, ...], ref: Any) -> ChunkTable:
 @given(manifests)
 def test_round_trip_of_random_manifests(model: dict[bytes, dict[tuple[int, ...], Any]]) -> None:
     arrays = {
-        node: ChunkTable.merge([one(at, ref) for at, ref in refs.items()]) for node, refs in model.items()
+        node: ChunkTable.merge_tables([one(at, ref) for at, ref in refs.items()])
+        for node, refs in model.items()
     }
     file = encode_manifest(Manifest(ID, arrays))
     back = decode_manifest(file, "m")
@@ -278,7 +279,7 @@ def test_any_layout(seed: int) -> None:
     # Sorted, whatever the order in the file.
     table = arrays[NODE]
     assert table.index.tolist() == [[0, 1], [0, 4], [1, 0], [1, 1], [2, 1]]
-    assert [table.find(at) for at in ((1, 0), (2, 1), (3, 0))] == [2, 4, -1]
+    assert [table.find_chunk(at) for at in ((1, 0), (2, 1), (3, 0))] == [2, 4, -1]
 
 
 def test_all_compressed_locations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +426,7 @@ def virtual_table(n: int, distinct: int = 1000) -> ChunkTable:
 
 def test_what_is_shared_is_stored_once() -> None:
     ids = np.arange(12, dtype=np.uint8)[None]
-    table = ChunkTable.merge(
+    table = ChunkTable.merge_tables(
         [
             ChunkTable.from_virtual([[i] for i in range(50)], ["s3://shared/one"] * 50, 0, 1, etag="etag-1"),
             ChunkTable.from_virtual([[i] for i in range(50, 99)], ["s3://shared/one"] * 49, 0, 1, modified=5),

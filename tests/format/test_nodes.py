@@ -116,7 +116,7 @@ def test_edit_is_what_a_dictionary_does(before: list[Node], changed: list[Node],
         del model[path]
     replaced = {node.path for node in changed} & set(model)
     model |= {node.path: node for node in changed}
-    removed = [table.find(path) for path in [*gone, *replaced]]
+    removed = [table.find_node(path) for path in [*gone, *replaced]]
     after = table.edit(np.array(removed, np.int64), NodeTable.from_nodes(changed))
     assert nodes_of(after) == in_order(list(model.values()))
     again = decode_snapshot(encode_snapshot(snapshot_of(after)), "x").nodes
@@ -135,7 +135,7 @@ def test_lookups(paths: list[str], other: str) -> None:
         decode_snapshot(encode_snapshot(snapshot_of(NodeTable.from_nodes(nodes))), "x").nodes,
     ):
         for path in [*paths, other]:
-            row = table.find(path)
+            row = table.find_node(path)
             assert (row >= 0) == (path in paths)
             assert row < 0 or table.node(row).path == path
             prefix = path if path == "/" else path + "/"
@@ -149,10 +149,10 @@ def test_many_lookups_use_a_dictionary() -> None:
     table = NodeTable.from_nodes([Node(bytes(8), f"/{n}", b"", None) for n in range(2000)])
     table = decode_snapshot(encode_snapshot(snapshot_of(table)), "x").nodes
     for n in range(2000):
-        assert table.node(table.find(f"/{n}")).path == f"/{n}"
-        assert table.find(f"/{n}x") == -1
+        assert table.node(table.find_node(f"/{n}")).path == f"/{n}"
+        assert table.find_node(f"/{n}x") == -1
     assert table._memo.searches < 1000
-    assert table.find("/\ud800") == -1
+    assert table.find_node("/\ud800") == -1
 
 
 def test_two_nodes_at_one_path() -> None:

@@ -144,11 +144,11 @@ def test_added_one_by_one(history: list[SnapshotEntry], through_files: bool) -> 
             walk = [id_]
             while (parent := parents[walk[-1]]) is not None:
                 walk.append(parent)
-            assert [table.id_of(row) for row in table.chain(table.find(id_)).tolist()] == walk
+            assert [table.id_of(row) for row in table.chain(table.find_snapshot(id_)).tolist()] == walk
     ids = np.frombuffer(b"".join(entry.id for entry in history) + b"\xff" * 12, np.uint8).reshape(-1, 12)
-    rows = table.find_many(ids).tolist()
+    rows = table.find_snapshots(ids).tolist()
     assert [table.id_of(row) for row in rows[:-1]] == [entry.id for entry in history]
-    assert table.find(b"short") == -1
+    assert table.find_snapshot(b"short") == -1
 
 
 @given(histories(), st.data())
@@ -170,13 +170,13 @@ def test_only_some_rows(history: list[SnapshotEntry], data: st.DataObject) -> No
     ]
     orphans = [entry.id for entry in history if entry.parent in gone and entry.id not in gone]
     keep = np.array([table.id_of(row) not in gone for row in range(len(table))])
-    after = table.kept(keep, dict.fromkeys(orphans, root), dict.fromkeys(orphans, logs))
+    after = table.select_snapshots(keep, dict.fromkeys(orphans, root), dict.fromkeys(orphans, logs))
     assert snapshots_of(after) == by_id(model)
     info = dataclasses.replace(new_repo_info(0), branches={"main": root}, snapshots=after)
     assert snapshots_of(decode_repo_info(encode_repo_info(info), "repo").snapshots) == by_id(model)
     if orphans:
         with pytest.raises(InternalError, match="parent does not"):
-            table.kept(keep, {}, {})
+            table.select_snapshots(keep, {}, {})
 
 
 def line(count: int) -> list[SnapshotEntry]:

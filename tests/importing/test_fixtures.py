@@ -173,7 +173,7 @@ def check_refs(repo: frazil.Repository, expected: Json, report: frazil.ImportRep
         assert [entry.id for entry in entries] == [id_ or entry.id for id_, entry in pairs]
         assert [entry.message for entry in entries] == [entry["message"] for entry in chain]
         assert [
-            repo._info().snapshots.entry(repo._info().snapshots.find(id_from_text(f.id))).flushed_at
+            repo._info().snapshots.entry(repo._info().snapshots.find_snapshot(id_from_text(f.id))).flushed_at
             for f in entries
         ] == [timestamp(entry["written_at"]) for entry in chain]
     assert len(list(repo.ops_log())) > len(ids)

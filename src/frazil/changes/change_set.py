@@ -74,7 +74,7 @@ class ChangeSet:
         """The node at ``path`` as the session sees it."""
         if path in self.nodes:
             return self._with_manifests(self.nodes[path])
-        row = base.find(path)
+        row = base.find_node(path)
         return None if row < 0 else self._with_manifests(base.node(row))
 
     def _with_manifests(self, node: Node | None) -> Node | None:
@@ -155,8 +155,8 @@ class ChangeSet:
         mine = [key for key in self.nodes if key == path or key.startswith(prefix)]
         gone = {key: node_ for key in mine if (node_ := self.nodes[key]) is not None}
         below = base.below(path)
-        paths = base.take(below).paths_list()
-        row = base.find(path)
+        paths = base.select_nodes(below).paths_list()
+        row = base.find_node(path)
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
         # What the base has at these paths is gone, unless an earlier change already replaced it.
         ids, arrays = base.identities(rows)
@@ -232,7 +232,7 @@ class ChangeSet:
             return base
         present = self.present(base)
         paths = self.nodes | present
-        rows = np.fromiter(map(base.find, paths), np.int64, len(paths))
+        rows = np.fromiter(map(base.find_node, paths), np.int64, len(paths))
         return base.edit(rows[rows >= 0], NodeTable.from_nodes(list(present.values())))
 
 

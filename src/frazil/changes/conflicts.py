@@ -148,7 +148,7 @@ def _in_array(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
 def _group_gone(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
     gone = {path for id_, path in at.their(theirs).items() if id_ not in at.theirs.arrays}
     gone -= at.our_groups()
-    return _under(at, ours, {path for path in gone if at.ground.find(path) < 0})
+    return _under(at, ours, {path for path in gone if at.ground.find_node(path) < 0})
 
 
 def _under(at: Meeting, ours: Did, bad: set[str]) -> Iterator[Met]:

@@ -45,7 +45,7 @@ def merge_forks(
         edits = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
         if edits:
             tables = [edit.table() for edit in edits]
-            _take_chunks(out, id_, edits[0].path, ChunkTable.merge(tables))
+            _take_chunks(out, id_, edits[0].path, ChunkTable.merge_tables(tables))
     return out
 
 
@@ -67,7 +67,7 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
         if node is not None and node.id in twins:
             continue
         if node is None:
-            if base.find(path) >= 0:
+            if base.find_node(path) >= 0:
                 out.nodes[path] = None
             else:
                 out.nodes.pop(path, None)
@@ -91,7 +91,7 @@ def _take_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> No
         # An array that nobody else has yet has nothing to delete.
         stored = table.stored()
         if len(stored) < len(table):
-            table = stored if edits is None else ChunkTable.merge([edits.table(), table]).stored()
+            table = stored if edits is None else ChunkTable.merge_tables([edits.table(), table]).stored()
             edits = None
             out.chunks.pop(id_, None)
     if not len(table):
@@ -99,7 +99,7 @@ def _take_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> No
     if edits is None:
         edits = out.chunks[id_] = ChunkEdits(path, table.ndim)
     edits.path = path
-    edits.add(table)
+    edits.add_table(table)
 
 
 def check_forks(
@@ -177,7 +177,9 @@ def _check_chunks(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) 
             generations = [made for _, made in edits]
             for made in set(generations):
                 together = [table for table, at in zip(tables, generations, strict=True) if at == made]
-                twice = np.concatenate((twice, seen.chunks[id_].differing(ChunkTable.merge(together), made)))
+                twice = np.concatenate(
+                    (twice, seen.chunks[id_].differing(ChunkTable.merge_tables(together), made))
+                )
         if len(twice):
             raise _failed(
                 f"{len(twice)} chunk(s) of `{edits[0][0].path}` were written by more than one fork, or "
@@ -190,11 +192,11 @@ def differing(tables: Sequence[ChunkTable]) -> U32:
     twice = ChunkTable.duplicates(tables)
     if not len(twice):
         return twice
-    last = ChunkTable.merge(tables)
-    expected = last.find_many(twice)
+    last = ChunkTable.merge_tables(tables)
+    expected = last.find_chunks(twice)
     wrong = np.zeros(len(twice), np.bool_)
     for table in tables:
-        rows = table.find_many(twice)
+        rows = table.find_chunks(twice)
         present = np.flatnonzero(rows >= 0)
         wrong[present] |= ~table.same(rows[present], last, expected[present])
     return twice[wrong]

@@ -57,15 +57,15 @@ def ours_can_stand(at: Meeting, clash: Clash) -> bool:
         return clash.ours is Did.DELETED
     if clash.theirs is Did.DELETED:
         above = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
-        return at.ground.find(clash.path) < 0 and _revivable(at, above) is not None
+        return at.ground.find_node(clash.path) < 0 and _revivable(at, above) is not None
     return clash.type is not ConflictType.NewNodeInInvalidGroup
 
 
 def _revivable(at: Meeting, path: str) -> list[str] | None:
     """The groups that have to come back for ``path`` to be one again; None if that cannot be."""
     gone: list[str] = []
-    while (row := at.ground.find(path)) < 0:
-        old = at.here.find(path)
+    while (row := at.ground.find_node(path)) < 0:
+        old = at.here.find_node(path)
         if old < 0 or at.here.is_array[old]:
             return gone if path in at.our_groups() else None
         gone.append(path)
@@ -143,7 +143,7 @@ def _at_taken_paths(at: Meeting, rulings: _Rulings) -> tuple[dict[str, Node], se
         if clash.type is not ConflictType.NewNodeConflictsWithExistingNode:
             continue
         path = at.place(clash.path)
-        mine, theirs = at.changes.nodes[clash.path], at.ground.node(at.ground.find(path))
+        mine, theirs = at.changes.nodes[clash.path], at.ground.node(at.ground.find_node(path))
         assert mine is not None
         if mine.array is None and theirs.array is None:
             adopted[path] = replace(theirs, user_data=mine.user_data)
@@ -217,7 +217,7 @@ def _update_nodes(at: Meeting, out: ChangeSet, rulings: _Rulings) -> None:
         if (Did.UPDATED, id_) in rulings.undone:
             continue
         node, base = at.changes.nodes[at.ours.updated[id_]], at.here
-        old, new = base.node(int(rows_of(base, _matrix([id_]))[0])), at.ground.node(at.ground.find(path))
+        old, new = base.node(int(rows_of(base, _matrix([id_]))[0])), at.ground.node(at.ground.find_node(path))
         assert node is not None
         array = node.array
         document = rulings.documents.get(id_)
@@ -239,7 +239,9 @@ def _update_nodes(at: Meeting, out: ChangeSet, rulings: _Rulings) -> None:
 def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> None:
     """Bring back a node that theirs deleted, as ours has it, and the groups above."""
     path = clash.path if clash.ours is Did.CREATED else parent_of(clash.path)
-    nodes = [at.here.node(at.here.find(path)) for path in _revivable(at, path) or () if path not in out.nodes]
+    nodes = [
+        at.here.node(at.here.find_node(path)) for path in _revivable(at, path) or () if path not in out.nodes
+    ]
     if clash.ours is not Did.CREATED:
         node = at.changes.node(at.here, clash.path)
         assert node is not None
@@ -247,11 +249,11 @@ def _revive(at: Meeting, out: ChangeSet, clash: Clash, base_table: Tables) -> No
             edits = at.changes.chunks.get(node.id)
             before, _ = at.ours.moved.get(node.id, (clash.path, None))
             tables = [base_table(before)] if node.array.manifests else []
-            table = ChunkTable.merge(
+            table = ChunkTable.merge_tables(
                 [*tables, *([edits.table()] if edits else [])] or [ChunkTable.empty(len(node.array.shape))]
             )
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
-            table = table.take(inside).stored()
+            table = table.select_chunks(inside).stored()
             if len(table):
                 out.chunks[node.id] = ChunkEdits(node.path, table.ndim, (table,))
             node = replace(node, array=replace(node.array, manifests=()))
@@ -283,7 +285,7 @@ def _take_chunks(at: Meeting, out: ChangeSet, rulings: _Rulings) -> None:
             if len(node.array.shape) != edits.ndim:
                 continue
             inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
-            table = table if inside.all() else table.take(inside)
+            table = table if inside.all() else table.select_chunks(inside)
         same = path == edits.path and table is edits.table()
         out.chunks[id_] = edits if same else ChunkEdits(path, edits.ndim, (table,))
 
@@ -293,8 +295,8 @@ def _chosen(table: ChunkTable, clash: Clash, choice: Choice) -> ChunkTable:
     assert clash.chunks is not None
     theirs = clash.chunks[~np.broadcast_to(choice.ours, len(clash.chunks))]
     if len(theirs):
-        table = table.take(~in_both(table.index, theirs))
-    return table if choice.chunks is None else ChunkTable.merge([table, choice.chunks])
+        table = table.select_chunks(~in_both(table.index, theirs))
+    return table if choice.chunks is None else ChunkTable.merge_tables([table, choice.chunks])
 
 
 def _paths(nodes: NodeTable, ids: Iterable[bytes]) -> dict[bytes, str]:

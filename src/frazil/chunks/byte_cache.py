@@ -28,7 +28,7 @@ class KeptBytes:
     def __reduce__(self) -> tuple[type[KeptBytes], tuple[int]]:
         return (KeptBytes, (self.limit,))
 
-    def get(self, key: Hashable) -> bytes | None:
+    def get_chunk(self, key: Hashable) -> bytes | None:
         """The bytes of a chunk, if they are here."""
         with self._lock:
             value = self._values.get(key)
@@ -36,7 +36,7 @@ class KeptBytes:
                 self._values.move_to_end(key)
             return value
 
-    def keep(self, key: Hashable, data: Buffer) -> None:
+    def add_chunk(self, key: Hashable, data: Buffer) -> None:
         """Keep a copy."""
         copied = bytes(data)
         if len(copied) > self.limit:

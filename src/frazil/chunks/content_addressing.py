@@ -130,7 +130,7 @@ class ContentStore:
                 self._pool = ThreadPoolExecutor(_THREADS, "frazil-content")
             return self._pool
 
-    def put(self, data: memoryview | bytes) -> bytes:
+    def put_chunk(self, data: memoryview | bytes) -> bytes:
         """The id of a chunk file that holds ``data`` and nothing else, which is durable on return.
 
         Raises ``StorageError`` if the storage fails.

@@ -117,11 +117,11 @@ class ChunkReader:
         return self._add_to_cache(place, await self._of_this_loop().read(place)) if cached is None else cached
 
     def _cached_bytes(self, place: ByteRange) -> Buffer | None:
-        return None if self._cache is None or place.where.is_local else self._cache.get(place)
+        return None if self._cache is None or place.where.is_local else self._cache.get_chunk(place)
 
     def _add_to_cache(self, place: ByteRange, data: Buffer) -> Buffer:
         if self._cache is not None and not place.where.is_local:
-            self._cache.keep(place, data)
+            self._cache.add_chunk(place, data)
         return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:

@@ -178,7 +178,7 @@ class VirtualSources:
             return list(locations)
         return list(map(_one_url, repeat(self), locations, relative))
 
-    def find(self, location: str) -> Container:
+    def find_container(self, location: str) -> Container:
         """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
         return self._place(location)[2]
 
@@ -252,7 +252,7 @@ class _Verdicts(dict[str, bool]):
 
     def __missing__(self, location: str) -> bool:
         try:
-            self._sources.find(location)
+            self._sources.find_container(location)
         except InvalidInputError:
             verdict = False
         else:

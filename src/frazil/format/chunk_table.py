@@ -121,7 +121,7 @@ class ChunkTable:
     A value: never changed, but for the search keys, which are made at the first look-up and kept.
 
     >>> table = ChunkTable.from_inline([[0, 1], [0, 0]], [b"b", b"a"])
-    >>> len(table), table.find((0, 0)), table.find((7, 7)), table.ref(0)
+    >>> len(table), table.find_chunk((0, 0)), table.find_chunk((7, 7)), table.ref(0)
     (2, 0, -1, InlineRef(data=b'a'))
     """
 
@@ -240,7 +240,7 @@ class ChunkTable:
         ordered = unordered[order]
         last = np.ones(len(order), np.bool_)
         np.not_equal(ordered[:-1], ordered[1:], out=last[:-1])
-        return self.take(order[last])
+        return self.select_chunks(order[last])
 
     def ref(self, row: int) -> ChunkRef | None:
         """One row as a value, None for a deletion."""
@@ -260,14 +260,14 @@ class ChunkTable:
         limits = box(self.index)
         return limits, keys(self.index, limits)
 
-    def find(self, coords: tuple[int, ...]) -> int:
+    def find_chunk(self, coords: tuple[int, ...]) -> int:
         """Row of the reference at ``coords``, -1 if there is none. Binary search."""
         limits, row_keys = self._search
         if len(coords) != len(limits) or not len(row_keys):
             return -1
         if row_keys.dtype.kind == "S":
             fits = all(0 <= at <= 0xFFFF_FFFF for at in coords)
-            return int(self.find_many(np.array([coords], np.uint32))[0]) if fits else -1
+            return int(self.find_chunks(np.array([coords], np.uint32))[0]) if fits else -1
         key = 0
         for at, limit in zip(coords, limits, strict=True):
             if not 0 <= at < limit:
@@ -276,8 +276,8 @@ class ChunkTable:
         row = int(row_keys.searchsorted(key))
         return row if row < len(row_keys) and row_keys[row] == key else -1
 
-    def find_many(self, coords: U32) -> I64:
-        """``find`` for coordinates of shape (k, ndim)."""
+    def find_chunks(self, coords: U32) -> I64:
+        """``find_chunk`` for coordinates of shape (k, ndim)."""
         limits, row_keys = self._search
         rows = np.full(len(coords), -1, np.int64)
         if coords.shape[1] != self.ndim or not len(row_keys):
@@ -291,7 +291,7 @@ class ChunkTable:
 
     def same(self, rows: I64, other: ChunkTable, others: I64) -> NDArray[np.bool_]:
         """Whether ``rows`` are the same references as the rows ``others`` of another table, one by one."""
-        one, two = self.take(rows), other.take(others)
+        one, two = self.select_chunks(rows), other.select_chunks(others)
         equal: NDArray[np.bool_] = (
             (one.kind == two.kind) & (one.offset == two.offset) & (one.length == two.length)
         )
@@ -313,7 +313,7 @@ class ChunkTable:
         foreign = self.foreign.take(rows)
         return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
-    def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
+    def select_chunks(self, rows: NDArray[Any] | slice) -> ChunkTable:
         """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
         return ChunkTable(
             self.index[rows],
@@ -371,7 +371,7 @@ class ChunkTable:
         )
 
     @staticmethod
-    def merge(tables: Sequence[ChunkTable]) -> ChunkTable:
+    def merge_tables(tables: Sequence[ChunkTable]) -> ChunkTable:
         """Union by coordinates of tables of one rank; of equal coordinates, the later table's count."""
         filled = [table for table in tables if len(table)]
         if len(filled) < 2:
@@ -379,7 +379,7 @@ class ChunkTable:
         index = np.concatenate([table.index for table in filled])
         first, last = filled[0], filled[-1]
         if len(filled) == 2 and _MANY_TIMES * len(last) <= len(first):
-            rows = first.find_many(last.index)
+            rows = first.find_chunks(last.index)
             if (rows >= 0).all():
                 return stack(filled, index)._replaced(rows)
         return stack(filled, index).sorted()
@@ -389,7 +389,7 @@ class ChunkTable:
         first_rows = slice(len(self) - len(rows))
         for column in (self.kind, self.source, self.offset, self.length):
             column[rows] = column[first_rows.stop :]
-        return self.take(first_rows)
+        return self.select_chunks(first_rows)
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:
@@ -407,7 +407,7 @@ class ChunkTable:
     def stored(self) -> ChunkTable:
         """Without the rows that mark deletions."""
         present = self.kind != ChunkKind.ABSENT
-        return self if present.all() else self.take(present)
+        return self if present.all() else self.select_chunks(present)
 
     def equals(self, other: ChunkTable) -> bool:
         """Whether the other is made of equal columns; equal references to other rows of them do not count."""

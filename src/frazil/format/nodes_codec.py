@@ -94,7 +94,7 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
     texts = paths.texts()
     if len(set(texts)) != len(texts):
         raise FormatError("two nodes at one path")
-    return table.take(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+    return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
 
 
 def _check_paths(paths: Ragged) -> None:

@@ -183,7 +183,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
 
 def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
     names = sorted(refs)
-    rows = snapshots.find_many(id_matrix([refs[name] for name in names]))
+    rows = snapshots.find_snapshots(id_matrix([refs[name] for name in names]))
     if (rows < 0).any():
         name = names[int(np.argmin(rows))]
         raise InternalError(f"`{name}` is on a snapshot that is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)

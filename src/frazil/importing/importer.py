@@ -240,7 +240,7 @@ class _Job:
         """The report where the target has a repository: this one, or ``InvalidInputError``."""
         info = decode_repo_info(repo_file, REPO)
         versions = [*self.plan.history.versions.values()]
-        rows = info.snapshots.find_many(id_matrix([version.id for version in versions]))
+        rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
             raise InvalidInputError(
                 f"expected an empty place for the import, found another repository in {self.target.place()}: "
@@ -362,7 +362,7 @@ class _Job:
     def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
         """The references of an array in these manifests; None if there are none."""
         tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
-        return ChunkTable.merge(tables) if tables else None
+        return ChunkTable.merge_tables(tables) if tables else None
 
 
 def _lost(chunks: tuple[str, ...]) -> list[str]:

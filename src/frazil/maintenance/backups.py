@@ -54,7 +54,7 @@ class Backups:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, rows: NDArray[np.bool_]) -> Backups:
+    def select_backups(self, rows: NDArray[np.bool_]) -> Backups:
         return Backups(self.names[rows], self.sizes[rows])
 
     def keys(self) -> list[str]:
@@ -75,7 +75,7 @@ def old_backups(storage: Storage, before: int) -> Backups:
     recent = np.zeros(len(objects), bool)
     for file in (REPO, CONFIG):
         recent[np.flatnonzero(named & np.char.startswith(texts, f"{file}."))[:RECENT]] = True
-    return Backups(texts, sizes).take(named & old & ~recent)
+    return Backups(texts, sizes).select_backups(named & old & ~recent)
 
 
 def named(info: RepoInfo) -> set[str]:
@@ -92,7 +92,7 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
     if not len(old):
         return old
     needed = np.array(sorted(_led_to(storage, names)), np.str_)
-    return old.take(~np.isin(old.names, needed))
+    return old.select_backups(~np.isin(old.names, needed))
 
 
 def _led_to(storage: Storage, names: set[str]) -> set[str]:

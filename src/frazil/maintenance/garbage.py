@@ -127,7 +127,7 @@ def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    return info.table.reachable(info.table.find_many(tips))
+    return info.table.reachable(info.table.find_snapshots(tips))
 
 
 def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk) -> Live:
@@ -141,7 +141,7 @@ def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk
     if len(old.manifests) or len(old.chunks):
         # A version that no ref leads to may have lost its file.
         files = walk.manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new])
-    fresh = files.take(~among(files.ids, earlier.manifests))
+    fresh = files.select_manifests(~among(files.ids, earlier.manifests))
     chunks = walk.chunks(storage, fresh) if len(old.chunks) else _no_ids()
     return Live(
         distinct([earlier.snapshots, ids[living]]),
@@ -248,7 +248,7 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
         "manifests": (old.manifests, live.manifests),
         "chunks": (old.chunks, live.chunks),
     }
-    return {name: files.take(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
+    return {name: files.select_files(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
 
 
 def _swept(
@@ -263,7 +263,7 @@ def _swept(
     for name, files in phases.items():
         if not record.is_current(storage):
             break
-        done[name] = sweep(files.take(files.modified < spared.look()))
+        done[name] = sweep(files.select_files(files.modified < spared.look()))
         if done[name].failed:
             break
     return done

@@ -45,7 +45,7 @@ class Listed:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, rows: NDArray[np.bool_]) -> Listed:
+    def select_files(self, rows: NDArray[np.bool_]) -> Listed:
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def keys(self) -> list[str]:
@@ -75,7 +75,7 @@ def _columns(folder: str, objects: tuple[ObjectInfo, ...], before: int | None) -
     sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, count)
     modified = microseconds(map(attrgetter("modified"), objects), count)
     part = Listed(folder, ids, sizes[named], modified[named])
-    return part if before is None else part.take(part.modified < before)
+    return part if before is None else part.select_files(part.modified < before)
 
 
 def microseconds(times: Iterable[datetime], count: int = -1) -> I64:

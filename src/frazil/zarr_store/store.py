@@ -561,9 +561,9 @@ def _read_below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[
 def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """Nodes at and below a path; their arrays, each with the coordinates that its chunks there start with."""
     nodes = workspace.nodes_table()
-    row, inside = nodes.find(path), nodes.below(path)
+    row, inside = nodes.find_node(path), nodes.below(path)
     own_row = [] if row < 0 else [row]
-    subtree = nodes.take(np.r_[own_row, np.arange(len(nodes))[inside]].astype(np.int64))
+    subtree = nodes.select_nodes(np.r_[own_row, np.arange(len(nodes))[inside]].astype(np.int64))
     arrays = compress(subtree.paths_list(), subtree.is_array.tolist())
     chunks: list[tuple[str, Coords]] = [(array, ()) for array in arrays]
     directory = parse_directory(path) if row < 0 else None
@@ -576,10 +576,10 @@ def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
     """References of an array whose coordinates start with ``start``."""
     table = workspace.table(path)
     if len(start) > table.ndim:
-        return table.take(slice(0))
+        return table.select_chunks(slice(0))
     if not start:
         return table
-    return table.take((table.index[:, : len(start)] == np.array(start, np.uint32)).all(axis=1))
+    return table.select_chunks((table.index[:, : len(start)] == np.array(start, np.uint32)).all(axis=1))
 
 
 def _names(workspace: Workspace, path: str) -> list[str]:

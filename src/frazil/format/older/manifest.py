@@ -137,7 +137,7 @@ def _tables(
         ends = np.cumsum(counts)
         for number_, count, end in zip(range(len(nodes)), counts.tolist(), ends.tolist(), strict=True):
             if count:
-                out[nodes[number_], rank] = whole.take(order[end - count : end]).sorted()
+                out[nodes[number_], rank] = whole.select_chunks(order[end - count : end]).sorted()
     return out
 
 
@@ -312,7 +312,7 @@ def _draft_table(rank: int, references: dict[tuple[int, ...], Any], names: dict[
             parts.append(ChunkTable.from_virtual(index, [str(content["location"])], *span))
         else:
             raise FormatError(f"expected a payload, found {kind!r:.80}")
-    return ChunkTable.merge(parts)
+    return ChunkTable.merge_tables(parts)
 
 
 __all__ = ["MANIFEST_FIELDS", "decode_old_manifest", "short_id"]

@@ -96,7 +96,7 @@ def read_rows(
     except IcechunkError as error:
         return [Finding("unreadable", manifest_key(manifest), detail=error.message)], 0
     for node, table in sorted(arrays.items()):
-        part = table.take(slice(max(0, start - first), max(0, stop - first)))
+        part = table.select_chunks(slice(max(0, start - first), max(0, stop - first)))
         first += len(table)
         for name, rows, get in _objects(part, storage, sources):
             hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None

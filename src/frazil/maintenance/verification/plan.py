@@ -191,7 +191,7 @@ def _check_files(
     if not len(lost):
         return
     hit = [bool(np.isin(id_keys(need.files), id_keys(lost)).any()) for need in needed.values()]
-    affected = files.take(np.isin(id_keys(files.ids), id_keys(id_matrix(_chosen(needed, hit)))))
+    affected = files.select_manifests(np.isin(id_keys(files.ids), id_keys(id_matrix(_chosen(needed, hit)))))
     work = [(group, lost, sizes) for group in manifest_batches(affected)]
     for id_, findings in run(lost_piece, work):
         progress.by_manifest += ((id_, each) for each in findings)
