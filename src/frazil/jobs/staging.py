@@ -177,7 +177,7 @@ class Staging:
 
     def _has_base(self, plan: Plan) -> bool:
         info = self._repo._context.repo_info()
-        return bool(info.snapshots.find(id_from_text(plan.base)) >= 0)
+        return bool(info.snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
 
     def _begin(self, job: str, name: str, digest: str) -> Session:
         session = self._repo.writable_session(self._branch)

@@ -187,7 +187,7 @@ def _recover(context: Context, snapshot_id: str, branch: str, parent: str | None
     """See ``Recovery.recover_snapshot``. Raises ``CollectedMeanwhile`` if garbage was collected meanwhile."""
     info = context.repo_info()
     id_ = id_from_text(snapshot_id)
-    if info.snapshots.find(id_) >= 0:
+    if info.snapshots.find_snapshot(id_) >= 0:
         raise AlreadyExistsError(
             f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
         )
@@ -303,7 +303,7 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _Files) -> Iterable[Snaps
     """Snapshots that were written after the newest update, and are on no list."""
     since = newest_update(info)
     ids = files.ids[files.modified >= since - _CLOCKS]
-    new = ids[info.table.find_many(ids) < 0]
+    new = ids[info.table.find_snapshots(ids) < 0]
 
     def read(id_: bytes) -> Snapshot | None:
         try:
@@ -377,7 +377,7 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
     touched = np.concatenate([log.updated_groups, log.updated_arrays, chunks])
     both = np.intersect1d(id_keys(before.nodes.ids), id_keys(after.nodes.ids))
     same = np.setdiff1d(both, id_keys(touched)).view(np.uint8).reshape(-1, NODE_ID_BYTES)
-    old, new = (each.nodes.take(rows_of(each.nodes, same)) for each in (before, after))
+    old, new = (each.nodes.select_nodes(rows_of(each.nodes, same)) for each in (before, after))
     return _equal(old.user_data, new.user_data) and _equal(old.manifests, new.manifests)
 
 
