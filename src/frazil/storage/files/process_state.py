@@ -1,17 +1,16 @@
-"""What the threads of this process share: locks of files, flushes of directories, and threads that flush."""
+"""What the threads of this process share: locks of files, and flushes of directories."""
 
 from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import wait
+from typing import TYPE_CHECKING
+
+from frazil.threads import Purpose, shared_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-#: Threads that wait for the disk. The pool stays, because a thread costs as much to start as a flush.
-_FLUSHERS: Final = 8
 
 
 class DirectoryFlush:
@@ -54,7 +53,6 @@ class ProcessState:
         self._guard = threading.Lock()
         self._directories: dict[str, DirectoryFlush] = {}
         self._locks: dict[str, threading.Lock] = {}
-        self._flushers: ThreadPoolExecutor | None = None
 
     def directory_flush(self, path: str) -> DirectoryFlush:
         """The flush that all writers in a directory share."""
@@ -75,10 +73,8 @@ class ProcessState:
             for flush in flushes:
                 flush()
             return
-        with self._guard:
-            if self._flushers is None:
-                self._flushers = ThreadPoolExecutor(_FLUSHERS, "frazil-flush")
-        futures = [self._flushers.submit(flush) for flush in flushes[1:]]
+        flushers = shared_pool(Purpose.FLUSHES)
+        futures = [flushers.submit(flush) for flush in flushes[1:]]
         try:
             flushes[0]()
         finally:
