@@ -139,5 +139,5 @@ def is_of_creation(found: ObjectInfo) -> bool:
 def require_writable(storage: Storage) -> None:
     if storage.is_read_only:
         raise ReadOnlyError(
-            f"{storage.place()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
+            f"{storage.label()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
         )

@@ -221,7 +221,7 @@ def _present(storage: Storage, *, overwrite: bool) -> tuple[Condition, bytes | N
                 raise  # a later version of the format is no damage
         else:
             raise AlreadyExistsError(
-                f"the repository in {storage.place()} can be read: `overwrite=True` takes it back to a "
+                f"the repository in {storage.label()} can be read: `overwrite=True` takes it back to a "
                 "backup, and everything that came since is lost",
                 ErrorKind.NOT_ALLOWED,
             )
@@ -233,7 +233,7 @@ def _chosen(storage: Storage, backup: str | None) -> State:
         return read_backup(storage, backup.removeprefix(backup_key("")))
     state = latest(storage)
     if state is None:
-        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.place()}")
+        raise RepositoryNotFoundError(f"no backup of a repository that can be read in {storage.label()}")
     return state
 
 

@@ -136,7 +136,7 @@ def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
     refs = state.refs
     if MAIN not in refs.branches:
         raise RefNotFoundError(
-            f"{storage.place()} has no branch `{MAIN}`, which every repository has: make one with a "
+            f"{storage.label()} has no branch `{MAIN}`, which every repository has: make one with a "
             "program for spec version 1, then upgrade"
         )
     snapshots = reached(storage, read_all_snapshots(storage, readers), refs.tips)
