@@ -432,12 +432,13 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
 
 def test_a_reader_of_ranges_is_a_file_object(tmp_path: Path) -> None:
     """The file object that libraries get for an object in a bucket."""
-    from frazil.readers.files import BLOCK, Blocks, File
+    from frazil.readers.block_stream import BLOCK, BlockStream
+    from frazil.readers.files import File
 
     data = np.random.default_rng(1).bytes(3 * BLOCK + 17)
     path = tmp_path / "a"
     path.write_bytes(data)
-    file = Blocks(File("file:///a", len(data), path=str(path)))
+    file = BlockStream(File("file:///a", len(data), path=str(path)))
     reads = [
         (0, 10),
         (BLOCK - 5, 10),

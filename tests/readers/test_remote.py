@@ -17,7 +17,7 @@ from tests.readers import test_grib as test_grib2
 from tests.readers.comparing import read_all, same
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
-from frazil.readers import conventions
+from frazil.readers import base_reader
 from frazil.readers.files import find_file
 from frazil.readers.reader import ChunkReferences
 from frazil.readers.registry import open_source
@@ -147,7 +147,7 @@ def test_every_format(
 
 def test_a_part_is_not_the_whole(places: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata and two chunks of sixteen megabytes: a few blocks."""
-    monkeypatch.setattr(conventions, "SCHEMAS", Schemas())
+    monkeypatch.setattr(base_reader, "SCHEMAS", Schemas())
     url, options = places["http"]
     with open_source(f"{url}/big.h5", storage_options=options) as reader:
         reader.schema()

@@ -15,7 +15,7 @@ from tests.counting import python_steps
 from tests.pipeline.ingest.archives import daily, write
 
 import frazil
-from frazil.readers import conventions
+from frazil.readers import base_reader
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.reader import FileSchema
 from frazil.readers.registry import open_source
@@ -43,7 +43,7 @@ def schema(url: str, group: str = "/") -> FileSchema:
 @pytest.fixture(autouse=True)
 def no_schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
     fresh = Schemas()
-    monkeypatch.setattr(conventions, "SCHEMAS", fresh)
+    monkeypatch.setattr(base_reader, "SCHEMAS", fresh)
     return fresh
 
 
@@ -51,13 +51,13 @@ def no_schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
 def parts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the metadata of each file are read."""
     counts: Counter[str] = Counter()
-    read = Hdf5Reader.parts
+    read = Hdf5Reader.contents
 
-    def counted(reader: Hdf5Reader) -> conventions.Parts:
+    def counted(reader: Hdf5Reader) -> base_reader.FileContents:
         counts[reader.file.url] += 1
         return read(reader)
 
-    monkeypatch.setattr(Hdf5Reader, "parts", counted)
+    monkeypatch.setattr(Hdf5Reader, "contents", counted)
     return counts
 
 
@@ -80,7 +80,7 @@ def test_a_schema_takes_steps_for_each_variable(
         url = wide(tmp_path / f"{count}.h5", count, inner=inner)
         schema(url, group)
         names = 0
-        monkeypatch.setattr(conventions, "SCHEMAS", Schemas())
+        monkeypatch.setattr(base_reader, "SCHEMAS", Schemas())
         steps.append(python_steps(partial(schema, url, group)))
         assert names <= 10
     assert math.log10(steps[1] / steps[0]) < 1.3
