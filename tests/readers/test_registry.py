@@ -56,18 +56,18 @@ def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Pa
 
 
 @given(RANGES)
-def test_ranges_are_merge_ranges(ranges: list[tuple[int, int]]) -> None:
-    found = list(merge_ranges(ranges, gap=5))
-    assert found == sorted(found)
-    assert all(first[1] + 5 < second[0] for first, second in itertools.pairwise(found))
+def test_ranges_are_merged(ranges: list[tuple[int, int]]) -> None:
+    merged = list(merge_ranges(ranges, gap=5))
+    assert merged == sorted(merged)
+    assert all(first[1] + 5 < second[0] for first, second in itertools.pairwise(merged))
     wanted = {at for start, stop in ranges for at in range(start, stop)}
-    got = {at for start, stop in found for at in range(start, stop)}
+    got = {at for start, stop in merged for at in range(start, stop)}
     assert wanted <= got
-    assert {at for each in found for at in each} <= {at for each in ranges for at in each}
+    assert {at for each in merged for at in each} <= {at for each in ranges for at in each}
 
 
 @given(ahead=RANGES, ranges=RANGES)
-def test_what_is_read_ahead_is_what_is_there(
+def test_prefetched_bytes_are_those_of_the_file(
     ahead: list[tuple[int, int]], ranges: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "bytes"

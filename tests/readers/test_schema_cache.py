@@ -84,8 +84,8 @@ def test_a_schema_takes_steps_for_each_variable(
         steps.append(python_steps(partial(schema, url, group)))
         assert names <= 10
     assert math.log10(steps[1] / steps[0]) < 1.3
-    found = schema(url, group)
-    assert [found.variables[f"v{number}"].dims for number in (0, 17, 299)] == [("x0",), ("x17",), ("x299",)]
+    result = schema(url, group)
+    assert [result.variables[f"v{number}"].dims for number in (0, 17, 299)] == [("x0",), ("x17",), ("x299",)]
 
 
 def test_metadata_are_read_once_for_each_file(tmp_path: Path, parts: Counter[str]) -> None:
@@ -120,15 +120,15 @@ def test_schemas_stay_within_a_bound() -> None:
     cache = Schemas(most=10_000)
     read: list[int] = []
 
-    def made(number: int, values: int = 1) -> FileSchema:
+    def make_schema(number: int, values: int = 1) -> FileSchema:
         read.append(number)
         return FileSchema("file:///a", "hdf5", 0, "0" * 32, coords={"x": np.zeros(values)})
 
     for number in (0, 1, 2, 3, 0, 4, 0, 1):
-        cache.get(number, partial(made, number))
+        cache.get(number, partial(make_schema, number))
     assert read == [0, 1, 2, 3, 4, 1]
-    cache.get("large", partial(made, 9, 10_000))  # too large to stay
-    cache.get(1, partial(made, 1))
+    cache.get("large", partial(make_schema, 9, 10_000))  # too large to stay
+    cache.get(1, partial(make_schema, 1))
     assert read == [0, 1, 2, 3, 4, 1, 9]
     assert len(cache) == 4
 
@@ -141,6 +141,6 @@ def test_a_link_to_a_scale_is_not_its_name(tmp_path: Path) -> None:
         file["elsewhere/scale"].make_scale("scale")
         file["v0"].dims[0].detach_scale(file["x0"])
         file["v0"].dims[0].attach_scale(file["elsewhere/scale"])
-    found = schema(path)
-    assert found.variables["v1"].dims == ("x1",)
-    assert found.variables["v0"].dims == ("scale",)
+    result = schema(path)
+    assert result.variables["v1"].dims == ("x1",)
+    assert result.variables["v0"].dims == ("scale",)
