@@ -149,7 +149,7 @@ def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _run(given: argparse.Namespace) -> int:
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline import Progress, Target, ingest, inspect_files
-        from frazil.pipeline.ingest.problems import refused
+        from frazil.pipeline.ingest.problems import refusal
         from frazil.pipeline.ingest.references import without_container
         from frazil.pipeline.ingest.size import is_small
 
@@ -176,7 +176,7 @@ def _run(given: argparse.Namespace) -> int:
         # before the repository is created: a refusal leaves none
         report = inspect_files(given.source, allow=given.allow, **options)
         if problems := report.fatal():
-            raise refused(problems, len(report.urls))
+            raise refusal(problems, len(report.urls))
         if given.virtual and not given.container:
             raise without_container(report.urls[0])
     repo = Repository.open_or_create(storage)

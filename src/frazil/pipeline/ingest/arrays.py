@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.file_schemas import Chunked
+from frazil.pipeline.ingest.file_layout import VirtualChunks
 from frazil.readers.reader import VariableSchema
 from frazil.zarr_store.arrays import array_at
 
@@ -155,7 +155,7 @@ def target_array(
     length: int,
     chunks: Mapping[str, int] | None = None,
     encoding: Mapping[str, Any] | None = None,
-    virtual: Chunked | None = None,
+    virtual: VirtualChunks | None = None,
 ) -> TargetArray:
     """The array for a variable. ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` sizes by
     dimension.

@@ -1,9 +1,9 @@
-"""What many files have in common, so that it need not be said of each.
+"""The layout of a file: the part of its schema that many files have in common.
 
-A ``Layout`` is a file's schema without what is the file's own: the length and labels along the dimension in
-which files follow each other, the origin of its times, its packing, the values of its scalars. A hundred
-thousand files of one archive have a handful of layouts; a file is a number of columns and the code of its
-layout.
+A ``FileLayout`` is a file's schema without the file's own properties: the length and labels along the
+dimension in which files follow each other, the origin of its times, its packing, the values of its scalars.
+A hundred thousand files of one archive have a handful of layouts; a file is a number of columns and the code
+of its layout.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MEANING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chunked:
+class VirtualChunks:
     """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value.
 
     Chunks of plain bytes can be cut along the dimension that goes on, on multiples of ``unit`` steps: their
@@ -53,7 +53,7 @@ class Chunked:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
 
     ``individual`` are variables without the dimension whose values may be each file's own (see
@@ -69,7 +69,7 @@ class Layout:
     values: Mapping[str, str]
     individual: frozenset[str] = frozenset()
     adds_axis: bool = False
-    virtual: Mapping[str, Chunked | NotVirtual] | None = None
+    virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -90,7 +90,7 @@ class Layout:
 
 
 #: ``(variable, attribute, value)``: what is a file's own.
-type Own = tuple[tuple[str, str, Any], ...]
+type OwnAttributes = tuple[tuple[str, str, Any], ...]
 
 
 def layout_of(
@@ -98,8 +98,8 @@ def layout_of(
     dim: str | None,
     values: Mapping[str, str],
     individual: frozenset[str] = frozenset(),
-    virtual: Mapping[str, Chunked | NotVirtual] | None = None,
-) -> tuple[Layout, Own]:
+    virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
+) -> tuple[FileLayout, OwnAttributes]:
     """The layout of a file, and the attributes that are its own."""
     own = tuple(
         sorted(
@@ -108,7 +108,7 @@ def layout_of(
             for attribute in own_attributes(variable)
         )
     )
-    layout = Layout(
+    layout = FileLayout(
         schema.format,
         {name: _without_own(each, dim) for name, each in schema.variables.items()},
         {name: size for name, size in schema.dims.items() if name != dim},
@@ -143,7 +143,7 @@ def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
     return frozenset({*scalars, *(bounds & variables.keys()), *times})
 
 
-def stacked(layout: Layout, dim: str, names: Collection[str]) -> Layout:
+def stacked(layout: FileLayout, dim: str, names: Collection[str]) -> FileLayout:
     """The layout with these variables along the dimension that files do not have, or that these do not have.
 
     Individual variables are copied, never referred to: they are small, and one value may be many steps.
@@ -153,7 +153,7 @@ def stacked(layout: Layout, dim: str, names: Collection[str]) -> Layout:
         for name, each in layout.variables.items()
     }
     virtual = {
-        name: _with_axis(each) if name in names and isinstance(each, Chunked) else each
+        name: _with_axis(each) if name in names and isinstance(each, VirtualChunks) else each
         for name, each in (layout.virtual or {}).items()
         if not (name in names and name in layout.individual)
     }
@@ -166,7 +166,7 @@ def stacked(layout: Layout, dim: str, names: Collection[str]) -> Layout:
     )
 
 
-def _with_axis(each: Chunked) -> Chunked:
+def _with_axis(each: VirtualChunks) -> VirtualChunks:
     codecs = codecs_with_axis(map(json.loads, each.codecs))
     texts = tuple(json.dumps(codec, sort_keys=True) for codec in codecs)
     return replace(each, chunks=(1, *each.chunks), codecs=texts)
@@ -182,7 +182,7 @@ def own_attributes(variable: VariableSchema) -> list[str]:
     return [*names, "units"] if is_time(variable.attrs.get("units")) else names
 
 
-def with_own(variable: VariableSchema, own: Own) -> VariableSchema:
+def with_own(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
     """A variable of a layout with the attributes of a file."""
     mine = {attribute: value for name, attribute, value in own if name == variable.name}
     return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
@@ -196,7 +196,7 @@ def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
     return replace(variable, attrs=attrs, shape=shape)
 
 
-def meaning(layout: Layout) -> tuple[Any, ...]:
+def meaning(layout: FileLayout) -> tuple[Any, ...]:
     """What two files must share to become one dataset, but for the values of what they share; equal for
     layouts that differ only in how they are stored.
     """
@@ -208,9 +208,9 @@ def meaning(layout: Layout) -> tuple[Any, ...]:
     )
 
 
-def _without_unit(each: Chunked | NotVirtual) -> Chunked | NotVirtual:
+def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtual:
     """Files with chunks of other lengths are of one dataset, if the chunks can be cut."""
-    return replace(each, unit=0) if isinstance(each, Chunked) else each
+    return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
 
 
 def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
@@ -218,7 +218,7 @@ def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
     return variable.dims, variable.shape, variable.dtype, attrs
 
 
-def differences(found: Layout, expected: Layout) -> list[tuple[str, str]]:
+def differences(found: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
     """In words, with the kind of each, why two files are not of one dataset."""
     said: list[tuple[str, str]] = []
     missing, more = expected.variables.keys() - found.variables, found.variables.keys() - expected.variables
@@ -248,7 +248,7 @@ def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
     return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
 
 
-def _stored(each: Chunked | NotVirtual) -> str:
+def _stored(each: VirtualChunks | NotVirtual) -> str:
     if isinstance(each, NotVirtual):
         return each.reason
     names = ", ".join(
@@ -276,7 +276,7 @@ def _dims(variable: VariableSchema) -> str:
     return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
 
 
-def other_attributes(found: Layout, expected: Layout) -> list[str]:
+def other_attributes(found: FileLayout, expected: FileLayout) -> list[str]:
     """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
     said = []
     for name in sorted(found.variables.keys() & expected.variables):
