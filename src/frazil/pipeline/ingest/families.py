@@ -17,14 +17,16 @@ from frazil.pipeline.ingest.file_layout import (
     PACKING,
     FileLayout,
     OwnAttributes,
-    differences,
-    meaning,
-    other_attributes,
-    other_values,
     stacked,
     with_own,
 )
 from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.layout_differences import (
+    differences,
+    meaning,
+    other_attributes,
+    other_values,
+)
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.step_order import Objection
 from frazil.readers.reader import NotVirtual, VariableSchema

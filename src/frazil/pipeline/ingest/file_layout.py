@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -25,16 +25,6 @@ ANY: Final = -1
 
 #: Attributes that may be each file's own, if values are changed accordingly.
 PACKING: Final = ("scale_factor", "add_offset")
-# Attributes that say what the stored numbers mean.
-_MEANING: Final = (
-    "units",
-    "calendar",
-    "_FillValue",
-    "missing_value",
-    "_Unsigned",
-    "flag_values",
-    "flag_masks",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +44,13 @@ class VirtualChunks:
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """``dims`` without the one that goes on; ``values`` are digests of small variables without it.
+    """The layout of a file. ``dims`` are its dimensions without the one in which files follow each other;
+    ``values`` are digests of small variables without that one.
 
     ``individual`` are variables without the dimension whose values may be each file's own (see
-    `individual_names`). ``adds_axis`` says that files do not have the dimension: each is one step.
-    ``virtual`` is there if asked for. ``skipped`` are variables that no array can hold, and attributes that
-    cannot be read, with reasons.
+    `individual_names`). ``adds_axis``: files do not have the dimension, and each is one step of it.
+    ``virtual`` are the chunks of data, None if the caller copies them. ``skipped`` are variables that no
+    array can hold, and attributes that cannot be read, with reasons.
     """
 
     format: str
@@ -74,10 +65,10 @@ class FileLayout:
 
     @property
     def digest(self) -> str:
-        said = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
-        said += [sorted(map(repr, each.items())) for each in (self.variables, self.dims, self.values)]
-        said += [sorted(map(repr, each.items())) for each in (self.virtual or {}, self.skipped)]
-        return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+        parts = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
+        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped)
+        parts += [sorted(map(repr, each.items())) for each in mappings]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     def goes_on(self, name: str) -> bool:
         return ANY in self.variables[name].shape
@@ -194,98 +185,6 @@ def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
     sizes = zip(variable.dims, variable.shape, strict=True)
     shape = tuple(ANY if name == dim else size for name, size in sizes)
     return replace(variable, attrs=attrs, shape=shape)
-
-
-def meaning(layout: FileLayout) -> tuple[Any, ...]:
-    """What two files must share to become one dataset, but for the values of what they share; equal for
-    layouts that differ only in how they are stored.
-    """
-    return (
-        layout.adds_axis,
-        tuple(sorted(layout.dims.items())),
-        tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
-        repr(sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())),
-    )
-
-
-def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtual:
-    """Files with chunks of other lengths are of one dataset, if the chunks can be cut."""
-    return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
-
-
-def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
-    attrs = {name: variable.attrs[name] for name in _MEANING if name in variable.attrs}
-    return variable.dims, variable.shape, variable.dtype, attrs
-
-
-def differences(found: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
-    """In words, with the kind of each, why two files are not of one dataset."""
-    said: list[tuple[str, str]] = []
-    missing, more = expected.variables.keys() - found.variables, found.variables.keys() - expected.variables
-    if missing or more:
-        parts = [f"without {', '.join(sorted(missing))}"] * bool(missing)
-        parts += [f"with {', '.join(sorted(more))}"] * bool(more)
-        said.append(("variables", " and ".join(parts)))
-    if found.adds_axis != expected.adds_axis:
-        has = ["does not have" if found.adds_axis else "has", "do" if found.adds_axis else "do not"]
-        said.append(("dims", f"{has[0]} the dimension that goes on, as others {has[1]}"))
-    for name in sorted(found.variables.keys() & expected.variables):
-        said += _variable_differences(found.variables[name], expected.variables[name])
-    for name in sorted((found.virtual or {}).keys() & (expected.virtual or {})):
-        here, there = (found.virtual or {})[name], (expected.virtual or {})[name]
-        if repr(_without_unit(here)) != repr(_without_unit(there)):
-            said.append(("chunks", f"{name} is stored as {_stored(here)} and not {_stored(there)}"))
-    return said
-
-
-def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
-    """In words, what variables of two files have other values (by their digests); "" if none.
-
-    >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
-    'lon has other values'
-    """
-    both = sorted(values.keys() & expected.keys())
-    return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
-
-
-def _stored(each: VirtualChunks | NotVirtual) -> str:
-    if isinstance(each, NotVirtual):
-        return each.reason
-    names = ", ".join(
-        str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
-    )
-    chunks = ", ".join("any" if size == ANY else str(size) for size in each.chunks)
-    return f"{each.dtype} in chunks of ({chunks}) ({names})"
-
-
-def _variable_differences(found: VariableSchema, expected: VariableSchema) -> Iterable[tuple[str, str]]:
-    name = found.name
-    if (found.dims, found.shape) != (expected.dims, expected.shape):
-        yield "dims", f"{name} has dimensions {_dims(found)} and not {_dims(expected)}"
-    if found.dtype != expected.dtype:
-        yield "dtype", f"{name} is {found.dtype} and not {expected.dtype}"
-    for attribute in _MEANING:
-        here, there = found.attrs.get(attribute), expected.attrs.get(attribute)
-        if repr(here) != repr(there):
-            kind = "units" if attribute in ("units", "calendar") else "attributes"
-            yield kind, f"{name} has {attribute} {here!r} and not {there!r}"
-
-
-def _dims(variable: VariableSchema) -> str:
-    sizes = zip(variable.dims, variable.shape, strict=True)
-    return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
-
-
-def other_attributes(found: FileLayout, expected: FileLayout) -> list[str]:
-    """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
-    said = []
-    for name in sorted(found.variables.keys() & expected.variables):
-        here, there = found.variables[name].attrs, expected.variables[name].attrs
-        names = [
-            each for each in sorted(here.keys() | there) if repr(here.get(each)) != repr(there.get(each))
-        ]
-        said += [f"{name}.{each}" for each in names if each not in _MEANING]
-    return said
 
 
 def values_digest(values: NDArray[Any]) -> str:

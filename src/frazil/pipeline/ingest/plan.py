@@ -1,6 +1,6 @@
 """The plan of an ingest, on the driver: what of the files is new, and the tasks that write it.
 
-known_files   which files the ledger has
+ledger_match  which files the ledger has
 reconcile     which of the others are one dataset
 axis_plan     where their steps go
 task_plan     the arrays, and the items of work
@@ -19,8 +19,8 @@ from frazil.jobs.job import Tasks
 from frazil.pipeline.ingest.axis_plan import plan_axis
 from frazil.pipeline.ingest.existing import ExistingGroup
 from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.known_files import KnownFiles, known_files
 from frazil.pipeline.ingest.ledger import Ledger, LedgerVersion, save_ledger
+from frazil.pipeline.ingest.ledger_match import LedgerMatch, match_ledger
 from frazil.pipeline.ingest.notes import notes
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem, refusal
@@ -56,21 +56,21 @@ def plan_ingest(
     """
     ledger = ledger_version.ledger_in(session, group)
     existing = ExistingGroup(session, group)
-    known = known_files(request, inspection, ledger, existing)
+    match = match_ledger(request, inspection, ledger, existing)
     rewrites = request.on_change == "rewrite"
     reconciliation = reconcile(
         inspection,
         unpack=request.unpack,
-        only=~known.unchanged & (rewrites | ~known.changed),
+        only=~match.unchanged & (rewrites | ~match.changed),
         allow=request.allow,
         stored=existing.stored_variables(),
     )
-    axis, gaps = plan_axis(request, reconciliation, existing, known.changed)
-    report = _report(request, reconciliation, known, gaps)
+    axis, gaps = plan_axis(request, reconciliation, existing, match.changed)
+    report = _report(request, reconciliation, match, gaps)
     if request.on_problem == "fail" and (fatal := report.fatal()):
         raise refusal(fatal, len(inspection.urls))
     accepted = reconciliation.members
-    rejected = ~accepted & ~known.unchanged & ~known.changed
+    rejected = ~accepted & ~match.unchanged & ~match.changed
     if request.on_problem == "fail" and rejected.any():
         # whatever the reason: no commit lacks a file in silence
         texts = [Problem("target", "is left out", url) for url in inspection.chosen_urls(rejected)]
@@ -86,19 +86,19 @@ def plan_ingest(
 
 
 def _report(
-    request: IngestRequest, reconciliation: Reconciliation, known: KnownFiles, gaps: Sequence[Problem]
+    request: IngestRequest, reconciliation: Reconciliation, match: LedgerMatch, gaps: Sequence[Problem]
 ) -> Report:
     inspection = reconciliation.inspection
-    unchanged = set(inspection.chosen_urls(known.unchanged))
+    unchanged = set(inspection.chosen_urls(match.unchanged))
     problems = [each for each in inspection.problems if each.url not in unchanged]
     problems += reconciliation.problems
     if request.on_change != "rewrite":
         fatal = request.on_change == "fail"
         text = "was ingested with other contents"
-        problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(known.changed)]
+        problems += [Problem("changed", text, url, fatal) for url in inspection.chosen_urls(match.changed)]
     problems += [replace(each, fatal="hole" not in request.allow) for each in gaps]
     problems += notes(reconciliation)
-    return Report(reconciliation, tuple(problems), int(known.unchanged.sum()))
+    return Report(reconciliation, tuple(problems), int(match.unchanged.sum()))
 
 
 def _metadata(

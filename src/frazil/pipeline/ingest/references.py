@@ -137,9 +137,9 @@ def _references(
     return references
 
 
-def _not_as_inspected(url: str, name: str, found: str) -> FormatError:
+def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
     return FormatError(
-        f"{url}: expected chunks of {name} as they were inspected, found {found}",
+        f"{url}: expected chunks of {name} as they were inspected, found {actual}",
         ErrorKind.INVALID_FILE_FORMAT,
     )
 

@@ -17,7 +17,7 @@ from frazil.pipeline.ingest.reconcile import labels_of_files
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFiles:
+class LedgerMatch:
     """Masks with an entry for each file.
 
     ``unchanged`` files were ingested as they are now, ``changed`` files with other contents.
@@ -27,9 +27,9 @@ class KnownFiles:
     changed: NDArray[np.bool_]
 
 
-def known_files(
+def match_ledger(
     request: IngestRequest, inspection: Inspection, ledger: Ledger, existing: ExistingGroup
-) -> KnownFiles:
+) -> LedgerMatch:
     """Compare the files of a call with the ledger of the group."""
     rows = ledger.rows_of(inspection.urls)
     recorded = rows >= 0
@@ -39,7 +39,7 @@ def known_files(
         same = recorded & (ledger.fingerprint[rows] == inspection.fingerprint).all(axis=1)
         changed = recorded & ~same & ~ledger.quarantined[rows] & (inspection.layout >= 0)
         unchanged = same if ledger.covers(request.variables) else np.zeros_like(same)
-    return KnownFiles(unchanged | _moved(request, inspection, ledger, existing), changed)
+    return LedgerMatch(unchanged | _moved(request, inspection, ledger, existing), changed)
 
 
 def _moved(
