@@ -14,7 +14,7 @@ The walk of one ingest. Each step returns one frozen value, which the next step 
       group_growth    `GrownArrays`: the arrays after the driver has resized them
       items           `Item`: whole chunks for one task, and the files that they need
     tasks         copies values (`sparse`: constant chunks), or sets references (`references`)
-    operation     `ingest`: all steps, then one commit by the job; `inspect_files`: the first two, and a report
+    operation     `ingest`: all steps, then one commit by the job; `inspect_files`: the first two
 
 What the steps use:
 

@@ -26,7 +26,9 @@ from frazil.pipeline.ingest.notes import notes
 from frazil.pipeline.ingest.options import IngestOptions, IngestRequest, InspectionOptions, Settings
 from frazil.pipeline.ingest.pattern import Files
 from frazil.pipeline.ingest.plan import Plan, plan_ingest
+from frazil.pipeline.ingest.problems import refusal
 from frazil.pipeline.ingest.reconcile import reconcile
+from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.report import Report
 from frazil.pipeline.ingest.step_order import holes
 from frazil.pipeline.ingest.tasks import run_item
@@ -231,6 +233,21 @@ def inspect_request(
     return inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
 
 
+def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
+    """Inspect files for a group that does not exist yet, and refuse what its ingest would refuse.
+
+    Raises ``InvalidInputError`` (``bad-source`` for problems in files).
+    """
+    engine = engine_of(run.engine)
+    growth = _new_group_growth(request.mode)
+    inspection = inspect_request(request, engine, growth, progress=run.progress)
+    if problems := inspection_report(request, inspection).fatal():
+        raise refusal(problems, len(inspection.urls))
+    if request.virtual and not request.containers:
+        raise without_container(inspection.urls[0])
+    return inspection
+
+
 def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
     """The report on files that are compared with each other only, not with a group."""
     reconciliation = reconcile(inspection, unpack=request.unpack, allow=request.allow)
@@ -243,8 +260,8 @@ def inspection_report(request: IngestRequest, inspection: Inspection, unchanged:
     return Report(reconciliation, problems, unchanged)
 
 
-def empty_group_growth(mode: Mode) -> Growth:
-    """How a group without data grows."""
+def _new_group_growth(mode: Mode) -> Growth:
+    """How a group without arrays grows."""
     return Growth(from_nothing=mode not in ("create", "insert"))
 
 
@@ -256,6 +273,6 @@ def _group_state(target: Target, mode: Mode) -> tuple[LedgerVersion, Growth]:
         return ledger_version, NO_GROWTH
     existing = ExistingGroup(session, target.group)
     if not existing.arrays:
-        return ledger_version, empty_group_growth(mode)
+        return ledger_version, _new_group_growth(mode)
     dims = frozenset(name for name, each in existing.arrays.items() if dims_of(each) == (name,))
     return ledger_version, Growth(ledger_version.ledger.concat_dim, dims)
