@@ -19,7 +19,7 @@ from frazil.cli import ingest_command
 from frazil.readers.files import find_file
 
 if TYPE_CHECKING:
-    from frazil.testing.servers import RunningServer
+    from tests.support.servers import RunningServer
 
 type Options = dict[str, str]
 
