@@ -20,10 +20,10 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.identical_changes import without_twins
-from frazil.changes.node_alignment import meet
-from frazil.changes.node_edits import Edits, edits_between
-from frazil.changes.version_changes import Version, changes_between, exact
+from frazil.changes.identical_changes import without_identical_changes
+from frazil.changes.node_alignment import align_nodes
+from frazil.changes.node_changes import NodeChanges, node_changes_of_logs
+from frazil.changes.version_changes import VersionContent, change_set_between, exact_changes
 from frazil.errors import (
     ConflictError,
     ErrorKind,
@@ -238,11 +238,11 @@ class Integration:
         before, after, there = (Workspace(context, id_) for id_ in (base, end, tip))
         changes, mine = _changes(context, info, before, after)
         theirs = _difference(context, info, before, there, mine)
-        changes, theirs, nodes = without_twins(
+        changes, theirs, nodes = without_identical_changes(
             changes, theirs, before.snapshot.nodes, _version(there), new_node_id
         )
         work = Workspace(context, base, None, None, changes)
-        at = meet(changes, nodes, theirs, there.snapshot.nodes, by_chunk=True)
+        at = align_nodes(changes, nodes, theirs, there.snapshot.nodes, by_chunk=True)
         conflicts, decided = solve(at, work, there, solver, reading)
         brought = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
         if brought is None:
@@ -326,14 +326,16 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     return table.id_of(int(common[np.argmax(table.flushed_at()[common])]))
 
 
-def _version(workspace: Workspace) -> Version:
-    return Version(workspace.snapshot.nodes, workspace.table)
+def _version(workspace: Workspace) -> VersionContent:
+    return VersionContent(workspace.snapshot.nodes, workspace.table)
 
 
-def _edits(context: Context, info: RepoInfo, before: Workspace, after: Workspace) -> tuple[Edits, set[bytes]]:
+def _edits(
+    context: Context, info: RepoInfo, before: Workspace, after: Workspace
+) -> tuple[NodeChanges, set[bytes]]:
     """What the logs tell, and which arrays got other metadata on the way."""
     logs = read_logs(context.assets, road(info, before.snapshot_id, after.snapshot_id))
-    edits = edits_between(logs, before.snapshot.nodes, after.snapshot.nodes)
+    edits = node_changes_of_logs(logs, before.snapshot.nodes, after.snapshot.nodes)
     return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
 
 
@@ -342,14 +344,14 @@ def _changes(
 ) -> tuple[ChangeSet, set[bytes]]:
     """What changed between two versions, and the ids of all nodes that did."""
     edits, resized = _edits(context, info, before, after)
-    edits = exact(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
-    changes = changes_between(edits, _version(before), _version(after))
+    edits = exact_changes(edits, _version(before), _version(after), edits.chunks.keys() | resized, resized)
+    changes = change_set_between(edits, _version(before), _version(after))
     return changes, {*edits.chunks, *edits.updated, *edits.deleted, *edits.created}
 
 
 def _difference(
     context: Context, info: RepoInfo, before: Workspace, after: Workspace, among: set[bytes]
-) -> Edits:
+) -> NodeChanges:
     """What is different between two versions; exact ``among`` some nodes."""
     edits, resized = _edits(context, info, before, after)
-    return exact(edits, _version(before), _version(after), among, resized)
+    return exact_changes(edits, _version(before), _version(after), among, resized)

@@ -9,7 +9,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Final
 
-from frazil.chunks.byte_cache import KeptBytes
+from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.errors import ErrorKind, ReadOnlyError, RepositoryNotFoundError
 from frazil.format.ids import INITIAL_SNAPSHOT_ID
@@ -66,8 +66,8 @@ def context_of(
     catalog: Catalog = CatalogV2(storage, assets)
     if spec_version == 1:
         catalog = CatalogV1(storage, assets, config_version)
-    kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
-    return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
+    chunk_cache = ByteCache(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    return Context(storage, config, settings, assets, virtual, catalog, attribution, chunk_cache)
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:

@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from frazil.changes.compare import compare
-from frazil.changes.node_edits import in_both, rows_of
+from frazil.changes.compare import compare_versions
+from frazil.changes.node_changes import in_both, rows_of
 from frazil.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -388,7 +388,7 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
 def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
     """Whether the chunks that are different are those of the log. Reads manifests."""
     old, new = Workspace(context, before), Workspace(context, after.id)
-    written = compare(old.base, new.base, old.table, new.table).updated_chunks
+    written = compare_versions(old.base, new.base, old.table, new.table).updated_chunks
     for path, chunks in written.items():
         known = log.updated_chunks.get(new.require(path).id)
         if known is None or not in_both(chunks, known).all():

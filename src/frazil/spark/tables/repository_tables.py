@@ -25,7 +25,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from frazil.changes.zarr_metadata import chunk_edges
+from frazil.changes.zarr_metadata import chunk_lengths
 from frazil.display import suggest
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.columns import Ragged, intern
@@ -438,7 +438,7 @@ def _borders(
     document: bytes, axis: int, count: int, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Elements of each row of chunks along an axis."""
-    length = chunk_edges(document)[axis]
+    length = chunk_lengths(document)[axis]
     steps = np.full(count, length) if isinstance(length, int) else np.array(length[:count], np.int64)
     stop = np.cumsum(steps, dtype=np.int64)
     return stop - steps, np.minimum(stop, size)
