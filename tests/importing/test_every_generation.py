@@ -45,6 +45,7 @@ from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 from frazil.testing.object_server import Conditions, ObjectServer
+from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")
 generations = pytest.mark.parametrize("name", NAMES)
@@ -200,8 +201,8 @@ class Stopping(FaultyStorage):
 def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done: the old files are there, no half repository is, and the next try ends it."""
     # One thread: the calls have an order.
-    monkeypatch.setattr("frazil.importing.source.READERS", 1)
-    monkeypatch.setattr("frazil.repository.session.uploads._WRITERS", 1)
+    for purpose in (Purpose.IMPORT_READS, Purpose.COMMIT_UPLOADS):
+        monkeypatch.setitem(SIZES, purpose, 1)
     files = repository(name)
     at, finished = 0, 0
     wanted: dict[str, bytes] = {}

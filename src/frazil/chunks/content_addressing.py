@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +32,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import chunk_key
 from frazil.storage.base import IfAbsent, Stored
+from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 #: Chunks that a session remembers; about 250 bytes each.
 REMEMBERED: Final = 1 << 18
-#: Each write is two to four requests one after the other, so many of them have to be under way.
-_THREADS: Final = 32
 #: So often a file may come and go before its chunk is stored apart.
 _TRIES: Final = 4
 
@@ -107,7 +105,8 @@ class ContentStore:
         self._turn = threading.Lock()  # of renewals
         self._watching = False
         self._calm = False
-        self._pool: ThreadPoolExecutor | None = None
+        #: For callers that must not wait.
+        self.threads = ThreadPool(Purpose.CONTENT_UPLOADS)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -121,14 +120,6 @@ class ContentStore:
         nothing was found that is older than this object.
         """
         return self._keep_until
-
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """For those who must not wait."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_THREADS, "frazil-content")
-            return self._pool
 
     def put_chunk(self, data: memoryview | bytes) -> bytes:
         """The id of a chunk file that holds ``data`` and nothing else, which is durable on return.

@@ -10,10 +10,8 @@ one call (``read_many``) or in one turn of an event loop (``batching``).
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +20,7 @@ from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
+from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
@@ -80,8 +79,7 @@ class ChunkReader:
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
         )
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_process = 0
+        self._pool = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
     def __getstate__(self) -> tuple[Any, ...]:
         limits = (self._limits, self._max_requests, self._cache)
@@ -173,14 +171,7 @@ class ChunkReader:
         # Local reads are a copy from the page cache: handing them to threads costs more than it saves.
         if len(requests) < 2 or all(request.where.is_local for request in requests):
             return list(map(fetch, requests))
-        return list(self._threads().map(fetch, requests))
-
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None or self._pool_process != os.getpid():
-                self._pool = ThreadPoolExecutor(self._max_requests, "frazil-read")
-                self._pool_process = os.getpid()
-            return self._pool
+        return list(self._pool.map(fetch, requests))
 
     def _of_this_loop(self) -> LoopReads:
         loop = asyncio.get_running_loop()

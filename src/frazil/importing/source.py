@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,7 @@ from frazil.repository.catalog.files import require_id
 from frazil.repository.catalog.generations import generations
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
-
-READERS = 16
+from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +126,7 @@ class Source:
 
 def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
     """``work`` on many items, most of which wait for the storage; answers in the order of the items."""
-    given: Sequence[A] = list(items)
-    if len(given) < 2:
-        return list(map(work, given))
-    with ThreadPoolExecutor(READERS, "frazil-import") as pool:
-        return list(pool.map(work, given))
+    return map_bounded(Purpose.IMPORT_READS, work, items)
 
 
 def _existing_key(files: dict[str, str], folder: str, id_: bytes) -> str:

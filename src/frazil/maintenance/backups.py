@@ -19,7 +19,6 @@ no clock decides what is safe to delete; the limit is only what the user asks fo
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter, truth
 from typing import Final
@@ -33,6 +32,7 @@ from frazil.format.keys import CONFIG, OVERWRITTEN, REPO, backup_key, match_back
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.listing import microseconds
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 RECENT: Final = 5
 LOGGED: Final = 1
@@ -99,7 +99,7 @@ def _led_to(storage: Storage, names: set[str]) -> set[str]:
     """The backups in these chains."""
     seen: set[str] = set()
     new = names
-    with ThreadPoolExecutor(_READERS, "frazil-backups") as pool:
+    with thread_pool(Purpose.BACKUP_READS) as pool:
         while new:
             seen |= new
             new = set(filter(None, pool.map(lambda name: _next(storage, name), new))) - seen

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import batched
 from threading import BoundedSemaphore, Lock
@@ -19,6 +18,7 @@ from typing import Final
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.listing import Objects
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 _BATCH: Final = 1000
 _FIRST_PAUSE_S: Final = 0.1
@@ -68,7 +68,7 @@ class Sweeper:
         gate = _Gate(self._patience.concurrent)
         keys, sizes = garbage.keys(), garbage.sizes.tolist()
         batches = batched(zip(keys, sizes, strict=True), _BATCH)
-        with ThreadPoolExecutor(max(1, self._patience.concurrent), "frazil-delete") as pool:
+        with thread_pool(Purpose.BATCH_DELETES, self._patience.concurrent) as pool:
             for _ in pool.map(lambda batch: self._batch(batch, done, gate), batches):
                 pass
         return done

@@ -19,7 +19,6 @@ Ages are by the storage's clock: that of a file's last modification.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -46,6 +45,7 @@ from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 _BACKUPS: Final = "backups"
 
@@ -100,7 +100,7 @@ def old_files(storage: Storage, what: Collection, backups_before: int | None = N
     """Step 1. Backups have a limit of their own: no session needs them, so no lease spares them."""
     before = what.older_than if backups_before is None else backups_before
     folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
-    with ThreadPoolExecutor(min(len(folders) + 1, what.listings), "frazil-list") as pool:
+    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, what.listings)) as pool:
         backups = pool.submit(old_backups, storage, before)
         files = pool.map(lambda folder: listed(storage, folder, what.older_than), folders)
         snapshots, logs, manifests, chunks = files

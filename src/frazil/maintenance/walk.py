@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -21,10 +21,10 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.listing import distinct
 from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT
 from frazil.storage.base import Storage
+from frazil.threads import SIZES, Purpose, thread_pool
 
 #: Bytes of a decoded reference, for bounds on memory.
 _REFERENCE_BYTES: Final = 64
-_THREADS: Final = 32
 #: So many ids are gathered before those that repeat are dropped.
 _GATHERED: Final = 1 << 22
 
@@ -48,7 +48,7 @@ def side_by_side[T, R](
     """``map`` on threads, in order, with at most ``threads`` items at work or waiting, whose weights sum up
     to no more than 1. One that is heavier alone is done alone.
     """
-    with ThreadPoolExecutor(max(1, min(threads, _THREADS)), "frazil-maintenance") as pool:
+    with thread_pool(Purpose.COLLECTION_STEPS, min(threads, SIZES[Purpose.COLLECTION_STEPS])) as pool:
         running: deque[tuple[Future[R], float]] = deque()
         load = 0.0
         try:

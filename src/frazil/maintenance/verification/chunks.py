@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -20,10 +19,11 @@ from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.manifests import Needed
-from frazil.maintenance.verification.requests import REQUESTS, virtual
+from frazil.maintenance.verification.requests import virtual
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 #: Bytes of one request, and of a gap between two chunks that is read with them.
 _BLOCK: Final = 16 << 20
@@ -102,8 +102,7 @@ def read_rows(
             hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
                 spans.append(_Span(name, get, low, high, node, part.index[rows[inside]], hashed_in))
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        answers = list(pool.map(_Span.finding, spans))
+    answers = map_bounded(Purpose.VERIFICATION_READS, _Span.finding, spans)
     read = sum(span.high - span.low for span, each in zip(spans, answers, strict=True) if each is None)
     return [each for each in answers if each is not None], read
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -58,9 +57,9 @@ from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.repository.settings.engine_settings import Effective
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
+from frazil.threads import Purpose, map_bounded
 
 _MARK_BYTES: Final = 4
-_WRITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +198,7 @@ class CatalogV1:
             answer = self.storage.put(key, encode_ref(ref.snapshot, _mark()), IfVersion(ref.version))
             return isinstance(answer, Stored)
 
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            return all(list(pool.map(write, branches)))
+        return all(map_bounded(Purpose.CATALOG_WRITES, write, branches))
 
     def begin(self) -> BegunV1:
         return BegunV1(self.repo_info())

@@ -13,7 +13,6 @@ snapshots are collected. Then a walk reads the parent of that snapshot again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import RLock
 from typing import Final
@@ -44,6 +43,7 @@ from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.files import SNAPSHOT_ENTRY
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 #: So many steps a walk takes before it looks ahead.
 _STEPS: Final = 8
@@ -72,8 +72,7 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
             return error
 
     ids = listed_snapshots(storage)
-    with ThreadPoolExecutor(readers) as pool:
-        return dict(zip(ids, pool.map(read, ids), strict=True))
+    return dict(zip(ids, map_bounded(Purpose.CATALOG_READS, read, ids, readers), strict=True))
 
 
 def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
@@ -248,10 +247,9 @@ class SnapshotsV1:
                     wanted.append(id_)
             self._batch = min(2 * self._batch, _AHEAD)
         if wanted:
-            with ThreadPoolExecutor(min(self._readers, len(wanted))) as pool:
-                for entry in pool.map(self._read_if_there, wanted):
-                    if entry is not None:
-                        self._add(entry)
+            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_there, wanted, self._readers):
+                if entry is not None:
+                    self._add(entry)
 
     def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
         try:

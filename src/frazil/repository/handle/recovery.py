@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -71,8 +70,7 @@ from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
-
-_REQUESTS: Final = 32
+from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,8 +311,7 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _Files) -> Iterable[Snaps
         except (StorageError, FormatError):
             return None
 
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        found = [each for each in pool.map(read, id_list(new)) if each is not None]
+    found = [each for each in map_bounded(Purpose.CATALOG_READS, read, id_list(new)) if each is not None]
     later = sorted((each for each in found if each.flushed_at > since), key=lambda each: each.flushed_at)
     return presentation.snapshot_infos(
         [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
@@ -337,8 +334,7 @@ def _read(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
     # What was read may come from a cache.
     own = [snapshot_key(id_), transaction_key(id_)]
     keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        heads = list(pool.map(context.storage.head, keys))
+    heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, found in zip(keys, heads, strict=True) if found is None]:
         raise StorageError(
             f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
