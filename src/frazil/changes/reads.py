@@ -94,7 +94,7 @@ class StaleRead:
 def stale_reads(reads: ReadSet, theirs: NodeChanges) -> list[StaleRead]:
     """What of ``reads``, of the version that ``theirs`` leads away from, is not as it was; by path.
 
-    ``theirs`` is the difference between two versions (``edits_between``).
+    ``theirs`` is the difference between two versions (``node_changes_of_logs``).
     """
     if not reads:
         return []
