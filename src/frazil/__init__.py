@@ -99,8 +99,8 @@ from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
-from frazil.repository.handle.recovery import RestoreReport
 from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo

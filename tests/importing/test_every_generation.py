@@ -28,6 +28,7 @@ from tests.importing.writer import (
     repository,
     time_of,
 )
+from tests.support.object_server import Conditions, ObjectServer
 
 import frazil
 from frazil.cli import main
@@ -44,7 +45,6 @@ from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
-from frazil.testing.object_server import Conditions, ObjectServer
 from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")

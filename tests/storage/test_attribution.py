@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import zarr
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
-from frazil.testing.loopback_http import LoopbackHttp
 
 LABELS = frazil.Attribution(client="ingest/1.2", workload="nightly run", principal="me@here")
 LABELLED = f"ingest/1.2 {frazil.user_agent()} (workload=nightly run; principal=me@here)"

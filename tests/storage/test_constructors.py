@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.object_server import Conditions, ObjectServer
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Stored
@@ -32,14 +33,14 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
-from frazil.testing.object_server import Conditions, ObjectServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Storage
-    from frazil.testing.servers import RunningServer
 
 
 @pytest.fixture

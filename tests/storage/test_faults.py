@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.fault_proxy import Fault, FaultProxy
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Stored
@@ -16,13 +17,12 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
-from frazil.testing.fault_proxy import Fault, FaultProxy
 from frazil.testing.storage_suite import add_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.testing.servers import RunningServer
+    from tests.support.servers import RunningServer
 
 _QUICK = StorageSettings(
     retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50),

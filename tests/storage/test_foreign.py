@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from frazil.testing.servers import RunningServer
+    from tests.support.servers import RunningServer
 
 _DATA = bytes(range(100))
 _KEY = s3_static_credentials(access_key_id="testkey", secret_access_key="testsecret")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zarr
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_location
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
@@ -17,8 +19,6 @@ from frazil.storage.constructors import http_storage, redirect_storage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.redirect import storage_of
 from frazil.storage.settings import StorageSettings
-from frazil.testing.object_server import Conditions, ObjectServer
-from frazil.testing.servers import s3_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_location
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Stored
@@ -11,15 +13,14 @@ from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
-from frazil.testing.object_server import Conditions, ObjectServer
-from frazil.testing.servers import s3_location
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
     from pathlib import Path
 
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Condition, Refused
-    from frazil.testing.servers import RunningServer
 
 
 def test_good_storages_pass(tmp_path: Path, ministack: RunningServer, gcs: RunningServer) -> None:

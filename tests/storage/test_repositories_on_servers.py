@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import zarr
+from tests.support.fault_proxy import Fault, FaultProxy
 
 import frazil
 from frazil.storage.object_store import ObjectStorage
-from frazil.testing.fault_proxy import Fault, FaultProxy
 
 if TYPE_CHECKING:
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Storage
-    from frazil.testing.servers import RunningServer
 
 _WRITERS, _COMMITS = 4, 5
 

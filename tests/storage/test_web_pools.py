@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
 from frazil.errors import StorageError
@@ -24,7 +25,6 @@ from frazil.storage.settings import StorageRetriesSettings, StorageSettings, Sto
 from frazil.storage.web import WebClient
 from frazil.storage.web_answer import Unreachable
 from frazil.storage.web_options import CONNECTIONS, web_options
-from frazil.testing.loopback_http import LoopbackHttp
 
 CERTIFICATE = Path(__file__).with_name("loopback.pem")
 AUTHORITY = "-----BEGIN CERT" + CERTIFICATE.read_text().partition("-----BEGIN CERT")[2]

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
-from frazil.testing.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

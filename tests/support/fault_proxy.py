@@ -23,7 +23,7 @@ from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
-from frazil.testing.loopback_http import LoopbackHttp
+from tests.support.loopback_http import LoopbackHttp
 
 if TYPE_CHECKING:
     from types import TracebackType
