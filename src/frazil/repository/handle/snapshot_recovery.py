@@ -5,9 +5,7 @@ Its parent is the version that its transaction log fits.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
 
 import numpy as np
 
@@ -30,8 +28,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import new_snapshot, require_snapshot
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.session.workspace import Workspace
-
-_REQUESTS: Final = 32
+from frazil.threads import Purpose, map_bounded
 
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
@@ -77,8 +74,7 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
     # Both may come from a cache.
     own = [snapshot_key(id_), transaction_key(id_)]
     keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        heads = list(pool.map(context.storage.head, keys))
+    heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, info in zip(keys, heads, strict=True) if info is None]:
         raise StorageError(
             f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
