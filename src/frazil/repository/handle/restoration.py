@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,8 +37,8 @@ from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
+from frazil.threads import Purpose, map_bounded
 
-_REQUESTS: Final = 32
 #: Clocks of storages and writers may differ by so much, in microseconds.
 _CLOCKS: Final = 24 * 3600 * 1_000_000
 
@@ -196,7 +195,7 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterab
     """Snapshots that were written after the newest update of ``info``, and are not in its list."""
     since = newest_update(info)
     ids = files.ids[files.modified >= since - _CLOCKS]
-    new = ids[info.table.find_many(ids) < 0]
+    new = ids[info.table.find_snapshots(ids) < 0]
 
     def read_snapshot(id_: bytes) -> Snapshot | None:
         try:
@@ -204,9 +203,8 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _SnapshotFiles) -> Iterab
         except (StorageError, FormatError):
             return None
 
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        snapshots = filter(None, pool.map(read_snapshot, id_list(new)))
-        later = [snapshot for snapshot in snapshots if snapshot.flushed_at > since]
+    snapshots = filter(None, map_bounded(Purpose.CATALOG_READS, read_snapshot, id_list(new)))
+    later = [snapshot for snapshot in snapshots if snapshot.flushed_at > since]
     later.sort(key=lambda snapshot: snapshot.flushed_at)
     return presentation.snapshot_infos(
         [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]

@@ -5,9 +5,7 @@ Its parent is the version that its transaction log fits.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
 
 import numpy as np
 
@@ -30,8 +28,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_changes import new_snapshot, require_snapshot
 from frazil.repository.catalog.version_names import snapshot_id as resolve_id
 from frazil.repository.session.workspace import Workspace
-
-_REQUESTS: Final = 32
+from frazil.threads import Purpose, map_bounded
 
 
 def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
@@ -45,7 +42,7 @@ def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None)
     """One attempt. Raises ``CollectedMeanwhile`` if garbage was collected meanwhile."""
     info = context.repo_info()
     id_ = id_from_text(snapshot_id)
-    if info.snapshots.find(id_) >= 0:
+    if info.snapshots.find_snapshot(id_) >= 0:
         raise AlreadyExistsError(
             f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
         )
@@ -77,8 +74,7 @@ def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]
     # Both may come from a cache.
     own = [snapshot_key(id_), transaction_key(id_)]
     keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        heads = list(pool.map(context.storage.head, keys))
+    heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, info in zip(keys, heads, strict=True) if info is None]:
         raise StorageError(
             f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
@@ -124,7 +120,7 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
     touched = np.concatenate([log.updated_groups, log.updated_arrays, chunks])
     both = np.intersect1d(id_keys(before.nodes.ids), id_keys(after.nodes.ids))
     same = np.setdiff1d(both, id_keys(touched)).view(np.uint8).reshape(-1, NODE_ID_BYTES)
-    old, new = (each.nodes.take(rows_of(each.nodes, same)) for each in (before, after))
+    old, new = (each.nodes.select_nodes(rows_of(each.nodes, same)) for each in (before, after))
     return _equal(old.user_data, new.user_data) and _equal(old.manifests, new.manifests)
 
 
