@@ -44,8 +44,8 @@ def document_to_save(
     if offences:
         raise InvalidInputError(
             f"the configuration may hold secrets: {', '.join(offences)}. Everybody who can read the "
-            "repository could read them. Give credentials with authorize_virtual_chunk_access instead, or ask for it "
-            "with store_secrets=True",
+            "repository could read them. Give credentials with authorize_virtual_chunk_access instead, or "
+            "ask for it with store_secrets=True",
             ErrorKind.SECRET_IN_CONFIG,
         )
     return document
