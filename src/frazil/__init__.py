@@ -127,6 +127,7 @@ from frazil.storage import (
     redirect_storage,
     s3_storage,
     s3_store,
+    storage_from_url,
     tigris_storage,
 )
 from frazil.store import IcechunkStore
@@ -276,6 +277,7 @@ __all__ = [
     "set_logs_filter",
     "shutdown_telemetry",
     "spec_version",
+    "storage_from_url",
     "supported_spec_versions",
     "tigris_storage",
     "upgrade",

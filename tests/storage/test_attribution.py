@@ -48,9 +48,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
     with repo.transaction("main", message="first") as store:
         zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="f8", fill_value=0)[:] = 1
-    made = Server(tmp_path)
-    with made.http:
-        yield made
+    running = Server(tmp_path)
+    with running.http:
+        yield running
 
 
 def _storage(server: Server) -> frazil.Storage:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.object_server import Conditions, ObjectServer
-from tests.support.servers import s3_location
+from tests.support.servers import s3_bucket
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Stored
@@ -39,7 +39,7 @@ def test_strict_servers_pass(ceph: RunningServer, azurite: RunningServer) -> Non
 def test_a_server_that_ignores_conditions_does_not_pass() -> None:
     with ObjectServer(Conditions.IGNORED) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port))
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
         # To one writer it looks fine.
         first = storage.put("repo", b"1", IfAbsent())
         assert isinstance(first, Stored)
@@ -64,7 +64,7 @@ def test_a_server_that_ignores_only_updates_does_not_pass() -> None:
 def test_a_server_that_wants_quoted_etags_is_understood() -> None:
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port))
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
         probe_conditions(storage)
         version = storage.put("repo", b"1", IfAbsent())
         server.requests.clear()
@@ -79,5 +79,5 @@ def test_conditions_may_be_switched_off() -> None:
     settings = StorageSettings(unsafe_use_conditional_create=False, unsafe_use_conditional_update=False)
     with ObjectServer(Conditions.IGNORED) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port), settings=settings)
+        storage = ObjectStorage(s3_bucket("bucket", server.port), settings=settings)
         probe_conditions(storage)  # one writer at a time is fine

@@ -39,12 +39,12 @@ from tests.support.buckets import (
 from tests.support.object_server import Conditions, ObjectServer
 
 from frazil.errors import ServerFailedError
+from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.credentials import (
     azure_credentials,
     gcs_credentials,
     s3_static_credentials,
 )
-from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.testing.processes import free_port, running
@@ -52,23 +52,23 @@ from frazil.testing.processes import free_port, running
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that runs: how to make a bucket in it, and a location in that bucket."""
+    """A server that runs: how to make a bucket in it, and how to open one."""
 
     name: str
     port: int
     make_bucket: Callable[[str], None]
-    locate: Callable[[str, int], Location]
+    open_bucket: Callable[[str, int], Bucket]
 
-    def location(self, bucket: str, port: int | None = None) -> Location:
-        """Where that bucket is; through the proxy at ``port``, if one is given."""
-        return self.locate(bucket, self.port if port is None else port)
+    def bucket(self, name: str, port: int | None = None) -> Bucket:
+        """The bucket of this name; through the proxy at ``port``, if one is given."""
+        return self.open_bucket(name, self.port if port is None else port)
 
     def storage(self, bucket: str | None = None, prefix: str = "") -> ObjectStorage:
         """A storage in that bucket; in a new one if none is given."""
         if bucket is None:
             bucket = f"bucket-{secrets.token_hex(8)}"
             self.make_bucket(bucket)
-        return ObjectStorage(self.location(bucket), prefix)
+        return ObjectStorage(self.bucket(bucket), prefix)
 
 
 # the servers
@@ -106,25 +106,25 @@ def azurite() -> Iterator[RunningServer]:
         running(command, Path(directory), {}, ready=lambda: is_http_server(port)),
     ):
 
-        def locate(container: str, port: int) -> Location:
+        def open_bucket(container: str, port: int) -> Bucket:
             endpoint = f"http://127.0.0.1:{port}/{AZURITE_ACCOUNT}"
             config = {"endpoint": endpoint, "allow_http": "true"}
             credentials = azure_credentials(access_key=AZURITE_KEY)
-            return AzureLocation(AZURITE_ACCOUNT, container, config, credentials)
+            return AzureContainer(AZURITE_ACCOUNT, container, config, credentials)
 
-        yield RunningServer("azurite", port, lambda name: create_container(port, name), locate)
+        yield RunningServer("azurite", port, lambda name: create_container(port, name), open_bucket)
 
 
 @contextmanager
 def gcs() -> Iterator[RunningServer]:
     """Our own stand-in for GCS."""
 
-    def locate(bucket: str, port: int) -> Location:
+    def open_bucket(bucket: str, port: int) -> Bucket:
         config = {"base_url": f"http://127.0.0.1:{port}", "allow_http": "true"}
-        return GcsLocation(bucket, config, gcs_credentials(bearer_token="test"))
+        return GcsBucket(bucket, config, gcs_credentials(bearer_token="test"))
 
     with ObjectServer(Conditions.GENERATION) as server:
-        yield RunningServer("gcs", server.port, server.make_bucket, locate)
+        yield RunningServer("gcs", server.port, server.make_bucket, open_bucket)
 
 
 @contextmanager
@@ -145,17 +145,17 @@ def azurite_binary() -> Path | None:
     return binary if binary.exists() else None
 
 
-def s3_location(bucket: str, port: int) -> S3Location:
+def s3_bucket(bucket: str, port: int) -> S3Bucket:
     """A bucket of an S3 server on 127.0.0.1."""
     options = S3Options(
         region="us-east-1", endpoint_url=f"http://127.0.0.1:{port}", allow_http=True, force_path_style=True
     )
     credentials = s3_static_credentials(access_key_id=S3_ACCESS_KEY, secret_access_key=S3_SECRET_KEY)
-    return S3Location(bucket, options, credentials)
+    return S3Bucket(bucket, options, credentials)
 
 
 def _s3_server(name: str, port: int) -> RunningServer:
-    return RunningServer(name, port, lambda bucket: create_bucket(port, bucket), s3_location)
+    return RunningServer(name, port, lambda bucket: create_bucket(port, bucket), s3_bucket)
 
 
 def _beside_python(program: str) -> Path:

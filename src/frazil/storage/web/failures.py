@@ -7,7 +7,7 @@ import ssl
 from typing import Final
 
 from frazil.errors import ErrorKind
-from frazil.storage.failures import Answer, Place, reason_of_answer
+from frazil.storage.failures import ErrorParts, MessageTerms, reason_of_answer
 from frazil.storage.option_names import shown_url
 
 #: Errors of the network, and the words for them in the table of the clients of object stores.
@@ -22,7 +22,7 @@ _NETWORK: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 def reason_of_status(status: int, url: str) -> tuple[ErrorKind, str]:
     """The kind of error of a status that was not expected, its cause and what to do."""
-    reason = reason_of_answer(Answer(url, str(status)), _place(url))
+    reason = reason_of_answer(ErrorParts(url, str(status)), _terms(url))
     return reason or (ErrorKind.OBJECT_STORE, f"the server answered with status {status}")
 
 
@@ -34,11 +34,13 @@ def reason_of(error: BaseException, url: str) -> tuple[ErrorKind, str]:
     cause: BaseException | None = error
     while cause is not None:
         words = next((words for of, words in _NETWORK if isinstance(cause, of)), "")
-        if words and (reason := reason_of_answer(Answer(url, network=words), _place(url))):
+        if words and (reason := reason_of_answer(ErrorParts(url, network=words), _terms(url))):
             return reason
         cause = cause.__cause__ or cause.__context__
     return ErrorKind.OBJECT_STORE, str(error)
 
 
-def _place(url: str) -> Place:
-    return Place(repr(shown_url(url)), "HTTP", "give `headers` with them, such as Authorization", "http://")
+def _terms(url: str) -> MessageTerms:
+    return MessageTerms(
+        repr(shown_url(url)), "HTTP", "give `headers` with them, such as Authorization", "http://"
+    )

@@ -1,11 +1,17 @@
-"""Why a call to the operating system failed, as a cause and a remedy."""
+"""Why a call to the operating system failed: a cause and a remedy, and the error of a local storage."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from frazil.errors import ErrorKind
+from frazil.errors import ErrorKind, StorageError
+from frazil.storage.keys import object_not_found
+
+#: What the operating system raises for a path without a file.
+MISSING_FILE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 _PERMISSION: Final = (
     ErrorKind.STORAGE_PERMISSION,
@@ -38,3 +44,22 @@ _REASONS: Final = {
 def reason_of(error: OSError) -> tuple[ErrorKind, str]:
     """The kind of an error of a file, and its cause with a remedy."""
     return _REASONS.get(error.errno or 0) or (ErrorKind.IO, "the operating system refuses it")
+
+
+@contextmanager
+def file_errors(key: str, verb: str) -> Iterator[None]:
+    """Raise the errors of the operating system as ``StorageError`` about the object ``key``."""
+    try:
+        yield
+    except MISSING_FILE as error:
+        if verb == "read":
+            raise object_not_found(key) from error
+        raise _failure(key, verb, error) from error
+    except OSError as error:
+        raise _failure(key, verb, error) from error
+
+
+def _failure(key: str, verb: str, error: OSError) -> StorageError:
+    kind, reason = reason_of(error)
+    where = "" if error.filename is None else f" [{error.filename}]"
+    return StorageError(f"could not {verb} {key!r}{where}: {reason} ({error.strerror})", kind)

@@ -1,61 +1,51 @@
-"""What every storage also has for its users: class methods that make one, listings, and HTML.
+"""The class methods of ``Storage`` that construct a storage: ``Storage.new_s3`` and its siblings.
 
-The class methods have the names and arguments of the reference. They take options and credentials as values,
-where the functions of ``constructors`` take them one by one. Those are imported when they are called: an edge
-downwards, as the storages that they make are subclasses (see the table in ``tests/test_house.py``).
+They have the names and arguments of the reference. They take options and credentials as values, where the
+functions of ``constructors`` take single arguments. The methods construct subclasses of ``Storage``, so this
+module stands above them, and gives the methods to ``Storage``: `attach_class_methods`. To a type checker
+``StorageClassMethods`` is a base of ``Storage``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Lines, Record, Shown, utc
+from frazil.storage.base import Storage
+from frazil.storage.constructors import (
+    http_storage,
+    in_memory_storage,
+    local_filesystem_storage,
+    redirect_storage,
+)
 from frazil.storage.object_store_config import S3Options
+from frazil.storage.services import (
+    S3Arguments,
+    build_azure,
+    build_gcs,
+    build_hf,
+    build_r2,
+    build_s3,
+    build_tigris,
+)
 
 if TYPE_CHECKING:
-    from frazil.storage.base import Storage
     from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StorageObjectInfo(Record):
-    """One object of a storage: its key, its size, and when it was written."""
-
-    key: str
-    size_bytes: int
-    created_at: datetime
-
-    shown_as: ClassVar[str] = "storage.StorageObjectInfo"
-
-    def _rows(self) -> Iterable[tuple[str, Shown]]:
-        return (
-            ("key", self.key),
-            ("size_bytes", str(self.size_bytes)),
-            ("created_at", utc(self.created_at)),
-        )
-
-
-class Named:
-    """See the module: the base of ``Storage``."""
+class StorageClassMethods:
+    """The class methods of ``Storage``."""
 
     @classmethod
     @checked
     def new_in_memory(cls) -> Storage:
         """See ``in_memory_storage``."""
-        from frazil.storage.constructors import in_memory_storage
-
         return in_memory_storage()
 
     @classmethod
     @checked
     def new_local_filesystem(cls, path: str) -> Storage:
         """See ``local_filesystem_storage``."""
-        from frazil.storage.constructors import local_filesystem_storage
-
         return local_filesystem_storage(path)
 
     @classmethod
@@ -73,11 +63,7 @@ class Named:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in S3, or in a server that speaks its protocol. See ``s3_storage``."""
-        from frazil.storage.from_options import s3_from_options
-
-        return s3_from_options(
-            config, bucket, prefix, credentials, legacy_rooted_keys, headers, read_headers, write_headers
-        )
+        return build_s3(S3Arguments.from_values(locals()))
 
     @classmethod
     @checked
@@ -93,19 +79,7 @@ class Named:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """``new_s3``: to Frazil there is one client for S3."""
-        from frazil.storage.from_options import s3_from_options
-
-        return s3_from_options(
-            config,
-            bucket,
-            prefix,
-            credentials,
-            None,
-            headers,
-            read_headers,
-            write_headers,
-            shown_as="S3",
-        )
+        return build_s3(S3Arguments.from_values(locals()), shown_as="S3")
 
     @classmethod
     @checked
@@ -123,19 +97,7 @@ class Named:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Tigris. See ``tigris_storage``."""
-        from frazil.storage.from_options import tigris_from_options
-
-        return tigris_from_options(
-            config,
-            bucket,
-            prefix,
-            use_weak_consistency,
-            credentials,
-            legacy_rooted_keys,
-            headers,
-            read_headers,
-            write_headers,
-        )
+        return build_tigris(S3Arguments.from_values(locals()), use_weak_consistency)
 
     @classmethod
     @checked
@@ -153,19 +115,7 @@ class Named:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Cloudflare R2. See ``r2_storage``."""
-        from frazil.storage.from_options import r2_from_options
-
-        return r2_from_options(
-            config,
-            bucket,
-            prefix,
-            account_id,
-            credentials,
-            legacy_rooted_keys,
-            headers,
-            read_headers,
-            write_headers,
-        )
+        return build_r2(S3Arguments.from_values(locals()), account_id)
 
     @classmethod
     @checked
@@ -183,19 +133,7 @@ class Named:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in a storage bucket of Hugging Face. See ``hf_storage``."""
-        from frazil.storage.from_options import hf_from_options
-
-        return hf_from_options(
-            config,
-            bucket,
-            prefix,
-            namespace,
-            credentials,
-            legacy_rooted_keys,
-            headers,
-            read_headers,
-            write_headers,
-        )
+        return build_hf(S3Arguments.from_values(locals()), namespace)
 
     @classmethod
     @checked
@@ -211,9 +149,7 @@ class Named:
         headers: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Google Cloud Storage. See ``gcs_storage``."""
-        from frazil.storage.from_options import gcs_from_options
-
-        return gcs_from_options(bucket, prefix, credentials, config, headers, read_headers, write_headers)
+        return build_gcs(bucket, prefix, credentials, config, headers, read_headers, write_headers)
 
     @classmethod
     @checked
@@ -227,9 +163,7 @@ class Named:
         config: dict[str, str] | None = None,
     ) -> Storage:
         """Objects in Azure. See ``azure_storage``."""
-        from frazil.storage.from_options import azure_from_options
-
-        return azure_from_options(account, container, prefix, credentials, config)
+        return build_azure(account, container, prefix, credentials, config)
 
     @classmethod
     @checked
@@ -237,18 +171,17 @@ class Named:
         cls, base_url: str, config: dict[str, str] | None = None, headers: dict[str, str] | None = None
     ) -> Storage:
         """Objects on a web server, read only. See ``http_storage``."""
-        from frazil.storage.constructors import http_storage
-
         return http_storage(base_url, config, headers)
 
     @classmethod
     @checked
     def new_redirect(cls, base_url: str) -> Storage:
         """The storage that an address redirects to. See ``redirect_storage``."""
-        from frazil.storage.constructors import redirect_storage
-
         return redirect_storage(base_url)
 
-    def _repr_html_(self) -> str:
-        """The storage as HTML, for notebooks."""
-        return Lines(f"{PACKAGE}.Storage", repr(self))._repr_html_()
+
+def attach_class_methods() -> None:
+    """Give ``Storage`` the class methods of ``StorageClassMethods``."""
+    for name, method in vars(StorageClassMethods).items():
+        if isinstance(method, classmethod):
+            setattr(Storage, name, method)

@@ -2,7 +2,8 @@
 
 ``Retry`` of urllib3 counts the tries and says how long to wait. The loop is here for three reasons: urllib3
 does not try again when a body breaks off that it reads in parts, it has no limit for all tries together, and
-it logs addresses with their queries, which may hold signatures. ``frazil.storage.web`` follows redirects.
+it logs addresses with their queries, which may hold signatures. ``frazil.storage.web.client`` follows
+redirects.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.option_names import shown_url
-from frazil.storage.web_address import basic, origin_of, sent_form
-from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_options import CONNECTIONS, WebOptions
+from frazil.storage.web.address import basic_authorization, origin_of, request_url
+from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.options import CONNECTIONS, WebOptions
 
 #: Statuses after which the same request may succeed.
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
@@ -52,8 +53,8 @@ class Pools:
         self._lock = threading.Lock()
         self._managers: dict[tuple[str, str | None], urllib3.PoolManager] = {}
 
-    def send(self, method: str, url: str, headers: Mapping[str, str], most: int | None) -> Answer:
-        """The answer to one request, redirects not followed; the body ends after ``most`` bytes.
+    def send(self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None) -> Answer:
+        """The answer to one request, redirects not followed; the body ends after ``max_bytes`` bytes.
 
         ``headers`` have names in small letters. After the last try a status such as 503 is an answer. Raises
         ``Unreachable`` if no answer comes, and ``StorageError`` (``storage-config``) for an unusable proxy.
@@ -72,11 +73,11 @@ class Pools:
             backoff_factor=options.first_pause / 2,  # urllib3 tries at once, then waits twice the factor
             backoff_max=options.longest_pause,
         )
-        target = sent_form(url)
+        target = request_url(url)
         while True:
             answer, failure = None, None
             try:
-                answer = _once(manager, method, target, sent, most)
+                answer = _send_once(manager, method, target, sent, max_bytes)
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
             except LocationValueError:
                 raise Unreachable(f"expected an address of http or https, found {shown_url(url)}") from None
@@ -95,11 +96,11 @@ class Pools:
 
     def _pause(self, tries: urllib3.Retry, answer: Answer | None) -> float:
         """Seconds before the next try: those that the server asks for, up to the longest pause."""
-        asked = 0.0
+        server_pause = 0.0
         with suppress(HTTPError, KeyError, ValueError, OverflowError):
             if answer is not None:
-                asked = tries.parse_retry_after(answer.headers["retry-after"])
-        return max(tries.get_backoff_time(), min(asked, self._options.longest_pause))
+                server_pause = tries.parse_retry_after(answer.headers["retry-after"])
+        return max(tries.get_backoff_time(), min(server_pause, self._options.longest_pause))
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -115,18 +116,18 @@ class Pools:
     def _connect(self, scheme: str, proxy: str | None) -> urllib3.PoolManager:
         options = self._options
         timeout = urllib3.Timeout(connect=options.connect_timeout, read=options.timeout)
-        given: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True, "timeout": timeout}
+        pool_options: dict[str, Any] = {"maxsize": CONNECTIONS, "block": True, "timeout": timeout}
         if scheme == "https":
-            given["ssl_context"] = self._tls
+            pool_options["ssl_context"] = self._tls
         if proxy is None:
-            manager = urllib3.PoolManager(**given)
+            manager = urllib3.PoolManager(**pool_options)
         else:
             if proxy.startswith("https:"):
-                given["proxy_ssl_context"] = self._tls
+                pool_options["proxy_ssl_context"] = self._tls
             try:
-                login = basic(proxy)
-                given["proxy_headers"] = {} if login is None else {"Proxy-Authorization": login}
-                manager = urllib3.ProxyManager(proxy, **given)
+                login = basic_authorization(proxy)
+                pool_options["proxy_headers"] = {} if login is None else {"Proxy-Authorization": login}
+                manager = urllib3.ProxyManager(proxy, **pool_options)
             except ValueError:
                 raise StorageError(
                     "expected a proxy with an address of http or https in the option proxy_url or the "
@@ -138,20 +139,20 @@ class Pools:
         return manager
 
 
-def _once(
-    manager: urllib3.PoolManager, method: str, target: str, headers: Mapping[str, str], most: int | None
+def _send_once(
+    manager: urllib3.PoolManager, method: str, target: str, headers: Mapping[str, str], max_bytes: int | None
 ) -> Answer:
     response = manager.urlopen(
         method, target, headers=headers, retries=False, redirect=False, preload_content=False
     )
     try:
         # One byte more shows whether the body is at its end: only then is the connection used again.
-        body = response.read(None if most is None else most + 1, decode_content=False)
+        body = response.read(None if max_bytes is None else max_bytes + 1, decode_content=False)
     finally:
         response.close()
         response.release_conn()
-    found = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(response.status, found, body if most is None else body[:most])
+    headers_by_name = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status, headers_by_name, body if max_bytes is None else body[:max_bytes])
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -6,7 +6,7 @@ followed to the same server (host and port), or from http to https there. Others
 sets the option ``follow_redirects``: then they are followed without the user's headers, and never from https
 to http.
 
-``frazil.storage.web_pools`` sends the requests. An event loop sends them from threads (``in_thread``).
+``frazil.storage.web.pools`` sends the requests. An event loop sends them from threads (``thread_pool``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.option_names import check_headers, shown_url
-from frazil.storage.web_address import basic, joined, origin_of
-from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_options import WebOptions
+from frazil.storage.web.address import basic_authorization, join_url, origin_of
+from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.options import WebOptions
 from frazil.threads import Purpose, shared_pool
 
 if TYPE_CHECKING:
-    from frazil.storage.web_pools import Pools
+    from frazil.storage.web.pools import Pools
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS: Final = 10
@@ -40,54 +40,60 @@ class WebClient:
     def __init__(self, options: WebOptions, headers: Mapping[str, str]) -> None:
         check_headers(headers)
         self._options = options
-        self._headers = _lowered(headers)
+        self._headers = _lower_names(headers)
         self._pools: dict[int, Pools] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (WebClient, (self._options, self._headers))
 
-    def request(self, method: str, url: str, headers: Mapping[str, str], most: int | None = None) -> Answer:
-        """The answer to one request; the body ends after ``most`` bytes.
+    def request(
+        self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
+    ) -> Answer:
+        """The answer to one request; the body ends after ``max_bytes`` bytes.
 
         Raises ``Unreachable`` if no answer comes after all tries, and ``StorageError``
         (``redirect-refused``) for a redirect to another server.
         """
         origin_of(url)  # raises for what is not an address
-        now, sent = url, _login(url) | self._headers | _lowered(headers)
+        current_url, sent = url, _authorization(url) | self._headers | _lower_names(headers)
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = self._connected().send(method, now, sent, most)
+            answer = self._current_pools().send(method, current_url, sent, max_bytes)
             target = answer.headers.get("location")
             if answer.status not in _REDIRECTS or target is None:
                 return answer
-            after = joined(now, target)
-            if not _is_same_server(now, after):
-                self._require_leave(now, after)
+            after = join_url(current_url, target)
+            if not _is_same_server(current_url, after):
+                self._require_same_server(current_url, after)
                 origin_of(after)
-                sent = _login(after) | _lowered(headers)
-            now = after
+                sent = _authorization(after) | _lower_names(headers)
+            current_url = after
         raise Unreachable(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
-    def ask(self, method: str, url: str, headers: Mapping[str, str], most: int | None = None) -> Answer:
+    def request_once(
+        self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
+    ) -> Answer:
         """``request`` for callers that follow redirects themselves."""
         origin_of(url)
-        return self._connected().send(method, url, _login(url) | self._headers | _lowered(headers), most)
+        return self._current_pools().send(
+            method, url, _authorization(url) | self._headers | _lower_names(headers), max_bytes
+        )
 
-    def in_thread(self) -> Executor:
+    def thread_pool(self) -> Executor:
         """Threads that send requests for an event loop."""
         return shared_pool(Purpose.WEB_REQUESTS).executor
 
-    def _connected(self) -> Pools:
+    def _current_pools(self) -> Pools:
         process = os.getpid()
         pools = self._pools.get(process)
         if pools is None:
-            from frazil.storage.web_pools import Pools
+            from frazil.storage.web.pools import Pools
 
             # Threads may race here: `setdefault` gives the same pools to all. Those of a parent are left.
             pools = self._pools.setdefault(process, Pools(self._options))
             self._pools = {process: pools}
         return pools
 
-    def _require_leave(self, url: str, target: str) -> None:
+    def _require_same_server(self, url: str, target: str) -> None:
         before, after = _scheme(url), _scheme(target)
         is_possible = after == "https" or before == after == "http"
         if not self._options.follow_redirects or not is_possible:
@@ -99,12 +105,12 @@ class WebClient:
             )
 
 
-def _login(url: str) -> dict[str, str]:
-    value = basic(url)
+def _authorization(url: str) -> dict[str, str]:
+    value = basic_authorization(url)
     return {} if value is None else {"authorization": value}
 
 
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 from frazil.errors import ErrorKind, StorageError
-from frazil.storage.locations import client_options, retry_config
+from frazil.storage.buckets import client_options, retry_config
 from frazil.storage.settings import StorageSettings
 
 _TIME: Final = re.compile(r"\s*(\d+)\s*([a-z]*)\s*")
@@ -52,12 +52,12 @@ class WebOptions:
         An entry of ``proxy_excludes`` is a host, a domain with all hosts in it, or ``*``.
         """
         if self.proxy_url is None:
-            given = None if proxy_bypass(host) else getproxies().get(scheme)
+            proxy = None if proxy_bypass(host) else getproxies().get(scheme)
         else:
             domains = (name.lower().lstrip(".") for name in self.proxy_excludes if name)
             is_excluded = any(name == "*" or f".{host}".endswith(f".{name}") for name in domains)
-            given = None if is_excluded else self.proxy_url
-        return given if given is None or "://" in given else f"http://{given}"
+            proxy = None if is_excluded else self.proxy_url
+        return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
     def tls(self) -> ssl.SSLContext:
         """Trust in the certificate authorities of this machine, and those of ``root_certificate``.
@@ -66,9 +66,9 @@ class WebOptions:
         """
         context = ssl.create_default_context()
         if self.root_certificate is not None:
-            given = self.root_certificate
+            certificate = self.root_certificate
             try:
-                text = given if isinstance(given, str) else given.decode("ascii")
+                text = certificate if isinstance(certificate, str) else certificate.decode("ascii")
                 context.load_verify_locations(cadata=text)
             except (ssl.SSLError, ValueError) as error:
                 raise StorageError(
@@ -82,16 +82,16 @@ class WebOptions:
 
 
 def web_options(
-    given: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
+    options: Mapping[str, str], settings: StorageSettings, user_agent: str | None = None
 ) -> WebOptions:
-    """``given`` options over those of ``settings``.
+    """The values of ``options``; those of ``settings`` for all others.
 
     Raises ``StorageError`` (``storage-config``) for a value that is not a time, or not true or false.
 
     >>> web_options({"timeout": "3s", "follow_redirects": "true"}, StorageSettings()).timeout
     3.0
     """
-    client: dict[str, Any] = {**client_options(settings, {}), **given}
+    client: dict[str, Any] = {**client_options(settings, {}), **options}
     retry: Any = retry_config(settings)
     connect, read, whole = (_seconds(client, name) for name in ("connect_timeout", "read_timeout", "timeout"))
     return WebOptions(
@@ -114,13 +114,13 @@ def _seconds(options: Mapping[str, Any], name: str) -> float:
     value = options.get(name, 0)
     if isinstance(value, timedelta):
         return value.total_seconds()
-    found = _TIME.fullmatch(str(value).lower())
-    unit = None if found is None else _UNITS.get(found[2])
-    if found is None or unit is None:
+    match = _TIME.fullmatch(str(value).lower())
+    unit = None if match is None else _UNITS.get(match[2])
+    if match is None or unit is None:
         raise StorageError(
             f"option `{name}`: expected a time such as 30s, found {value!r}", ErrorKind.STORAGE_CONFIG
         )
-    return float(found[1]) * unit
+    return float(match[1]) * unit
 
 
 def _flag(options: Mapping[str, Any], name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from frazil.storage.option_names import shown_url
-from frazil.storage.web_answer import Unreachable
+from frazil.storage.web.answer import Unreachable
 
 _PORTS: Final = {"http": 80, "https": 443}
 #: Characters of a path that stay as they are; percent codes stay, too.
@@ -33,7 +33,7 @@ def origin_of(url: str) -> Origin:
     raise Unreachable(f"expected an address of http or https, found {shown_url(url)}")
 
 
-def basic(url: str) -> str | None:
+def basic_authorization(url: str) -> str | None:
     """The header value that sends the user's name and password of ``url``, if it has them.
 
     >>> basic("http://me:pw@example.org/")
@@ -46,7 +46,7 @@ def basic(url: str) -> str | None:
     return f"Basic {b64encode(login.encode()).decode()}"
 
 
-def joined(url: str, target: str) -> str:
+def join_url(url: str, target: str) -> str:
     """Where a redirect from ``url`` leads. A ``target`` that is no address is returned as it is."""
     try:
         return urljoin(url, target)
@@ -54,7 +54,7 @@ def joined(url: str, target: str) -> str:
         return target
 
 
-def sent_form(url: str) -> str:
+def request_url(url: str) -> str:
     """``url`` as it is sent: no login, no fragment, and codes for characters that are not allowed.
 
     Raises ``Unreachable`` for a host that cannot be a name.
