@@ -143,7 +143,7 @@ class Gathered:
     def is_big(self) -> bool:
         return self.refs > self.above
 
-    def add(self, result: Result) -> Result:
+    def add_result(self, result: Result) -> Result:
         """Take what a task did; the rest of its result. Raises ``SessionStateError`` (``merge-failed``) as
         ``Session.merge`` does.
         """

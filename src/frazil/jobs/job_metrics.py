@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.presentation import snapshot_infos
@@ -29,7 +29,7 @@ def job_metrics(
     []
     """
     if branch is not None and snapshot_id is not None:
-        raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.CONFLICTING_ARGUMENTS)
     if snapshot_id is None:
         info = context_of(repo).repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
