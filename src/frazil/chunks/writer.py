@@ -225,7 +225,7 @@ class ChunkWriter:
         """The id of a file that holds this chunk alone."""
         if self._content is not None:
             self._enter()
-            return self._content.put(view)
+            return self._content.put_chunk(view)
         id_ = self._new_id()
         _stored(self._storage, id_, view)
         return id_

@@ -45,7 +45,7 @@ class Source:
 
     def refs(self) -> Refs:
         """All refs: the file of every commit, since only they tell how a branch moved."""
-        keys = [found.key for found in self.storage.list(self.layout.refs)]
+        keys = [info.key for info in self.storage.list(self.layout.refs)]
         files = ref_files(keys, self.layout, encoded=self.storage.encodes_names())
         wanted = [*files.tags.values()]
         for sequence in files.branches.values():
@@ -67,14 +67,14 @@ class Source:
         """``StorageError`` (``object-not-found``) if there is no such file, ``FormatError`` if it holds the
         id of another.
         """
-        key = _known(self.snapshot_files, self.layout.snapshots, id_)
+        key = _existing_key(self.snapshot_files, self.layout.snapshots, id_)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
         if snapshot.parent is not None:  # the first versions wrote another id into the initial snapshot
             require_id(key, "snapshot", id_, snapshot.id)
         return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
-        key = _known(self.manifest_files, self.layout.manifests, id_)
+        key = _existing_key(self.manifest_files, self.layout.manifests, id_)
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:
             require_id(key, "manifest", id_, manifest.id)
@@ -111,7 +111,7 @@ class Source:
         return {} if self.layout.transactions is None else self._files(self.layout.transactions)
 
     def _files(self, folder: str) -> dict[str, str]:
-        keys = [found.key for found in self.storage.list(folder)]
+        keys = [info.key for info in self.storage.list(folder)]
         named: dict[str, str] = {}
         for suffix in reversed(self.layout.suffixes):
             names = [
@@ -129,7 +129,7 @@ def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
     return map_bounded(Purpose.IMPORT_READS, work, items)
 
 
-def _known(files: dict[str, str], folder: str, id_: bytes) -> str:
+def _existing_key(files: dict[str, str], folder: str, id_: bytes) -> str:
     name = id_to_text(id_)
     if name not in files:
         raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)

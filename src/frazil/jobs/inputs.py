@@ -52,7 +52,7 @@ def _has(snapshots: Snapshots, name: str) -> bool:
     if not is_id_text(name.upper()):
         return False  # an input that is no version of a repository
     id_ = id_from_text(name)
-    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find(id_) >= 0
+    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find_snapshot(id_) >= 0
 
 
 def reads_of(inputs: Sequence[Input]) -> ReadSet:
@@ -97,7 +97,9 @@ def run_again_if_stale[R](run: Callable[[], R], attempts: int = _ATTEMPTS) -> R:
     >>> result = run_again_if_stale(lambda: mean(repo, "t", "x", engine=Inline()))
     """
     if attempts < 1:
-        raise InvalidInputError(f"attempts: expected at least 1, found {attempts}", ErrorKind.INVALID_ARGUMENT)
+        raise InvalidInputError(
+            f"attempts: expected at least 1, found {attempts}", ErrorKind.INVALID_ARGUMENT
+        )
     for _ in range(attempts - 1):
         try:
             return run()

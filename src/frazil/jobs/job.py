@@ -33,7 +33,7 @@ from frazil.errors import (
 )
 from frazil.jobs.alignment import warn_of_misalignment
 from frazil.jobs.bulk_commit import MANIFESTS_ON_EXECUTORS_ABOVE
-from frazil.jobs.engine import Engine, EngineName, described
+from frazil.jobs.engine import Engine, EngineName, described, is_resumable
 from frazil.jobs.engines import engine_of
 from frazil.jobs.inputs import live_inputs, reads_of, require_current
 from frazil.jobs.job_commit import JobCommit, commit_job
@@ -50,7 +50,7 @@ from frazil.repository.session.interior import state_of
 from frazil.repository.session.read_set import ReadTracker
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.staged_work import clean_up, place_of
-from frazil.storage.counted import COUNTS
+from frazil.storage.traffic import TRAFFIC
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def run_job(
     """
     started = time.monotonic()
     require_recordable(job)
-    COUNTS.take()
+    TRAFFIC.take_counts()
     reason = ""
     for _ in range(_STARTS):
         outcome = _start(job, engine, progress, started)
@@ -165,7 +165,7 @@ def _start(
         return _earlier_result(target, state.id, state.snapshot_id)
     attempt = _Attempt(job, state.id, tip, engine_of(engine), progress, started)
     staging: Staging | Restart | None = None
-    if attempt.engine.resumable:
+    if is_resumable(attempt.engine):
         digest = work_digest(job, inputs=True)
         staging = Staging.open(target.repo, target.branch, attempt.id, job.name, digest)
     if isinstance(staging, Restart):

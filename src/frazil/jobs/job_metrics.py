@@ -29,7 +29,9 @@ def job_metrics(
     []
     """
     if branch is not None and snapshot_id is not None:
-        raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.CONFLICTING_ARGUMENTS)
+        raise InvalidInputError(
+            "expected a branch or a snapshot_id, found both", ErrorKind.CONFLICTING_ARGUMENTS
+        )
     if snapshot_id is None:
         info = context_of(repo).repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))

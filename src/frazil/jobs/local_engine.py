@@ -55,7 +55,9 @@ class Local:
         for name in ("workers", "attempts"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise InvalidInputError(f"{name}: expected at least 1, found {value}", ErrorKind.INVALID_ARGUMENT)
+                raise InvalidInputError(
+                    f"{name}: expected at least 1, found {value}", ErrorKind.INVALID_ARGUMENT
+                )
 
     @property
     def slots(self) -> int:

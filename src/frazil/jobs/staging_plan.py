@@ -70,7 +70,7 @@ def decode_plan(data: bytes) -> Plan | None:
 
 def has_base(repo: Repository, plan: Plan) -> bool:
     """Whether the repository still has the snapshot of the plan."""
-    return bool(context_of(repo).repo_info().snapshots.find(id_from_text(plan.base)) >= 0)
+    return bool(context_of(repo).repo_info().snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
 
 
 def session_at_base(repo: Repository, branch: str, plan: Plan) -> Session:

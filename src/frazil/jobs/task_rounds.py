@@ -32,7 +32,7 @@ from frazil.repository.paths import absolute
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.staged_work import STAGING
-from frazil.storage.counted import COUNTS
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from frazil.jobs.job import Tasks, Work
@@ -177,7 +177,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
         ends=state_of(fork).ends(),
         retries=attempt(),
         seconds=seconds,
-        stored=COUNTS.take(),
+        stored=TRAFFIC.take_counts(),
         segments=segments,
         reads=NOTHING_READ if tracker is None else tracker.reads(),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from frazil.jobs.job_result import Metrics
 from frazil.jobs.task_results import Result
-from frazil.storage.counted import COUNTS
+from frazil.storage.traffic import TRAFFIC
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Tally:
 
     def metrics(self, seconds: float) -> Metrics:
         """The metrics of the job, with the requests of the driver itself."""
-        driver, totals = COUNTS.take(), dict(self.totals)
+        driver, totals = TRAFFIC.take_counts(), dict(self.totals)
         task_seconds = totals.pop("task_microseconds", 0) / 1e6
         totals["requests"] = totals.get("requests", 0) + driver.requests
         totals["stored_bytes_read"] = totals.get("stored_bytes_read", 0) + driver.bytes_read

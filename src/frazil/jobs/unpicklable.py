@@ -48,7 +48,7 @@ def unsendable(name: str, value: Any, dumps: Callable[[Any], bytes], error: Exce
 
 
 def sendable(task: Any, value: Any, dumps: Callable[[Any], bytes]) -> bytes:
-    """``value`` as bytes. Raises ``InvalidInputError`` (``invalid-argument``) that names a part of ``task``."""
+    """``value`` as bytes. Raises ``InvalidInputError`` (``invalid-argument``) that names the part."""
     try:
         return dumps(value)
     except Exception as error:

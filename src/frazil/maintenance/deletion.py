@@ -23,7 +23,7 @@ from frazil.threads import Purpose, thread_pool
 _BATCH: Final = 1000
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 20.0
-_ERRORS_TOLD: Final = 10
+_MAX_ERRORS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Sweeper:
             done.objects += len(deleted)
             done.size += sum(size for _, size in deleted)
             done.failed += len(failed)
-            room = _ERRORS_TOLD - len(done.errors)
+            room = _MAX_ERRORS - len(done.errors)
             done.errors += [f"{key}: {error.message}" for (key, _), error in failed[:room]]
             if deleted:
                 self._in_a_row = 0

@@ -166,7 +166,7 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
     own = [
         f"commits on its branch {name!r}"
         for name, tip in earlier.branches.items()
-        if info.snapshots.find(tip) < 0
+        if info.snapshots.find_snapshot(tip) < 0
     ]
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:

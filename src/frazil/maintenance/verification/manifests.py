@@ -54,21 +54,21 @@ def check_manifest(
         count = sum(map(len, manifest.arrays.values()))
     except IcechunkError as error:
         return [Finding("unreadable", key, detail=error.message)], nothing
-    found: list[Finding] = []
+    findings: list[Finding] = []
     size = memoryview(data).nbytes
     for what, expected, stored in (("size", listed[0], size), ("count", listed[1], count)):
         if expected != stored:
-            found.append(Finding(what, key, detail=f"a snapshot says {expected}, the file has {stored}"))
+            findings.append(Finding(what, key, detail=f"a snapshot says {expected}, the file has {stored}"))
     for node, box in uses:
         table = manifest.arrays.get(node)
         if table is None or len(box) != table.ndim:
             continue
         outside = ((table.index < box[:, 0]) | (table.index >= box[:, 1])).any(axis=1)
         if outside.any():
-            found.append(Finding("outside", key, node, table.index[outside], "outside of the extents"))
+            findings.append(Finding("outside", key, node, table.index[outside], "outside of the extents"))
     if with_foreign:
-        found += _foreign(manifest, sources)
-    return found, _needed(manifest, count) if with_chunks else nothing
+        findings += _foreign(manifest, sources)
+    return findings, _needed(manifest, count) if with_chunks else nothing
 
 
 def _needed(manifest: Manifest, count: int) -> Needed:

@@ -65,7 +65,7 @@ def moved(session: Session, move: Move) -> ChunkTable:
     chosen = ((table.index >= low) & (table.index < high)).all(axis=1)
     if move.virtual is not None:
         chosen &= (table.kind == ChunkKind.VIRTUAL) == move.virtual
-    table = table.take(np.flatnonzero(chosen)[move.start : move.stop])
+    table = table.select_chunks(np.flatnonzero(chosen)[move.start : move.stop])
     return replace(table, index=(table.index - low).astype(np.uint32))
 
 

@@ -306,12 +306,12 @@ class CatalogV1:
         """
         id_ = changed.entry.new_snapshot or b""
         try:
-            new = self.snapshots.entry(self.snapshots.find(id_))
+            new = self.snapshots.entry(self.snapshots.find_snapshot(id_))
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return _Fate.OVERWRITTEN  # no branch led to it when garbage was collected
-        row = self.snapshots.find(tip)
+        row = self.snapshots.find_snapshot(tip)
         for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):
                 if entry.id == id_:
@@ -330,7 +330,7 @@ class CatalogV1:
         except StorageError as error:
             why = f"it was stored, and whether an upgrade has missed it cannot be read ({error})"
             raise outcome_unknown(changed.entry, why) from error
-        if new is not None and info.snapshots.find(new) >= 0:
+        if new is not None and info.snapshots.find_snapshot(new) >= 0:
             return info
         raise _upgraded(self.storage, "while this change was written, so the change may be lost")
 
@@ -399,7 +399,7 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
 
 def _detach(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:
     """Nothing is written; but files of a parent that was collected are not there for the new snapshot."""
-    new = catalog.snapshots.entry(catalog.snapshots.find(changed.entry.new_snapshot or b""))
+    new = catalog.snapshots.entry(catalog.snapshots.find_snapshot(changed.entry.new_snapshot or b""))
     if new.parent is not None and catalog.storage.head(snapshot_key(new.parent)) is None:
         raise base_not_found(new.parent)
     return _Nothing()

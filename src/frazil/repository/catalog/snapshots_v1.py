@@ -110,7 +110,7 @@ class SnapshotsV1:
 
     # One
 
-    def find(self, id_: bytes) -> int:
+    def find_snapshot(self, id_: bytes) -> int:
         """Row of a snapshot, whose file is read if it was not yet; -1 if there is no file."""
         row = self._rows.get(id_)
         if row is None:
@@ -127,8 +127,8 @@ class SnapshotsV1:
             )
         return row
 
-    def find_many(self, ids: U8) -> I64:
-        return np.fromiter(map(self.find, id_list(ids)), np.int64, len(ids))
+    def find_snapshots(self, ids: U8) -> I64:
+        return np.fromiter(map(self.find_snapshot, id_list(ids)), np.int64, len(ids))
 
     def between(self, first: bytes, last: bytes) -> U8:
         """Of all that have a file: one listing."""
@@ -264,14 +264,14 @@ class SnapshotsV1:
     def reparent(self, id_: bytes, parent: bytes) -> None:
         """A snapshot's file was written again, with another parent."""
         with self._lock:
-            row = self.find(id_)
+            row = self.find_snapshot(id_)
             self._entries[row] = replace(self._entries[row], parent=parent)
 
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
         """The same: its file says all."""
         return self
 
-    def kept(
+    def select_snapshots(
         self,
         keep: NDArray[np.bool_],
         new_parents: Mapping[bytes, bytes | None],

@@ -70,7 +70,7 @@ def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
     to the common ancestor and forth. Raises ``SnapshotNotFoundError`` for a start that nobody remembers.
     """
     table = info.snapshots
-    first = table.find(start)
+    first = table.find_snapshot(start)
     steps: list[Step] = []
     rows: list[int] = []
     # Part by part: in a repository of version 1 every ancestor is a file to read.
