@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from frazil.changes.reads import NOTHING_READ, ReadSet, joined_reads
 from frazil.errors import ErrorKind, IcechunkError, SessionStateError
 from frazil.format.ids import id_to_text
-from frazil.jobs.bulk_commit import Gathered, unloaded
+from frazil.jobs.bulk_commit import TaskChanges
 from frazil.jobs.engine import Engine, attempt
 from frazil.jobs.pickles import dumps
 from frazil.jobs.progress import Progress
+from frazil.jobs.segments import stage_references
 from frazil.jobs.staged_round import StagedRound
 from frazil.jobs.staging import Restart, Staging
 from frazil.jobs.task_results import Outcome, Result, decode_result, encode_result
@@ -80,11 +81,11 @@ class Rounds:
         self.number += 1
         base = self.session.fork()
         above, keeps = self.manifests_on_executors_above, staged is not None
-        gathered = Gathered(self.session, base, self._references(staged), above, keeps)
-        common = RoundInput(base, work, tasks.shared, staged, gathered.place)
-        results = self._staged_results(common, len(items), gathered)
-        self._run_missing(common, items, results, gathered)
-        gathered.finish(self.engine)
+        changes = TaskChanges(self.session, base, self._references(staged), above, keeps)
+        common = RoundInput(base, work, tasks.shared, staged, changes.place)
+        results = self._staged_results(common, len(items), changes)
+        self._run_missing(common, items, results, changes)
+        changes.finish(self.engine)
         return [results[number].outcome.value for number in range(len(items))]
 
     def _stage_round(self, generation: int, items: list[bytes]) -> StagedRound | Restart | None:
@@ -107,18 +108,18 @@ class Rounds:
             return staged.folder.subfolder("references").key
         return f"{STAGING}/{id_to_text(new_object_id())}"
 
-    def _staged_results(self, common: RoundInput, count: int, gathered: Gathered) -> dict[int, Result]:
+    def _staged_results(self, common: RoundInput, count: int, changes: TaskChanges) -> dict[int, Result]:
         """The results of an earlier run, by the number of the task."""
         results: dict[int, Result] = {}
         if common.staged is not None:
             for number, result in common.staged.results(common.work.__module__):
                 if number < count:
-                    results[number] = gathered.add_result(result)
+                    results[number] = changes.add_result(result)
                     self._report(result)
         return results
 
     def _run_missing(
-        self, common: RoundInput, items: list[bytes], results: dict[int, Result], gathered: Gathered
+        self, common: RoundInput, items: list[bytes], results: dict[int, Result], changes: TaskChanges
     ) -> None:
         """Run the tasks without a result."""
         missing = [number for number in range(len(items)) if number not in results]
@@ -126,7 +127,7 @@ class Rounds:
         shared = _pickled(common, "the work, or what it shares,", parts)
         messages = [_NUMBER.pack(number) + items[number] for number in missing]
         for number, data in zip(missing, self.engine.run(run_task, messages, shared), strict=True):
-            result = results[number] = gathered.add_result(decode_result(data))
+            result = results[number] = changes.add_result(decode_result(data))
             self.tally.returned += len(data)
             self._report(result)
 
@@ -169,7 +170,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
         raise TypeError(f"the work of a job has to return an Outcome, found {type(outcome).__name__}")
     fork.workspace.writer.flush()  # nothing may refer to chunks that are not durable
     seconds = round(time.perf_counter() - started, 6)
-    changes, segments = unloaded(fork, common.references)
+    changes, segments = stage_references(fork, common.references)
     tracker = fork.workspace.reads
     result = Result(
         changes,
