@@ -48,9 +48,9 @@ def parse_bytes(size: int | str) -> int:
     >>> parse_bytes("256MB"), parse_bytes("1.5 GiB"), parse_bytes(1000)
     (256000000, 1610612736, 1000)
     """
-    found = _SIZE.fullmatch(str(size))
-    unit = _UNITS.get(found[2].lower()) if found else None
-    count = int(float(found[1]) * unit) if found and unit else 0
+    match = _SIZE.fullmatch(str(size))
+    unit = _UNITS.get(match[2].lower()) if match else None
+    count = int(float(match[1]) * unit) if match and unit else 0
     if count < 1 or isinstance(size, bool):
         raise InvalidInputError(
             f"expected a size such as 1000, '256MB' or '1GiB', found {size!r}", ErrorKind.INVALID_ARGUMENT

@@ -89,8 +89,9 @@ class TaskChanges:
         return self.refs > self.above
 
     def add_result(self, result: Result) -> Result:
-        """Add the changes of a task, and return the result without them. Raises ``SessionStateError`` (``merge-failed``) as
-        ``Session.merge`` does.
+        """Add the changes of a task, and return the result without them.
+
+        Raises ``SessionStateError`` (``merge-failed``) as ``Session.merge`` does.
         """
         if not all(each.key.startswith(f"{self.place}/") for each in result.segments):
             raise FormatError("references staged in another place", ErrorKind.INVALID_FILE_FORMAT)

@@ -37,14 +37,14 @@ def job_metrics(
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
     else:
         infos = [repo.lookup_snapshot(snapshot_id)]
-    jobs = [(info, told) for info in infos if isinstance(told := info.metadata.get(JOB), dict)]
+    jobs = [(info, record) for info in infos if isinstance(record := info.metadata.get(JOB), dict)]
     return [
         {
-            "id": told.get("id"),
-            "name": told.get("name"),
+            "id": record.get("id"),
+            "name": record.get("name"),
             "snapshot_id": info.id,
             "written_at": info.written_at,
-            **told.get("metrics", {}),
+            **record.get("metrics", {}),
         }
-        for info, told in jobs
+        for info, record in jobs
     ]

@@ -135,8 +135,8 @@ def read_references(
     foreign = ForeignObjects(locations, etags, modified)
     source = np.zeros(total, np.uint32)
     offset, length = np.zeros((2, total), np.uint64)
-    known = (len(chunk_ids), len(foreign), len(inline))
-    for (each, name), limit in zip(_SOURCES.items(), known, strict=True):
+    limits = (len(chunk_ids), len(foreign), len(inline))
+    for (each, name), limit in zip(_SOURCES.items(), limits, strict=True):
         rows = np.flatnonzero(kind == each)
         if not len(rows):
             continue
