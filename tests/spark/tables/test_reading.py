@@ -19,16 +19,23 @@ from hypothesis import strategies as st
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.spark.dataframes import planned
+from frazil.spark.dataframes import ScanValues, plan_rows
 from frazil.spark.tables import batches
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.conditions import parse
 from frazil.spark.tables.decoding import Values
-from frazil.spark.tables.grid import Selection, grid_of
+from frazil.spark.tables.grid import Selection
+from frazil.spark.tables.group_grid import grid_of
 from frazil.spark.tables.predicates import Predicate
-from frazil.spark.tables.scan_plan import Split, plan
+from frazil.spark.tables.scan_plan import Split, plan_scan
 
 NAN = float("nan")
+
+
+def planned(
+    session: frazil.Session, selection: Selection, columns: Any = None, where: Any = (), **options: Any
+) -> Any:
+    return plan_rows(session, columns, where, ScanValues(selection, **options))
 
 
 def written(repo: frazil.Repository, data: xr.Dataset, chunks: dict[str, int], **more: Any) -> frazil.Session:
@@ -197,13 +204,13 @@ def test_a_block_of_many_chunks_is_read_where_conditions_hold(
 ) -> None:
     session = written(repo, climate(), {"time": 2, "lat": 1, "lon": 1})
     asked: list[tuple[str | None, Any]] = []
-    inner = batches._Reader._read
+    inner = batches._BlockReader._read
 
     def read(self: Any, column: Any, region: Any) -> Values:
         asked.append((column.path, tuple(region[axis] for axis in column.axes)))
         return inner(self, column, region)
 
-    monkeypatch.setattr(batches._Reader, "_read", read)
+    monkeypatch.setattr(batches._BlockReader, "_read", read)
     found = rows(session, Selection(variables=("tas",)), where="lat = 50 AND lon IN (2, 4) AND area > -2")
     assert len(found) == 12
     assert ("/tas", (slice(0, 6), slice(2, 3), slice(2, 5))) in asked
@@ -245,7 +252,7 @@ def test_far_chunks_are_read_ahead(
         threads.append(threading.current_thread().name)
         return [], 0
 
-    monkeypatch.setattr(batches._Reader, "block", block)
+    monkeypatch.setattr(batches._BlockReader, "block", block)
     for part in parts:
         list(batches.batches(found, part))
     assert len(threads) > 1
@@ -453,5 +460,5 @@ def test_variables_of_several_grids_are_named(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match=r"\(x, y\): a; \(u, v\): b"):
         grid_of(session, Selection())
     assert grid_of(session, Selection(variables=("b",))).dims == ("u", "v")
-    scan, parts = plan(session, grid_of(session, Selection(variables=("a",))))
+    scan, parts = plan_scan(session, grid_of(session, Selection(variables=("a",))))
     assert table(scan, parts).num_rows == 6

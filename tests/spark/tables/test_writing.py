@@ -14,13 +14,12 @@ import xarray as xr
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.spark.tables.test_reading import memory, rows
+from tests.spark.tables.test_reading import memory, planned, rows
 
 import frazil
 from frazil.errors import ConflictError, IcechunkError, InvalidInputError
 from frazil.jobs.job import JOB
 from frazil.spark import JobResult, Target, write_table
-from frazil.spark.dataframes import planned
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.data_source_writer import TableWriter
 from frazil.spark.tables.grid import Selection

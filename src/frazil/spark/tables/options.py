@@ -63,7 +63,7 @@ _STREAMING: Final = frozenset(
     }
 )
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # for a stream
-_KNOWN: Final = PLACE_OPTIONS | _READING | _WRITING | _STREAMING | _OF_SPARK
+_ALL: Final = PLACE_OPTIONS | _READING | _WRITING | _STREAMING | _OF_SPARK
 
 #: What other sources call things, letters and digits only: the name here, or why there is none.
 _ELSEWHERE: Final[Mapping[str, str]] = {
@@ -121,20 +121,20 @@ def options_of(given: Options, use: Use, schema: StructType | None = None) -> di
     """The options of a reader or writer: those that were given, or those in the schema of a table.
 
     Options of another ``use`` are no mistake: a table has those for reading and for writing. Raises
-    ``InvalidInputError`` (``not-allowed``) for one that is not known.
+    ``InvalidInputError`` (``invalid-argument``) for one that is not known.
     """
     # A catalog says each option of a table twice, and more of its own.
     options = {name.lower().removeprefix("option."): value for name, value in given.items()}
     if "provider" in options:
-        options = {name: value for name, value in options.items() if name in _KNOWN}
+        options = {name: value for name, value in options.items() if name in _ALL}
     if "path" not in options and schema is not None:
         metadata = (field.metadata or {} for field in schema.fields)
         stored = next((each[TABLE_OPTIONS] for each in metadata if TABLE_OPTIONS in each), None)
         if stored is not None:
             options = {**json.loads(stored), **options}
-    unknown = sorted(options.keys() - _KNOWN)
+    unknown = sorted(options.keys() - _ALL)
     if unknown:
-        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("; ".join(advice(name, use) for name in unknown), ErrorKind.INVALID_ARGUMENT)
     return options
 
 
@@ -146,10 +146,10 @@ def advice(name: str, use: Use) -> str:
 'unknown option `brunch`. Did you mean `branch`?', 'unknown option `snapshot_id`: use `snapshot-id`')
     """
     letters = "".join(filter(str.isalnum, name))
-    same = next((each for each in _KNOWN if each.replace("-", "") == letters), None)
+    same = next((each for each in _ALL if each.replace("-", "") == letters), None)
     instead = _ELSEWHERE.get(letters) if same is None else f"use `{same}`"
     if instead is not None:
         return f"unknown option `{name}`: {instead}"
-    near = suggest(name, sorted(use.options)) or suggest(name, sorted(_KNOWN))
+    near = suggest(name, sorted(use.options)) or suggest(name, sorted(_ALL))
     listing = f"; the options for {use.verb} are {', '.join(sorted(use.options))}"
     return f"unknown option `{name}`{near or listing}"

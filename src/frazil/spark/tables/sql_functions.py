@@ -27,8 +27,8 @@ from frazil.spark.tables.schemas import to_spark
 def register_functions(spark: SparkSession) -> None:
     """``frazil_snapshots`` and its like, for this session."""
     for name in repository_tables.SCHEMAS:
-        made: Any = arrow_udtf(_function(name), returnType=to_spark(repository_tables.SCHEMAS[name]))
-        spark.udtf.register(f"frazil_{name}", made)
+        function: Any = arrow_udtf(_function(name), returnType=to_spark(repository_tables.SCHEMAS[name]))
+        spark.udtf.register(f"frazil_{name}", function)
 
 
 def _function(table: str) -> type[Any]:
@@ -58,7 +58,7 @@ def parsed(text: str | None) -> dict[str, str]:
         if not equal or name not in _USE.options
     ]
     if unknown:
-        raise InvalidInputError("; ".join(unknown), ErrorKind.NOT_ALLOWED)
+        raise InvalidInputError("; ".join(unknown), ErrorKind.INVALID_ARGUMENT)
     return {name: value.strip() for name, _, value in pairs}
 
 
