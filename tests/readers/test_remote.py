@@ -15,6 +15,7 @@ import xarray as xr
 from tests.readers import test_geotiff, test_netcdf3
 from tests.readers import test_grib as test_grib2
 from tests.readers.comparing import read_all, same
+from tests.support import servers
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
 from frazil.readers import base_reader
@@ -22,7 +23,6 @@ from frazil.readers.files import find_file
 from frazil.readers.reader import ChunkReferences
 from frazil.readers.registry import open_source
 from frazil.readers.schema_cache import Schemas
-from frazil.testing import servers
 
 h5py = pytest.importorskip("h5py")
 pytestmark = [

@@ -1,9 +1,9 @@
 """The bytes of one file, local or in an object store. All readers use it.
 
 A file is a path, a ``file:`` URL, or an object: ``s3://bucket/key``, ``gs://bucket/key``,
-``az://container/key`` (``account`` in the options), ``https://host/path``. Objects are read in ranges;
-a library that reads from file objects gets one that caches blocks (``open``), a library that reads from paths
-gets a temporary copy (``local``), which is removed at the end.
+``az://account/container/key``, ``https://host/path``: see ``frazil.storage.url_parts``. Objects are read in
+ranges; a library that reads from file objects gets one that caches blocks (``open``), a library that reads
+from paths gets a temporary copy (``local``), which is removed at the end.
 """
 
 from __future__ import annotations
@@ -13,28 +13,25 @@ import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote, urlsplit
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.readers.block_stream import BLOCK, BlockStream
 from frazil.readers.file_errors import damaged, file_access
 from frazil.readers.reader import fingerprint
-from frazil.storage.constructors import azure_storage, gcs_storage, http_storage, s3_storage
+from frazil.storage.urls import StorageUrl, parse_url
+from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
     from frazil.storage.base import Storage
 
 #: How much of the beginning and of the end of a file is in its fingerprint.
 ENDS: Final = 64 << 10
-#: Most requests of one task at a time.
-_REQUESTS: Final = 16
 #: The largest object that is copied for a library that needs a path.
 LARGEST_COPY: Final = 16 << 30
 
@@ -79,8 +76,7 @@ class File:
         pairs = list(ranges)
         if self.path is not None or len(pairs) < 2:
             return [self.read(start, stop) for start, stop in pairs]
-        with ThreadPoolExecutor(_REQUESTS) as pool:
-            return list(pool.map(lambda each: self.read(*each), pairs))
+        return map_bounded(Purpose.RANGE_READS, lambda each: self.read(*each), pairs)
 
     def open(self) -> io.RawIOBase | io.BufferedReader:
         """A file object, to read from and to seek in."""
@@ -114,6 +110,11 @@ class File:
         if self._head is None:
             self._head = self.read(0, min(self.size, ENDS))
         return self._head
+
+    @property
+    def location(self) -> str:
+        """The URL as locations of virtual chunks have it."""
+        return self.url if self.path is not None else parse_url(self.url).chunk_location
 
     def fingerprint(self) -> str:
         """A digest of this state of the file: see `frazil.readers.reader.fingerprint`."""
@@ -150,59 +151,25 @@ def find_file(url: str, storage_options: Mapping[str, Any] | None = None) -> Fil
 
 
 def local_path(url: str) -> str | None:
-    """The absolute path of a file of this machine; None if it is elsewhere."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return os.path.abspath(unquote(parts.path))
-    return None if "://" in url else os.path.abspath(url)
+    """The absolute path of a file of this machine; None for a URL of another kind."""
+    try:
+        return parse_url(url).path or None
+    except InvalidInputError:  # whoever opens the file raises it
+        return None
 
 
 def object_storage(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Storage, str]:
     """The storage of the bucket (container, host) of a URL, and the key in it."""
-    parts = urlsplit(url)
-    connect = _STORAGES.get(parts.scheme)
-    if connect is None:
-        raise InvalidInputError(
-            f"{url}: expected a path or a URL with one of {', '.join(sorted(_STORAGES))}, file",
-            ErrorKind.CANNOT_PARSE_URL,
-        )
-    place = f"{parts.scheme}://{parts.netloc}"
-    connection = (place, pickle.dumps(storage_options or None))
+    bucket, key = parse_url(url).split_key()
+    connection = (bucket, pickle.dumps(storage_options or None))
     storage = _connected.get(connection)
     if storage is None:
         if len(_connected) >= _MOST_CONNECTED:
             _connected.clear()
-        storage = _connected[connection] = connect(place, dict(storage_options or {}))
-    if parts.scheme.startswith("http"):
-        return storage, unquote(parts.path).strip("/")
-    return storage, url[len(place) + 1 :]  # all of it, letter by letter
-
-
-def _s3(place: str, options: dict[str, Any]) -> Storage:
-    return s3_storage(bucket=place.partition("://")[2], prefix=None, **options)
-
-
-def _gcs(place: str, options: dict[str, Any]) -> Storage:
-    return gcs_storage(bucket=place.partition("://")[2], prefix=None, **options)
-
-
-def _azure(place: str, options: dict[str, Any]) -> Storage:
-    return azure_storage(container=place.partition("://")[2], prefix="", **options)
-
-
-def _http(place: str, options: dict[str, Any]) -> Storage:
-    return http_storage(place, **options)
+        storage = _connected[connection] = bucket.storage(storage_options)
+    return storage, key
 
 
 #: Storages of this process: clients keep connections, which files of one bucket share.
-_connected: Final[dict[tuple[str, bytes], Storage]] = {}
+_connected: Final[dict[tuple[StorageUrl, bytes], Storage]] = {}
 _MOST_CONNECTED: Final = 32
-_STORAGES: Final[dict[str, Callable[[str, dict[str, Any]], Storage]]] = {
-    "s3": _s3,
-    "s3a": _s3,
-    "gs": _gcs,
-    "gcs": _gcs,
-    "az": _azure,
-    "http": _http,
-    "https": _http,
-}

@@ -125,7 +125,7 @@ class GeoTiffReader(BaseReader):
             return NotVirtual("made from the metadata of the file")
         if self._page is not None:
             return NotVirtual("a page that is not the first")
-        return image_references(self.file.url, self._layout, variable, self.read)
+        return image_references(self.file.location, self._layout, variable, self.read)
 
     # the schema
 

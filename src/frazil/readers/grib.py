@@ -102,7 +102,7 @@ class GribReader(BaseReader):
         if array is None:
             return NotVirtual("coordinates are copied")
         with self.library_call(f"messages of {name!r}"):
-            return message_references(self.file.url, self._path, variable, array)
+            return message_references(self.file.location, self._path, variable, array)
 
     def _coordinate(self, name: str) -> Any:
         return next(

@@ -152,7 +152,7 @@ class Hdf5Reader(BaseReader):
             shape = (variable.shape[0], *shape[1:])
             length = np.full_like(length, math.prod(shape) * variable.dtype.itemsize)
         references = references_to_file(
-            self.file.url,
+            self.file.location,
             shape,
             [bytes_codec(variable.dtype), *codecs],
             variable.dtype,

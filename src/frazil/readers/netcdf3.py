@@ -94,7 +94,7 @@ class NetCdf3Reader(BaseReader):
         if variable.is_record:
             index[:, 0] = np.arange(rows, dtype=np.uint32)
         return references_to_file(
-            self.file.url,
+            self.file.location,
             [max(size, 1) for size in chunks],
             [bytes_codec(variable.dtype)],
             variable.dtype,

@@ -99,7 +99,7 @@ class ZarrReader(BaseReader):
         rows = np.flatnonzero(np.all(index < np.array(grid, np.int64), axis=1))  # an array may have shrunk
         keys = list(map(inside.__add__, map(names.__getitem__, rows.tolist())))
         sizes = map(attrgetter("size"), map(objects.__getitem__, keys))
-        base = self.file.url.rstrip("/") + "/"
+        base = self.file.location.rstrip("/") + "/"
         urls = map(base.__add__, map(quote, keys) if base.startswith("file:") else keys)
         return ChunkReferences(
             chunks=tuple(chunks),

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -58,6 +57,7 @@ from frazil.pipeline.ingest.time_conversion import is_time_or_duration
 from frazil.pipeline.ingest.time_units import TimeUnits
 from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session
+from frazil.storage.urls import parse_url
 
 #: So many bad files are named in a commit's metadata; all of them are in the group's record.
 _NAMED: Final = 100
@@ -564,10 +564,11 @@ def _require_containers(
     if not numbers:
         return
     urls = [looked.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
-    locations = [url if "://" in url else Path(url).absolute().as_uri() for url in urls]
+    locations = [parse_url(url).chunk_location for url in urls]
     found = session.workspace.context.virtual.matching(locations)
     if not found.all():
-        raise without_container(locations[int(np.argmin(found))])
+        first = int(np.argmin(found))
+        raise without_container(locations[first], urls[first])
 
 
 def _grown(session: Session, there: Present, arrays: _Arrays, axis: Axis, dim: str) -> list[int]:
@@ -621,7 +622,7 @@ def _shift(session: Session, target: TargetArray, axis: Axis) -> None:
     index = table.index.copy()
     index[:, at] = (axis.old[::step] // step)[index[:, at]]
     moved = replace(table, index=index).sorted()
-    workspace.set_refs(target.path, ChunkTable.merge([ChunkTable.from_absent(table.index), moved]))
+    workspace.set_refs(target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved]))
 
 
 def _write_labels(store: Any, there: Present, combined: Combined, axis: Axis, dim: str) -> None:

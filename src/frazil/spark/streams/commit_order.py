@@ -83,9 +83,9 @@ def commits_after(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True
     Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not in the history of ``tip``, and never
     was as far as anybody knows; without ``fail`` those after the last snapshot that both histories have.
     """
-    row = info.snapshots.find(start)
+    row = info.snapshots.find_snapshot(start)
     parts: list[I64] = []
-    for part in info.snapshots.parts(info.snapshots.find(tip)):
+    for part in info.snapshots.parts(info.snapshots.find_snapshot(tip)):
         if row >= 0 and len(rows := np.flatnonzero(part == row)):
             return PendingCommits(info, np.concatenate([*parts, part[: rows[0]]])[::-1])
         parts.append(part)
@@ -111,7 +111,7 @@ def commits_between(
     """The steps after ``start`` up to ``end``, which may have expired since it was named."""
     if start == end:
         return []
-    if info.snapshots.find(end) >= 0:
+    if info.snapshots.find_snapshot(end) >= 0:
         return list(commits_after(info, end, start, fail=fail).ranges())
     ranges: list[CommitRange] = []
     for commits in commits_after(info, tip, start, fail=fail).ranges():

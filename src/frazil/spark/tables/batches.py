@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -23,10 +23,8 @@ from frazil.spark.tables.decoding import Values, to_arrow
 from frazil.spark.tables.grid import Column, index_values
 from frazil.spark.tables.predicates import Mask
 from frazil.spark.tables.scan_plan import Scan, ScanTask
+from frazil.threads import SIZES, Purpose, thread_pool
 from frazil.zarr_store.arrays import array_at
-
-#: Blocks of a remote storage that are read ahead.
-_PREFETCHED: Final = 3
 
 type _Region = tuple[slice, ...]
 
@@ -190,11 +188,12 @@ def _prefetched_blocks(reader: _BlockReader, blocks: NDArray[np.int64]) -> Itera
     if reader.is_local or len(blocks) < 2:
         yield from map(reader.block, blocks)
         return
-    with ThreadPoolExecutor(_PREFETCHED, "frazil-scan") as pool:
+    most = SIZES[Purpose.SCAN_READS]
+    with thread_pool(Purpose.SCAN_READS) as pool:
         waiting: deque[Future[tuple[list[Values], int]]] = deque()
         for number in blocks:
             waiting.append(pool.submit(reader.block, number))
-            if len(waiting) > _PREFETCHED:
+            if len(waiting) > most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

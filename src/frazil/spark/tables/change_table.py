@@ -74,8 +74,8 @@ _CHUNK_CHANGES: Final = pa.array(["none", "chunk_added", "chunk_removed", "chunk
 def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None, new: ChunkTable) -> pa.Table:
     change = np.zeros(len(index), np.int64)
     if old is not None and old.ndim == index.shape[1]:
-        change += 2 * (old.find_many(index) >= 0)
-    change += new.find_many(index) >= 0
+        change += 2 * (old.find_chunks(index) >= 0)
+    change += new.find_chunks(index) >= 0
     rows = np.flatnonzero(change)
     return pa.table(
         {

@@ -40,7 +40,7 @@ def arrays(
 ) -> pa.Table:
     """Arrays: shape, chunks, dimensions, types, attributes."""
     table = session_of(repo, branch, tag, snapshot_id).workspace.snapshot.nodes
-    rows = table.take(table.is_array).exact()
+    rows = table.select_nodes(table.is_array).exact()
     documents = list(map(json.loads, rows.user_data.blobs()))
     grids = [each.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") for each in documents]
     return pa.table(
@@ -78,11 +78,11 @@ def manifests(
 ) -> pa.Table:
     """A row for each manifest and array that it has references of, with the box that these lie in."""
     snapshot = session_of(repo, branch, tag, snapshot_id).workspace.snapshot
-    rows = snapshot.nodes.take(snapshot.nodes.is_array)
+    rows = snapshot.nodes.select_nodes(snapshot.nodes.is_array)
     used = rows.manifests.compact()
     owner = np.repeat(np.arange(len(rows)), used.lengths)
     ids = np.ascontiguousarray(used.values).view(np.uint8).reshape(len(owner), -1)
-    row = np.fromiter(map(snapshot.manifests.find, used.values.tolist()), np.int64, len(owner))
+    row = np.fromiter(map(snapshot.manifests.find_manifest, used.values.tolist()), np.int64, len(owner))
     ndim = rows.array_length.lengths[owner]
     boxes = rows.extents.compact().values.astype(np.int64).reshape(-1, 2)
     texts = ids_to_text(ids)

@@ -20,4 +20,4 @@ def array_paths(session: Session, array: str | None) -> list[str]:
         session.workspace.require_array(path)
         return [path]
     nodes = session.workspace.snapshot.nodes
-    return nodes.take(nodes.is_array).paths_list()
+    return nodes.select_nodes(nodes.is_array).paths_list()
