@@ -21,7 +21,7 @@ def test_no_function_of_python_is_replaced(module: str) -> None:
     assert "mean" in namespace
 
 
-def test_they_are_there_by_name() -> None:
+def test_names_are_imported_by_name() -> None:
     assert [getattr(frazil.spark, name).__module__ for name in ("sum", "min", "max")] == [
         frazil.spark.mean.__module__
     ] * 3

@@ -55,8 +55,10 @@ METRICS = Metrics(3, 1, 2, 10**6, 5, 10**9, 10**8, 12, 10**7, 10**6, 900, 1.25, 
 
 
 def report(rows: int) -> Report:
-    found = (Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows))
-    return Report("ABC", tuple(found))
+    result_rows = (
+        Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows)
+    )
+    return Report("ABC", tuple(result_rows))
 
 
 def step(number: int = 0) -> Step:

@@ -22,8 +22,8 @@ LARGE = 2**63 - 1
 
 @pytest.fixture(scope="module")
 def repo() -> frazil.Repository:
-    made = memory()
-    with made.transaction("main", message="columns") as store:
+    repository = memory()
+    with repository.transaction("main", message="columns") as store:
         group = zarr.open_group(store)
 
         def add(name: str, data: Any, **attributes: Any) -> None:
@@ -33,12 +33,12 @@ def repo() -> frazil.Repository:
         add("i", np.array([-LARGE, -1, 0, 1, 2, LARGE], "i8"))
         add("u", np.array([0, 1, 2, 3, 2**31, 2**32 - 1], "u4"))
         add("t", [0, 1, 2, 3, 4, 5], units="days since 2024-01-01")
-    return made
+    return repository
 
 
 def rows(repo: frazil.Repository, where: Any) -> list[int]:
-    found = table(*planned(repo.readonly_session("main"), Selection(), where=where))
-    return sorted(found["n"].to_pylist())
+    result = table(*planned(repo.readonly_session("main"), Selection(), where=where))
+    return sorted(result["n"].to_pylist())
 
 
 @pytest.mark.parametrize(
