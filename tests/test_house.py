@@ -151,8 +151,7 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
             "frazil.pipeline",
-            "frazil.pipeline.ingest",
-            *(f"frazil.pipeline.ingest.{module}" for module in ("problems", "references", "size")),
+            *(f"frazil.pipeline.ingest.{module}" for module in ("operation", "options", "size")),
         )
     },
     (

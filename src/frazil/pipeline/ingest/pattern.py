@@ -73,7 +73,7 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 
 @dataclass(frozen=True, slots=True)
-class Expanded:
+class SourceFiles:
     """The files in order; ``position`` of each along ``concat_dim``, where a pattern told it."""
 
     urls: tuple[str, ...]
@@ -86,7 +86,7 @@ class Expanded:
         return not self.urls
 
 
-def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> Expanded:
+def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
     """The files that are meant. Raises ``InvalidInputError`` if there are none, or one twice.
 
     Globs of buckets (``s3://bucket/*/t2m_*.nc``) list what begins like them.
@@ -103,11 +103,11 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> E
     return expanded
 
 
-def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> Expanded:
+def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> SourceFiles:
     if isinstance(source, FilePattern):
         return _from_pattern(source)
     given = [source] if isinstance(source, str | os.PathLike) else source
-    return Expanded(
+    return SourceFiles(
         tuple(itertools.chain.from_iterable(_globbed(os.fspath(each), storage_options) for each in given))
     )
 
@@ -141,7 +141,7 @@ def _absolute(url: str) -> str:
     return local_path(url) or url
 
 
-def _from_pattern(pattern: FilePattern) -> Expanded:
+def _from_pattern(pattern: FilePattern) -> SourceFiles:
     dims = pattern.combine_dims
     names = [dim.name for dim in dims]
     urls = tuple(
@@ -150,6 +150,6 @@ def _from_pattern(pattern: FilePattern) -> Expanded:
     )
     at = next((i for i, dim in enumerate(dims) if isinstance(dim, ConcatDim)), None)
     if at is None:
-        return Expanded(urls)
+        return SourceFiles(urls)
     position = np.indices([len(dim.keys) for dim in dims])[at].ravel()
-    return Expanded(urls, names[at], position, tuple(dims[at].keys))
+    return SourceFiles(urls, names[at], position, tuple(dims[at].keys))

@@ -1,4 +1,4 @@
-"""The files of a task, and what is the same for all tasks."""
+"""What is the same for all tasks, and the open files of one task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final, Self
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.pipeline.ingest.arrays import TargetArray
-from frazil.pipeline.ingest.inspection import Options, state_of
+from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.inspection_task import state_of
 from frazil.pipeline.ingest.items import Item
 from frazil.readers.files import find_file
 from frazil.readers.reader import Reader
@@ -18,16 +19,15 @@ OPEN: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What is the same for all tasks. By number of array: ``shifted`` says that what was there has its new
-    place already, ``adds_axis`` that the variable does not have the dimension in files, ``unpacked`` (by
-    name) that values are to be unpacked.
+class TaskContext:
+    """What is the same for all tasks: the arrays of the plan as columns (see `PlannedArray`), and how files
+    are opened. ``unpacked`` are names of variables.
     """
 
     arrays: tuple[TargetArray, ...]
     shifted: tuple[bool, ...]
     adds_axis: tuple[bool, ...]
-    options: Options
+    access: FileAccess
     unpacked: frozenset[str] = frozenset()
 
 
@@ -38,8 +38,8 @@ class Readers:
     it is not.
     """
 
-    def __init__(self, options: Options, item: Item) -> None:
-        self._options = options
+    def __init__(self, access: FileAccess, item: Item) -> None:
+        self._access = access
         self._item = item
         self._open: OrderedDict[int, Reader] = OrderedDict()
 
@@ -53,7 +53,7 @@ class Readers:
     def __getitem__(self, file: int) -> Reader:
         reader = self._open.pop(file, None)
         if reader is None:
-            reader = self._options.open(self._item.urls[file])
+            reader = self._access.open(self._item.urls[file])
             if state_of(reader.schema()) != self._item.fingerprints[file].tobytes().hex():
                 reader.close()
                 raise self._changed(file)
@@ -67,7 +67,7 @@ class Readers:
         reader.close()
         if not check or schema.format == "zarr":  # a group is many objects
             return
-        now = find_file(self._item.urls[file], self._options.storage_options)
+        now = find_file(self._item.urls[file], self._access.storage_options)
         if (now.size, now.modified, now.etag) != (schema.size, schema.modified, schema.etag):
             raise self._changed(file)
 
