@@ -112,6 +112,10 @@ ARGUMENTS = {
 CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
 
 
+#: Rooms whose classes are results.
+ROOMS = ("frazil.jobs", "frazil.pipeline", "frazil.spark")
+
+
 def public() -> dict[str, Any]:
     modules = (frazil.pipeline, frazil.spark)
     return {name: getattr(module, name) for module in modules for name in module.__all__}
@@ -130,7 +134,7 @@ def test_what_functions_return_is_in_the_table() -> None:
             space = vars(sys.modules[function.__module__])
             words = re.findall(r"\w+", str(function.__annotations__.get("return")))
             kinds = [space[word] for word in words if inspect.isclass(space.get(word))]
-            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith("frazil.spark")}
+            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith(ROOMS)}
     assert len(returned) > 8
     assert returned <= ARGUMENTS | {kind.__name__ for kind in RESULTS}
 
