@@ -16,7 +16,7 @@ import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError
 from frazil.format.manifest import ChunkTable
 from frazil.spark.tables import repository_tables
-from frazil.spark.tables.sql_functions import parsed
+from frazil.spark.tables.sql_functions import parse_options
 
 
 def filled(module: Any, place: str) -> Any:
@@ -190,8 +190,8 @@ def test_what_is_no_table_and_no_option(repo: frazil.Repository) -> None:
     with pytest.raises(InvalidInputError, match="one of snapshots, history"):
         repository_tables.table(repo, {"table": "files"})
     with pytest.raises(InvalidInputError, match=r"unknown option `brnch`\. Did you mean `branch`"):
-        parsed("brnch=main")
-    assert parsed("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
+        parse_options("brnch=main")
+    assert parse_options("TAG=v1, array=a=b") == {"tag": "v1", "array": "a=b"}
     with pytest.raises(RefNotFoundError, match="first 4 or more characters, found `v9`"):
         repository_tables.changes(repo, "v9")
 
