@@ -122,16 +122,14 @@ ENCODING: Final = ("chunks", "shards", "compressors", "filters", "serializer")
 
 
 def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ``InvalidInputError`` (``invalid-array-metadata``) for what can be no chunks, whatever is in the
-    files.
-    """
+    """Raises ``InvalidInputError`` (``invalid-argument``) for sizes of chunks that no file can have."""
     sizes = [(f"chunks of {dim}", size) for dim, size in chunks.items()]
     for name, each in encoding.items():
         if unknown := sorted(each.keys() - set(ENCODING)):
             raise InvalidInputError(
                 f"encoding of {name}: expected {', '.join(ENCODING)}, found {unknown[0]!r}: the rest is "
                 "as in the files",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                ErrorKind.INVALID_ARGUMENT,
             )
         for key in ("chunks", "shards"):
             if each.get(key) is not None:
@@ -144,7 +142,7 @@ def require_sizes(chunks: Mapping[str, Any], encoding: Mapping[str, Mapping[str,
         ):
             raise InvalidInputError(
                 f"{what}: expected a number of at least 1, or -1 for all, found {size!r}",
-                ErrorKind.INVALID_ARRAY_METADATA,
+                ErrorKind.INVALID_ARGUMENT,
             )
 
 

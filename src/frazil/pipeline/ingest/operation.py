@@ -100,32 +100,34 @@ def ingest(
     of them.
 
     ``source`` is a glob, a list of files or globs, or a `FilePattern`. Files follow each other along
-    ``concat_dim`` (found out if not given: that of the group, the dimension that is unlimited or a time, or
-    the scalar coordinate that differs from file to file) in the order of its labels; files with other
-    variables are merged. One file alone stays as it is: name ``concat_dim`` if others will follow it.
-    ``source_group`` is the group in the files, that of ``to``
-    the one in the repository.
+    ``concat_dim``, in the order of its labels; files with other variables are merged. If ``concat_dim`` is
+    None, it is the dimension of the group, or the dimension of the files that is unlimited or a time, or the
+    scalar coordinate that differs from file to file. One file alone stays as it is: name ``concat_dim`` if
+    other files will follow it. ``source_group`` is the group in the files, the group of ``to`` the one in the
+    repository. ``variables`` are the data variables to take, all of them if None.
 
-    ``mode`` says what may be there already: ``"create"`` nothing; ``"append"`` labels before those of the
-    files; ``"insert"`` all labels of the files; ``"upsert"`` some of them, others follow; ``"backfill"``
-    anything, labels go where they belong. All but "create" and "insert" create what is not there. Values of
-    labels that are there are replaced.
+    ``mode`` says which labels the group may have before: ``"create"`` no array of the files at all;
+    ``"append"`` only labels before those of the files; ``"insert"`` all labels of the files; ``"upsert"``
+    some of them, and the others follow; ``"backfill"`` any labels, and new labels go where they belong. All
+    modes but "insert" create arrays that the group does not have. The values of labels that the group has
+    are replaced.
 
     ``chunks`` are sizes by dimension (-1: all of it), ``encoding`` arguments of ``zarr.create_array`` by
     variable (``chunks``, ``shards``, ``compressors``, ``filters``, ``serializer``) for new arrays. With
-    ``virtual`` data stay in the files and get references, with their codecs; coordinates are copied. The
-    repository needs a virtual chunk container for the files: ``containers`` are added to its configuration,
-    and the handle of ``to`` may read them from then on.
+    ``virtual`` data stay in the files: arrays get references to them, with their codecs; coordinates are
+    copied. The repository needs a virtual chunk container for the files: ``containers`` are added to its
+    configuration, and the handle of ``to`` may read them from then on.
 
-    ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves files with problems out,
-    ``"quarantine"`` remembers them as well, until they change. ``allow`` are kinds of problems that are
-    tolerated, with all files: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
-    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file are
-    kept). ``on_change`` says what becomes of files that were ingested before and have other
-    contents now. Files that have not changed are not read again. ``unpack`` stores the values of packed data,
-    where each file may have its own scale and offset.
+    ``on_problem``: ``"fail"`` raises before anything is written, ``"skip"`` leaves out files with problems,
+    ``"quarantine"`` also remembers them until they change. ``allow`` are kinds of problems that are
+    tolerated: ``"hole"``, ``"overlap"`` and ``"duplicate"`` (the later file has the label),
+    ``"unordered"`` (steps stay in the order of their file), ``"values"`` (those of the first file stay).
+    ``on_change`` is for files that were ingested before and have other contents now: ``"fail"``,
+    ``"ignore"`` or ``"rewrite"``. Files that have not changed are not read again. ``unpack`` stores the
+    values of packed data, where each file may have its own scale and offset.
 
-    If others commit to the same arrays meanwhile, the ingest is planned and done again on top of that.
+    If others commit to the same arrays meanwhile, the ingest is planned and done again on top of their
+    commit.
 
     Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what
     `run_job` raises.

@@ -99,7 +99,7 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> S
     if len(set(expanded.urls)) < len(expanded.urls):
         seen: set[str] = set()
         twice = next(url for url in expanded.urls if url in seen or seen.add(url))  # type: ignore[func-returns-value]
-        raise InvalidInputError(f"expected each file once, found {twice} twice", ErrorKind.INVALID_KEY)
+        raise InvalidInputError(f"expected each file once, found {twice} twice", ErrorKind.INVALID_ARGUMENT)
     return expanded
 
 
