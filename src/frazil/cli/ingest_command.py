@@ -51,6 +51,20 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unpack", action="store_true", help="store values of packed data (scale_factor, add_offset)"
     )
+    _declare_reading(parser)
+    _declare_policies(parser)
+    parser.add_argument("--message", help="of the commit")
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="where tasks run: in this process, in others of this machine, on Spark (auto: inline for a few "
+        "small files, else local)",
+    )
+
+
+def _declare_reading(parser: argparse.ArgumentParser) -> None:
+    """The options of readers."""
     parser.add_argument("--format", help="of the files; found out if not given")
     parser.add_argument("--source-group", default="/", metavar="GROUP", help="the group in the files (/)")
     parser.add_argument(
@@ -68,6 +82,10 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an option of the reader of the format, VALUE as JSON or text: squeeze=false, page=2",
     )
+
+
+def _declare_policies(parser: argparse.ArgumentParser) -> None:
+    """The options for files with problems."""
     parser.add_argument(
         "--on-problem",
         choices=("fail", "skip", "quarantine"),
@@ -86,14 +104,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=(),
         help="problems to tolerate: values, unordered, overlap, duplicate, hole",
-    )
-    parser.add_argument("--message", help="of the commit")
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default="auto",
-        help="where tasks run: in this process, in others of this machine, on Spark (auto: inline for a few "
-        "small files, else local)",
     )
 
 

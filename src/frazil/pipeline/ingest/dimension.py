@@ -36,8 +36,9 @@ _TRIED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What is known of the group: the dimension in which it grew, the names of all its dimensions with
-    labels, and whether it is to grow from nothing, so that one file is the first of many.
+    """How a group grows: the dimension in which it grew, and the names of all its dimensions with labels.
+
+    ``from_nothing``: the group has no arrays, and one file is the first of many.
     """
 
     concat_dim: str | None = None
@@ -49,7 +50,7 @@ NO_GROWTH: Final = Growth()
 
 
 def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH) -> str | None:
-    """The dimension as far as the first file tells it that can be read; None if it does not.
+    """The dimension that the first readable file has; None if that file does not decide it.
 
     Raises ``InvalidInputError`` (``invalid-argument``) if there is more than one.
     """
@@ -117,7 +118,7 @@ def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: 
     if not differing.codes:
         return None
     sufficient = [name for name in differing.codes if differing.tells_all(name)]
-    ranks = {name: _rank(units.targets[name]) for name in sufficient}
+    ranks = {name: _rank(units.variables[name]) for name in sufficient}
     if usual := [name for name in sufficient if ranks[name] < _OTHER]:
         return min(usual, key=lambda name: (ranks[name], name))
     if len(sufficient) == 1:
@@ -215,7 +216,7 @@ def scalar_instead(inspection: Inspection, dim: str) -> str | None:
     ]
     if not distinct:
         return None
-    return min(distinct, key=lambda name: (_rank(units.targets[name]), name))
+    return min(distinct, key=lambda name: (_rank(units.variables[name]), name))
 
 
 def _has_one_axis(inspection: Inspection, family: Family, dim: str) -> bool:

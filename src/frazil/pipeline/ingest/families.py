@@ -22,10 +22,10 @@ from frazil.pipeline.ingest.file_layout import (
 )
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.layout_differences import (
+    attribute_differences,
     differences,
     meaning,
-    other_attributes,
-    other_values,
+    value_differences,
 )
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.step_order import Objection
@@ -62,7 +62,7 @@ class Family:
 
 
 def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Files by what data variables they have: sets with a variable in common are one family."""
+    """The files of each family. Files with a data variable in common are one family."""
     groups: list[tuple[set[str], list[int]]] = []
     for code in np.unique(inspection.layout[good]).tolist():
         names, codes = set(inspection.layouts[code].data), [code]
@@ -107,7 +107,7 @@ class _Variants:
         return max(rows.values(), key=lambda mine: (self.counts[mine].sum(), -self.first[mine].min()))
 
 
-def strangers(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
+def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
     """Files that do not have the variables, dimensions and dtypes that most of these have."""
     variants = _Variants.of(inspection.layout[members])
     layouts = [inspection.layouts[code] for code in variants.codes.tolist()]
@@ -124,21 +124,21 @@ def strangers(inspection: Inspection, members: NDArray[np.int64]) -> list[Object
     return objections
 
 
-def other_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files whose values of what all share are not those of most."""
+def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
+    """Files with other values of the variables that all share than most files have."""
     variants = _Variants.of(inspection.layout[members])
     values = [inspection.layouts[code].values for code in variants.codes.tolist()]
     usual = variants.usual([tuple(sorted(each.items())) for each in values])
     expected = values[usual[0]]
     return [
-        Objection(file, "values", other_values(values[row], expected))
+        Objection(file, "values", value_differences(values[row], expected))
         for row in range(len(values))
         if row not in usual
         for file in members[inspection.layout[members] == variants.codes[row]].tolist()
     ]
 
 
-def other_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
+def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
     """Files that are not packed as most are."""
     variants = _Variants.of(inspection.own[members])
     owns = [inspection.owns[code] for code in variants.codes.tolist()]
@@ -161,11 +161,11 @@ def _in_words(own: OwnAttributes) -> str:
 
 
 def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
-    """What is no objection to a file: other attributes, and variables without references."""
+    """Notes on a family: files with other attributes, and variables without references."""
     problems = []
     codes = inspection.layout[family.files]
     for code in np.unique(codes[codes != codes[0]]).tolist():
-        names = other_attributes(inspection.layouts[code], family.layout)
+        names = attribute_differences(inspection.layouts[code], family.layout)
         if names:
             where = family.files[codes == code]
             listed = ", ".join(names[:10])
@@ -192,7 +192,7 @@ def different_grids(families: Sequence[Family], inspection: Inspection) -> list[
         shared = {
             name: digest for name, digest in family.values.items() if name not in family.layout.individual
         }
-        other = other_values(shared, values)
+        other = value_differences(shared, values)
         texts += [("values", f"{other}, unlike files with other variables")] if other else []
         objections += [Objection(file, *each) for each in texts[:1] for file in family.files.tolist()]
         if not texts:

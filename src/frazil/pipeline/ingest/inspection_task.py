@@ -32,7 +32,7 @@ from frazil.pipeline.ingest.file_layout import (
     layout_of,
     values_digest,
 )
-from frazil.pipeline.ingest.plain_chunks import cuttable
+from frazil.pipeline.ingest.plain_chunks import cuttable_chunks
 from frazil.readers.files import find_file, local_path
 from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
 from frazil.readers.registry import is_zarr
@@ -313,5 +313,5 @@ def _chunked(
     chunks, unit = references.chunks, 0
     if dim in variable.dims:
         axis = variable.dims.index(dim)
-        chunks, unit = cuttable(references, axis, variable.shape[axis])
+        chunks, unit = cuttable_chunks(references, axis, variable.shape[axis])
     return VirtualChunks(chunks, codecs, references.dtype, references.fill_value, unit)

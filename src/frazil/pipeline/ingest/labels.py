@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.pattern import SourceFiles
-from frazil.pipeline.ingest.step_order import Objection, Steps, labelled, rows_of
+from frazil.pipeline.ingest.step_order import Objection, Steps, labelled_steps, rows_of
 from frazil.pipeline.ingest.time_units import TimeUnits, in_units, scalar_values
 from frazil.readers.reader import VariableSchema
 
@@ -27,7 +27,7 @@ def labels_of(
     one label for each step.
     """
     files = inspection.files
-    variable = units.targets.get(dim)
+    variable = units.variables.get(dim)
     if variable is not None and any(_has_labels(inspection, family, dim) for family in families):
         steps, objections = _from_files(inspection, families, variable, units)
         return steps, units, objections
@@ -37,7 +37,7 @@ def labels_of(
         return None, units, []
     labels, variable = _from_keys(files, dim)
     steps = _steps(np.arange(len(inspection.urls) + 1), labels, variable, families)
-    return steps, replace(units, targets={**units.targets, dim: variable}), []
+    return steps, replace(units, variables={**units.variables, dim: variable}), []
 
 
 def _has_labels(inspection: Inspection, family: Family, dim: str) -> bool:
@@ -53,7 +53,7 @@ def _steps(
     for family in families:
         counted[family.files] = True
     calendar = str(variable.attrs.get("calendar", "standard"))
-    return labelled(start, labels, variable.attrs.get("units"), calendar, counted)
+    return labelled_steps(start, labels, variable.attrs.get("units"), calendar, counted)
 
 
 def _from_files(

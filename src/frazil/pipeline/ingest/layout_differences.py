@@ -64,7 +64,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
     return result
 
 
-def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
+def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
     """In words, what variables of two files have other values (by their digests); "" if none.
 
     >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
@@ -102,7 +102,7 @@ def _dims(variable: VariableSchema) -> str:
     return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
 
 
-def other_attributes(layout: FileLayout, expected: FileLayout) -> list[str]:
+def attribute_differences(layout: FileLayout, expected: FileLayout) -> list[str]:
     """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
     result = []
     for name in sorted(layout.variables.keys() & expected.variables):

@@ -73,7 +73,7 @@ def cut_shape(chunks: tuple[int, ...], axis: int, steps: int) -> tuple[int, ...]
     return (*(1,) * axis, steps, *chunks[axis + 1 :])
 
 
-def cut(references: ChunkReferences, chunks: tuple[int, ...], axis: int) -> ChunkReferences:
+def cut_references(references: ChunkReferences, chunks: tuple[int, ...], axis: int) -> ChunkReferences:
     """References to the parts of chunks of plain bytes, for chunks of another shape (see `cut_shape`).
 
     Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.
@@ -120,8 +120,8 @@ def common_steps(
     return max(int(np.gcd.reduce(np.concatenate(numbers))), 1)
 
 
-def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
-    """The chunks of a file as a layout has them, and on what multiples they can be cut (see `VirtualChunks`).
+def cuttable_chunks(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
+    """The chunks of a file for its layout, and the multiples on which they can be cut (see `VirtualChunks`).
 
     ``length`` is that of the variable along the axis. What cannot be cut keeps its chunks, and 0.
     """
@@ -163,7 +163,7 @@ def _divisor(number: int, most: int) -> int:
     return int(candidates[number % candidates == 0].max(initial=1))
 
 
-def recut(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
+def recut_array(session: Session, path: str, chunks: tuple[int, ...], axis: int, itemsize: int) -> None:
     """Give an array of plain bytes another chunk shape, by its references alone.
 
     Raises ``FormatError`` (``invalid-file-format``) if a chunk has more or fewer bytes than its shape.

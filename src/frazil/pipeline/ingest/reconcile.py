@@ -22,18 +22,18 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.dimension import scalar_dimension
 from frazil.pipeline.ingest.families import (
     Family,
+    different_coordinates,
     different_grids,
+    different_layouts,
+    different_packing,
     family_notes,
     family_of,
     members_of,
-    other_coordinates,
-    other_packing,
-    strangers,
 )
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.labels import labels_of
 from frazil.pipeline.ingest.problems import TABLE, Problem
-from frazil.pipeline.ingest.shared_coordinates import other_constants, other_steps
+from frazil.pipeline.ingest.shared_coordinates import different_constants, different_steps
 from frazil.pipeline.ingest.stacked_variables import (
     NO_STORED_VARIABLES,
     StoredVariables,
@@ -44,14 +44,14 @@ from frazil.pipeline.ingest.step_order import (
     NO_STEPS,
     Objection,
     Steps,
-    disorder,
-    missing,
-    overlaps,
+    missing_labels,
+    order_objections,
+    overlap_objections,
     sorted_steps,
+    unlabelled_steps,
     unsorted_steps,
-    without_labels,
 )
-from frazil.pipeline.ingest.time_conversion import Linear
+from frazil.pipeline.ingest.time_conversion import Conversion
 from frazil.pipeline.ingest.time_units import TimeUnits, common_units
 from frazil.readers.reader import VariableSchema
 
@@ -74,12 +74,12 @@ class Reconciliation:
     @property
     def variables(self) -> Mapping[str, VariableSchema]:
         """The variables of the dataset, with the units that they will have."""
-        return self.units.targets
+        return self.units.variables
 
     @property
-    def moves(self) -> Mapping[int, Mapping[str, Linear]]:
+    def conversions(self) -> Mapping[int, Mapping[str, Conversion]]:
         """By code of `Inspection.owns`: how times of a file become times in the units of the dataset."""
-        return self.units.moves
+        return self.units.conversions
 
     @property
     def labels(self) -> NDArray[Any] | None:
@@ -171,7 +171,9 @@ def reconcile(
         steps, units, verdicts = _ordered(verdicts, families, dim, units)
         families = verdicts.good_families(families)
         following = [family for family in families if has_dimension(family, dim)]
-        gaps = missing(steps, [each.files for each in following], [each.layout.data for each in following])
+        gaps = missing_labels(
+            steps, [each.files for each in following], [each.layout.data for each in following]
+        )
         verdicts = verdicts.with_problems(
             replace(each, fatal=each.fatal and each.kind not in allow) for each in gaps
         )
@@ -207,10 +209,10 @@ def _families(verdicts: _Verdicts, *, unpack: bool) -> tuple[list[Family], _Verd
     inspection = verdicts.inspection
     families: list[Family] = []
     for members in members_of(inspection, verdicts.good):
-        verdicts = verdicts.after(strangers(inspection, members))
-        verdicts = verdicts.after(other_coordinates(inspection, verdicts.good_of(members)))
+        verdicts = verdicts.after(different_layouts(inspection, members))
+        verdicts = verdicts.after(different_coordinates(inspection, verdicts.good_of(members)))
         if not unpack:
-            verdicts = verdicts.after(other_packing(inspection, verdicts.good_of(members)))
+            verdicts = verdicts.after(different_packing(inspection, verdicts.good_of(members)))
         if len(remaining := verdicts.good_of(members)):
             families.append(family_of(inspection, remaining, individual=inspection.dim is None))
     return families, verdicts
@@ -222,7 +224,7 @@ def _agreeing(
     """The families without those that have other values of what they share with earlier ones."""
     verdicts = verdicts.after(different_grids(families, verdicts.inspection))
     remaining = verdicts.good_families(families)
-    verdicts = verdicts.after(other_constants(verdicts.inspection, remaining, units))
+    verdicts = verdicts.after(different_constants(verdicts.inspection, remaining, units))
     return verdicts.good_families(remaining), verdicts
 
 
@@ -262,7 +264,7 @@ def _ordered(
         steps, verdicts = _in_file_order(verdicts, following, units)
         return steps, units, verdicts
     if labels.labels is not None:
-        verdicts = verdicts.after(other_steps(inspection, following, units, labels.start, labels.labels))
+        verdicts = verdicts.after(different_steps(inspection, following, units, labels.start, labels.labels))
     steps, verdicts = _in_label_order(verdicts, labels, verdicts.good_families(following))
     return steps, units, verdicts
 
@@ -274,17 +276,17 @@ def _in_file_order(
     inspection = verdicts.inspection
     length = np.where(verdicts.good, inspection.length, 0)
     position = inspection.files.position
-    steps = without_labels(length, [family.files for family in following], position)
-    verdicts = verdicts.after(other_steps(inspection, following, units, steps.start, steps.at))
+    steps = unlabelled_steps(length, [family.files for family in following], position)
+    verdicts = verdicts.after(different_steps(inspection, following, units, steps.start, steps.at))
     remaining = verdicts.good_families(following)
-    return without_labels(length, [family.files for family in remaining], position), verdicts
+    return unlabelled_steps(length, [family.files for family in remaining], position), verdicts
 
 
 def _in_label_order(
     verdicts: _Verdicts, steps: Steps, following: Sequence[Family]
 ) -> tuple[Steps, _Verdicts]:
     """Steps in the order of their labels, or of the files where ``allow`` or a file alone permits it."""
-    mixed = disorder(steps, verdicts.good)
+    mixed = order_objections(steps, verdicts.good)
     if mixed and all(len(family.files) == 1 for family in following):
         in_place = unsorted_steps(steps, [family.files for family in following])
         if in_place is not None:
@@ -293,7 +295,9 @@ def _in_label_order(
     remaining = verdicts.good_families(following)
     inspection = verdicts.inspection
     for family in remaining:
-        verdicts = verdicts.after(overlaps(steps, family.files, inspection.urls, inspection.contents))
+        verdicts = verdicts.after(
+            overlap_objections(steps, family.files, inspection.urls, inspection.contents)
+        )
     remaining = verdicts.good_families(remaining)
     files = [family.files for family in remaining]
     if not files:

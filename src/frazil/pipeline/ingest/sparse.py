@@ -43,7 +43,7 @@ def constant_of(
     values: list[NDArray[Any]] = []
     rows = zip(pieces.source.tolist(), pieces.start.tolist(), pieces.count.tolist(), strict=True)
     for file, start, count in rows:
-        if target.name in (item.moves[file] or {}):
+        if target.name in (item.conversions[file] or {}):
             return None
         along = () if context.adds_axis[number] else (slice(start, start + count),)
         value = readers[file].constant(target.name, (*region[:axis], *along, *region[axis + 1 :]))

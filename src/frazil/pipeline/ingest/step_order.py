@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.time_conversion import is_time, shown
+from frazil.pipeline.ingest.time_conversion import is_time, label_text
 
 #: Labels are regular if at least this share of their distances is within a fifth of the median...
 REGULAR: Final = 0.8
@@ -62,8 +62,8 @@ class Steps:
         """The rows of files, file by file."""
         return rows_of(self.start, files)
 
-    def shown(self, label: Any) -> str:
-        return shown(label, self.units, self.calendar)
+    def label_text(self, label: Any) -> str:
+        return label_text(label, self.units, self.calendar)
 
 
 def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -81,7 +81,7 @@ def rows_of(start: NDArray[np.int64], files: NDArray[np.int64]) -> NDArray[np.in
 NO_STEPS: Final = Steps(np.zeros(1, np.int64), None, np.zeros(0, np.int64), None, 0)
 
 
-def labelled(
+def labelled_steps(
     start: NDArray[np.int64], labels: NDArray[Any], units: str | None, calendar: str, good: NDArray[np.bool_]
 ) -> Steps:
     """The steps with labels, not in any place yet; whether most of them go down."""
@@ -105,7 +105,7 @@ def _directions(
     return file[1:], (labels[1:] > labels[:-1]) & inside, (labels[1:] < labels[:-1]) & inside
 
 
-def disorder(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
+def order_objections(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
     """Files whose labels do not go the way of most, are there twice, or are not numbers."""
     labels = _labels(steps)
     file = np.repeat(np.arange(len(good)), steps.counts)
@@ -134,7 +134,7 @@ def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_
     return twice
 
 
-def overlaps(
+def overlap_objections(
     steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
 ) -> list[Objection]:
     """Files with a label that an earlier one of these files has; not those that meet such a file only."""
@@ -160,7 +160,7 @@ def overlaps(
             continue
         earlier = owner[taken[0]]
         same = bool((contents[each] == contents[earlier]).all())
-        label = steps.shown(distinct[taken[0]])
+        label = steps.label_text(distinct[taken[0]])
         text = f"has {len(taken)} of its {counts[each]} labels ({label}) with {urls[earlier]}"
         objections.append(
             Objection(
@@ -239,7 +239,7 @@ def _is_last_file(steps: Steps, rows: NDArray[np.int64], labels: NDArray[Any]) -
     return later
 
 
-def without_labels(
+def unlabelled_steps(
     length: NDArray[np.int64], families: Sequence[NDArray[np.int64]], position: NDArray[np.int64] | None
 ) -> Steps:
     """The steps of files that have no labels: one file after the other, in the order of a pattern or list."""
@@ -255,7 +255,7 @@ def without_labels(
     return replace(steps, length=longest)
 
 
-def missing(
+def missing_labels(
     steps: Steps, families: Sequence[NDArray[np.int64]], names: Sequence[Collection[str]]
 ) -> list[Problem]:
     """Labels that only some families have."""
@@ -269,7 +269,7 @@ def missing(
         absent = np.ones(steps.length, np.bool_)
         absent[places[places >= 0]] = False
         if absent.any():
-            first = steps.shown(steps.axis[np.argmax(absent)])
+            first = steps.label_text(steps.axis[np.argmax(absent)])
             text = f"{absent.sum()} labels, from {first} on, are missing for {', '.join(sorted(variables))}"
             problems.append(Problem("hole", text))
     return problems
@@ -288,11 +288,10 @@ def holes(
         return []
     is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
     return [
-        Problem(
-            "hole", f"nothing between {shown(axis[i], units, calendar)} and {shown(axis[j], units, calendar)}"
-        )
+        Problem("hole", f"nothing between {before} and {after}")
         for i, j in gaps(axis)
         if not (is_old[i] and is_old[j]) and not (one_file and not is_old[i] and not is_old[j])
+        for before, after in [[label_text(axis[at], units, calendar) for at in (i, j)]]
     ]
 
 

@@ -156,7 +156,9 @@ def _file_table(reconciliation: Reconciliation) -> FileTable:
     checks = [
         etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
     ]
-    return FileTable(inspection.urls, inspection.own, reconciliation.moves, checks, inspection.fingerprint)
+    return FileTable(
+        inspection.urls, inspection.own, reconciliation.conversions, checks, inspection.fingerprint
+    )
 
 
 def _whole_second(time: datetime | None) -> datetime | None:
