@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.cli.command import Command
-from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
+from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.repository.handle.repository import Repository
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.object_store_config import (
-    AnyObjectStoreConfig,
-    http_store,
-    local_filesystem_store,
-    s3_store,
-)
+from frazil.storage.url_parts import COMMON_URLS
+from frazil.storage.urls import parse_url, storage_from_url
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 ENGINES: Final = ("auto", "inline", "local", "spark")
@@ -27,7 +21,7 @@ ENGINES: Final = ("auto", "inline", "local", "spark")
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
-    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; created if it is not there")
+    parser.add_argument("repository", metavar="REPOSITORY", help=f"{COMMON_URLS}; created if it is not there")
     parser.add_argument(
         "--inspect", action="store_true", help="only say what is in the files, and what is wrong"
     )
@@ -46,7 +40,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_container,
         default=[],
-        help="file:///folder or s3://bucket/prefix that the repository may refer to",
+        help="file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, to "
+        "which the repository may refer",
     )
     parser.add_argument(
         "--unpack", action="store_true", help="store values of packed data (scale_factor, add_offset)"
@@ -180,7 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
         **options,
     )
     request = IngestRequest.of(arguments.source, settings)
-    storage = storage_at(arguments.repository)
+    storage = storage_from_url(arguments.repository)
     with progress:
         inspection = None
         if arguments.on_problem == "fail" and not Repository.exists(storage):
@@ -237,20 +232,13 @@ def _container(prefix: str) -> VirtualChunkContainer:
     >>> _container("file:///data/era5").url_prefix
     'file:///data/era5/'
     """
-    scheme, separator, rest = prefix.partition("://")
-    stores: dict[str, Callable[[], AnyObjectStoreConfig]] = {
-        "file": lambda: local_filesystem_store("/" + rest.strip("/")),
-        "s3": lambda: s3_store(
-            region=os.environ.get("AWS_REGION"), endpoint_url=os.environ.get("AWS_ENDPOINT_URL")
-        ),
-        "http": lambda: http_store(),
-        "https": lambda: http_store(),
-    }
-    if not separator or scheme not in stores:
-        raise argparse.ArgumentTypeError(
-            f"expected a prefix of URLs of {', '.join(stores)}, found {prefix!r}"
-        )
-    return VirtualChunkContainer(prefix.rstrip("/") + "/", stores[scheme]())
+    try:
+        url = parse_url(prefix)
+        if "://" in prefix:
+            return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    raise argparse.ArgumentTypeError(f"expected a prefix of URLs, such as {url.url}, found {prefix!r}")
 
 
 INGEST: Final = Command(

@@ -114,7 +114,7 @@ def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
     index = table.index.copy()
     index[:, at] = (axis.old[::step] // step)[index[:, at]]
     moved = replace(table, index=index).sorted()
-    workspace.set_refs(target.path, ChunkTable.merge([ChunkTable.from_absent(table.index), moved]))
+    workspace.set_refs(target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved]))
 
 
 def write_labels(store: Any, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis) -> None:

@@ -12,7 +12,6 @@ import math
 import os
 import pickle
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import repeat
@@ -36,11 +35,10 @@ from frazil.pipeline.ingest.plain_chunks import cuttable_chunks
 from frazil.readers.files import find_file, local_path
 from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
 from frazil.readers.registry import is_zarr
+from frazil.threads import Purpose, thread_pool
 
 #: Values of variables that are the same in all files are compared up to this size, in bytes.
 COMPARED: Final = 1 << 20
-#: Readers of one task at a time, for files that are not on this machine.
-_AT_ONCE: Final = 8
 
 #: Names of variables and digests of their values, sorted.
 type Digests = tuple[tuple[str, str], ...]
@@ -146,7 +144,7 @@ def _rows(urls: Sequence[str], fingerprints: Sequence[str | None], spec: Inspect
     if not remote:
         yield from map(_row, urls, fingerprints, repeat(spec))
         return
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with thread_pool(Purpose.FILE_INSPECTIONS) as pool:
         yield from pool.map(_row, urls, fingerprints, repeat(spec))
 
 

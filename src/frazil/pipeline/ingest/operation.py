@@ -34,6 +34,7 @@ from frazil.pipeline.ingest.step_order import holes
 from frazil.pipeline.ingest.tasks import run_item
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
+from frazil.storage.urls import parse_url
 
 #: How often an ingest is planned when others commit to its arrays meanwhile.
 _TRIES: Final = 4
@@ -246,7 +247,7 @@ def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
     if problems := inspection_report(request, inspection).fatal():
         raise refusal(problems, len(inspection.urls))
     if request.virtual and not request.containers:
-        raise without_container(inspection.urls[0])
+        raise without_container(parse_url(inspection.urls[0]).chunk_location, inspection.urls[0])
     return inspection
 
 

@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.readers.files import object_storage
+from frazil.readers.files import local_path, object_storage
+from frazil.storage.urls import parse_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> Sourc
 
 def _globbed(text: str, storage_options: Mapping[str, Any] | None) -> Iterable[str]:
     path = _absolute(text)
-    if glob.has_magic(path) and path.partition("://")[0] in _LISTED:
+    if glob.has_magic(path) and "://" in path and parse_url(path).scheme in _LISTED:
         return _listed(path, storage_options)
     if "://" in path or not glob.has_magic(path) or os.path.exists(path):
         return (path,)
@@ -131,15 +131,14 @@ def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     return [place + each for each in sorted(filter(wanted.fullmatch, keys))]
 
 
-_LISTED: Final = ("s3", "gs", "gcs", "az")
+_LISTED: Final = ("s3", "gs", "az")
 _PARTS: Final = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _absolute(url: str) -> str:
     """Tasks have other working directories, and a second run may have."""
-    path = unquote(url.removeprefix("file://")) if url.startswith("file://") else url
-    return path if "://" in path else os.path.abspath(path)
+    return local_path(url) or url
 
 
 def _from_pattern(pattern: FilePattern) -> SourceFiles:

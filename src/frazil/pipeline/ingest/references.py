@@ -74,7 +74,7 @@ def _remove_missing(
     """Remove old chunks that the file does not have: they have its fill value now."""
     before = fork.workspace.table(path)
     old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
-    stays = ChunkTable.from_absent(index).find_many(old) >= 0
+    stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
     if not stays.all():
         fork.workspace.delete_refs(path, old[~stays])
 
@@ -144,12 +144,16 @@ def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
     )
 
 
-def without_container(location: str) -> InvalidInputError:
-    """The error for a file that no virtual chunk container of the repository is for."""
+def without_container(location: str, url: str | None = None) -> InvalidInputError:
+    """The error for a file that no virtual chunk container of the repository contains.
+
+    ``location`` is the location of its chunks, ``url`` the URL of the file if that is another one.
+    """
     prefix = location.rpartition("/")[0] + "/"
+    option = prefix if url is None or "://" not in url else url.rpartition("/")[0] + "/"
     return InvalidInputError(
         f"expected a virtual chunk container for {location}, found none: give "
-        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {prefix}) and open the "
+        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {option}) and open the "
         f"repository with authorize_virtual_chunk_access for {prefix!r}",
         ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
     )

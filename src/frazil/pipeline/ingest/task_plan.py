@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from frazil.pipeline.ingest.scalar_checks import require_same_scalars, retained_
 from frazil.pipeline.ingest.shared_coordinates import joined_pieces, sharing_families
 from frazil.pipeline.ingest.task_context import TaskContext
 from frazil.repository.session.session import Session
+from frazil.storage.urls import parse_url
 
 
 def plan_tasks(
@@ -173,7 +173,8 @@ def _require_containers(session: Session, reconciliation: Reconciliation, groups
     if not numbers:
         return
     urls = [reconciliation.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
-    locations = [url if "://" in url else Path(url).absolute().as_uri() for url in urls]
+    locations = [parse_url(url).chunk_location for url in urls]
     matches = session.workspace.context.virtual.matching(locations)
     if not matches.all():
-        raise without_container(locations[int(np.argmin(matches))])
+        first = int(np.argmin(matches))
+        raise without_container(locations[first], urls[first])
