@@ -67,7 +67,7 @@ def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str
 def value_differences(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
     """In words, what variables of two files have other values (by their digests); "" if none.
 
-    >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
+    >>> value_differences({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
     'lon has other values'
     """
     both = sorted(values.keys() & expected.keys())
