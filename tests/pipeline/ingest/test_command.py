@@ -12,7 +12,7 @@ from tests.pipeline.ingest.netcdf_files import assert_same_dataset, daily_files,
 
 import frazil
 from frazil.cli.main import main
-from frazil.pipeline.ingest import operation
+from frazil.pipeline.ingest import operation, source_inspection
 from frazil.spark import Version
 
 
@@ -77,13 +77,13 @@ def test_files_of_a_new_repository_are_inspected_once(
 ) -> None:
     daily_files(tmp_path / "days", 2)
     inspections: list[int] = []
-    inspect_all = operation.inspect_all
+    inspect_all = source_inspection.inspect_all
 
     def counted(files: Any, *arguments: Any, **options: Any) -> Any:
         inspections.append(len(files.urls))
         return inspect_all(files, *arguments, **options)
 
-    monkeypatch.setattr(operation, "inspect_all", counted)
+    monkeypatch.setattr(source_inspection, "inspect_all", counted)
     request = ["ingest", str(tmp_path / "days" / "*.nc"), str(tmp_path / "ice"), "--engine", "inline"]
     assert main(request) == 0
     assert inspections == [2]

@@ -27,7 +27,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from frazil.pipeline.ingest import items, operation, task_context, tasks
+from frazil.pipeline.ingest import items, source_inspection, task_context, tasks
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -393,14 +393,14 @@ def test_an_ingest_goes_on_where_it_stopped(
 ) -> None:
     engine = Local(workers=2, attempts=1)
     last = Path(archive[-1])
-    inspect_all = operation.inspect_all
+    inspect_all = source_inspection.inspect_all
 
     def then_gone(*arguments: Any, **more: Any) -> Any:
         inspection = inspect_all(*arguments, **more)
         last.rename(last.with_suffix(".away"))
         return inspection
 
-    monkeypatch.setattr(operation, "inspect_all", then_gone)
+    monkeypatch.setattr(source_inspection, "inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
         ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()

@@ -24,7 +24,7 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
-from frazil.pipeline.ingest import ledger, operation, plan, task_context, tasks
+from frazil.pipeline.ingest import ledger, operation, plan, source_inspection, task_context, tasks
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest, inspect_files
 
@@ -60,7 +60,7 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
         files = paths[1:2]
         then_changed(tasks, "_file_values")
     else:
-        then_changed(operation, "inspect_all")
+        then_changed(source_inspection, "inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: expected the file that was inspected"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
@@ -137,14 +137,14 @@ def test_one_plan_reconciles_files_and_loads_the_ledger_once(
     assert_same_dataset(stored_dataset(result.version), files_dataset([*moved, paths[2]]))
 
 
-def test_help_lists_every_option() -> None:
+def test_help_lists_every_option(repo: frazil.Repository) -> None:
     shared = {"source", "concat_dim", "variables", "virtual", "allow", "unpack", "engine", "progress"}
     shared |= {"format", "source_group", "storage_options", "reader_options"}
     assert set(inspect.signature(inspect_files).parameters) == shared
     more = {"to", "mode", "chunks", "encoding", "containers", "on_problem", "on_change", "job_id", "message"}
     assert set(inspect.signature(ingest).parameters) == shared | more
     with pytest.raises(TypeError, match="unexpected keyword argument 'chunk'"):
-        ingest("a.nc", chunk={"time": 1})  # type: ignore[call-arg]
+        ingest("a.nc", repo, chunk={"time": 1})
 
 
 @pytest.mark.parametrize("engine", [Inline(), Local(1)])

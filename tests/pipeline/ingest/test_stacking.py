@@ -21,8 +21,8 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import InvalidInputError
 from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.file_report import InspectionSpec
 from frazil.pipeline.ingest.inspection import inspect_all
-from frazil.pipeline.ingest.inspection_task import InspectionSpec
 from frazil.pipeline.ingest.pattern import SourceFiles, expand
 from frazil.pipeline.ingest.reconcile import reconcile
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest

@@ -24,9 +24,10 @@ from frazil.pipeline.ingest.existing_checks import require_same_values, windows_
 from frazil.pipeline.ingest.families import Family
 from frazil.pipeline.ingest.file_layout import ANY, PACKING, VirtualChunks
 from frazil.pipeline.ingest.inspection import Inspection
-from frazil.pipeline.ingest.items import PlannedArray, longest_chunk, small_chunk
+from frazil.pipeline.ingest.items import longest_chunk, small_chunk
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut_array
+from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.readers.reader import VariableSchema
 from frazil.repository.session.session import Session

@@ -12,10 +12,10 @@ from frazil.pipeline.ingest.arrays import read_labels
 from frazil.pipeline.ingest.axis import Axis, place_labels
 from frazil.pipeline.ingest.existing import ExistingGroup, axis_of
 from frazil.pipeline.ingest.existing_checks import require_dimension
+from frazil.pipeline.ingest.gaps import holes
 from frazil.pipeline.ingest.options import IngestRequest
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.reconcile import Reconciliation
-from frazil.pipeline.ingest.step_order import holes
 
 
 def plan_axis(

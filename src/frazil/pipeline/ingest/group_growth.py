@@ -13,9 +13,11 @@ from frazil.errors import ErrorKind, InvalidInputError
 from frazil.format.manifest import ChunkTable
 from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, target_array
 from frazil.pipeline.ingest.axis import Axis
+from frazil.pipeline.ingest.chunk_alignment import can_shift
 from frazil.pipeline.ingest.existing import ExistingGroup, axis_of, dims_of
-from frazil.pipeline.ingest.items import PlannedArray, can_shift, longest_chunk
+from frazil.pipeline.ingest.items import longest_chunk
 from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.planned_array import PlannedArray
 from frazil.pipeline.ingest.reconcile import Reconciliation
 from frazil.repository.session.session import Session
 

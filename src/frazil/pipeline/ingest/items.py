@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
+from frazil.pipeline.ingest.planned_array import ArrayGroup, FixedArrays, PlannedArray
 from frazil.pipeline.ingest.time_conversion import Conversion
 
 #: What a task writes, in bytes, unless it would read fewer files than `FILES`.
@@ -39,23 +39,6 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedArray:
-    """An array of the plan; its number is its place in the list of all of them.
-
-    ``existed``: the group had it before. ``adds_axis``: its files do not have the dimension in which they
-    follow each other. ``virtual``: it gets references to the files, not copies. ``unpacked``: it gets
-    unpacked values. ``shifted``: the chunks of its old steps are in their new places already.
-    """
-
-    target: TargetArray
-    existed: bool
-    adds_axis: bool = False
-    virtual: bool = False
-    unpacked: bool = False
-    shifted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Item:
     """What one task writes: copies of values, or references to files (``virtual``).
 
@@ -71,24 +54,6 @@ class Item:
     conversions: tuple[Mapping[str, Conversion] | None, ...]
     checks: tuple[Any, ...]
     fingerprints: NDArray[np.uint8]
-    virtual: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayGroup:
-    """Arrays (by number) that are written together from the same files."""
-
-    arrays: tuple[int, ...]
-    pieces: Pieces
-    virtual: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FixedArrays:
-    """Arrays (by number) without the axis, all from one file."""
-
-    arrays: tuple[int, ...]
-    file: int
     virtual: bool = False
 
 
@@ -248,35 +213,3 @@ def moved_old_items(
     """The items of existing arrays that get nothing new, but whose steps move."""
     for number in numbers:
         yield from items(arrays, ArrayGroup((number,), _NO_PIECES), axis, table)
-
-
-def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequence[str]) -> None:
-    """Files that are referred to must begin and end on chunk borders of the array.
-
-    Raises ``InvalidInputError`` (``invalid-chunk-index``) that names the first file that does not.
-    """
-    step = array.grid[array.axis or 0]
-    ends = pieces.at + pieces.count
-    bad = (
-        (pieces.at % step != 0)
-        | (pieces.start % step != 0)
-        | ((pieces.count % step != 0) & (ends != axis.length))
-    )
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InvalidInputError(
-            f"virtual: expected files on the borders of chunks of {step} steps of `{array.path}`, found "
-            f"{urls[int(pieces.source[row])]} at {pieces.at[row]}:{ends[row]} (from its step "
-            f"{pieces.start[row]}): copy this variable",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
-
-
-def can_shift(array: TargetArray, axis: Axis) -> bool:
-    """Whether all steps that move are whole chunks."""
-    step = array.grid[array.axis or 0]
-    old = old_pieces(axis, 0, axis.length)
-    partial = (old.count % step != 0) & ~(
-        (old.at + old.count == axis.length) & (old.start + old.count == len(axis.old))
-    )
-    return not ((old.at % step != 0) | (old.start % step != 0) | partial).any()

@@ -5,15 +5,15 @@
     stacked_variables   the variables that get the dimension in which files follow each other
     labels, step_order  which step of which file goes where
 
-Each part returns objections to files; `_Verdicts` leaves these files out, unless the kind is allowed. Nothing
+Each part returns objections to files; `Verdicts` leaves these files out, unless the kind is allowed. Nothing
 here opens a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,10 @@ from frazil.pipeline.ingest.families import (
     family_of,
     members_of,
 )
+from frazil.pipeline.ingest.gaps import missing_labels
 from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.labels import labels_of
-from frazil.pipeline.ingest.problems import TABLE, Problem
+from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.shared_coordinates import different_constants, different_steps
 from frazil.pipeline.ingest.stacked_variables import (
     NO_STORED_VARIABLES,
@@ -44,7 +45,6 @@ from frazil.pipeline.ingest.step_order import (
     NO_STEPS,
     Objection,
     Steps,
-    missing_labels,
     order_objections,
     overlap_objections,
     sorted_steps,
@@ -53,6 +53,7 @@ from frazil.pipeline.ingest.step_order import (
 )
 from frazil.pipeline.ingest.time_conversion import Conversion
 from frazil.pipeline.ingest.time_units import TimeUnits, common_units
+from frazil.pipeline.ingest.verdicts import Verdicts
 from frazil.readers.reader import VariableSchema
 
 
@@ -102,40 +103,6 @@ class Reconciliation:
         return all(len(family.files) == 1 for family in self.families)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdicts:
-    """Which files are good so far, and what is wrong with the others."""
-
-    inspection: Inspection
-    allow: frozenset[str]
-    good: NDArray[np.bool_]
-    problems: tuple[Problem, ...] = ()
-
-    def after(self, objections: Iterable[Objection]) -> Self:
-        """Without the files that are objected to; with those whose problem is allowed, and a note of it."""
-        good = self.good.copy()
-        problems = list(self.problems)
-        for each in objections:
-            url = self.inspection.urls[each.file]
-            if each.kind in self.allow:
-                text = f"{each.text}: allow={{{each.kind!r}}} {TABLE[each.kind].allowed}"
-                problems.append(Problem(each.kind, text, url, fatal=False))
-            else:
-                good[each.file] = False
-                problems.append(Problem(each.kind, each.text, url))
-        return replace(self, good=good, problems=tuple(problems))
-
-    def with_problems(self, problems: Iterable[Problem]) -> Self:
-        return replace(self, problems=(*self.problems, *problems))
-
-    def good_of(self, files: NDArray[np.int64]) -> NDArray[np.int64]:
-        return files[self.good[files]]
-
-    def good_families(self, families: Sequence[Family]) -> list[Family]:
-        remaining = [replace(family, files=self.good_of(family.files)) for family in families]
-        return [family for family in remaining if len(family.files)]
-
-
 def reconcile(
     inspection: Inspection,
     *,
@@ -152,7 +119,7 @@ def reconcile(
     Raises ``InvalidInputError`` (``invalid-argument``) for a dimension that there cannot be.
     """
     opened = inspection.layout >= 0
-    verdicts = _Verdicts(inspection, allow, opened if only is None else opened & only)
+    verdicts = Verdicts(inspection, allow, opened if only is None else opened & only)
     families, verdicts = _families(verdicts, unpack=unpack)
     units, objections = common_units(inspection, families, stored.units)
     verdicts = verdicts.after(objections)
@@ -204,7 +171,7 @@ def labels_of_files(
 # The families
 
 
-def _families(verdicts: _Verdicts, *, unpack: bool) -> tuple[list[Family], _Verdicts]:
+def _families(verdicts: Verdicts, *, unpack: bool) -> tuple[list[Family], Verdicts]:
     """Files with the same data variables, without those that differ from most of them."""
     inspection = verdicts.inspection
     families: list[Family] = []
@@ -219,8 +186,8 @@ def _families(verdicts: _Verdicts, *, unpack: bool) -> tuple[list[Family], _Verd
 
 
 def _agreeing(
-    verdicts: _Verdicts, families: Sequence[Family], units: TimeUnits
-) -> tuple[list[Family], _Verdicts]:
+    verdicts: Verdicts, families: Sequence[Family], units: TimeUnits
+) -> tuple[list[Family], Verdicts]:
     """The families without those that have other values of what they share with earlier ones."""
     verdicts = verdicts.after(different_grids(families, verdicts.inspection))
     remaining = verdicts.good_families(families)
@@ -252,8 +219,8 @@ def _require_dimension(families: Sequence[Family], dim: str) -> None:
 
 
 def _ordered(
-    verdicts: _Verdicts, families: Sequence[Family], dim: str, units: TimeUnits
-) -> tuple[Steps, TimeUnits, _Verdicts]:
+    verdicts: Verdicts, families: Sequence[Family], dim: str, units: TimeUnits
+) -> tuple[Steps, TimeUnits, Verdicts]:
     """The steps of families in their places, without the files whose steps have none."""
     inspection = verdicts.inspection
     following = [family for family in families if has_dimension(family, dim)]
@@ -270,8 +237,8 @@ def _ordered(
 
 
 def _in_file_order(
-    verdicts: _Verdicts, following: Sequence[Family], units: TimeUnits
-) -> tuple[Steps, _Verdicts]:
+    verdicts: Verdicts, following: Sequence[Family], units: TimeUnits
+) -> tuple[Steps, Verdicts]:
     """Steps without labels, one file after the other."""
     inspection = verdicts.inspection
     length = np.where(verdicts.good, inspection.length, 0)
@@ -282,9 +249,7 @@ def _in_file_order(
     return unlabelled_steps(length, [family.files for family in remaining], position), verdicts
 
 
-def _in_label_order(
-    verdicts: _Verdicts, steps: Steps, following: Sequence[Family]
-) -> tuple[Steps, _Verdicts]:
+def _in_label_order(verdicts: Verdicts, steps: Steps, following: Sequence[Family]) -> tuple[Steps, Verdicts]:
     """Steps in the order of their labels, or of the files where ``allow`` or a file alone permits it."""
     mixed = order_objections(steps, verdicts.good)
     if mixed and all(len(family.files) == 1 for family in following):

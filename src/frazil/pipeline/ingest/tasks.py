@@ -31,7 +31,7 @@ HELD: Final = 128 << 20
 def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Write the boxes of an item with values from its files, and from old steps of the group."""
     before = fork.fork() if len(item.old) else fork  # old values, whatever this task writes
-    bytes_read = bytes_written = 0
+    input_bytes = output_bytes = 0
     with Readers(context.access, item) as readers:
         for blocks in _batches(context, item.boxes):
             buffers = []
@@ -48,16 +48,16 @@ def copy_values(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
             for read in reads:
                 values = _file_values(readers, item, context, read)
                 read.into[...] = _stored_values(readers, item, context, read, values)
-                bytes_read += values.nbytes
+                input_bytes += values.nbytes
             for each in buffers:
                 open_target(fork.store, context.arrays[each.number].path)[each.region] = each.values
-                bytes_read += each.old_bytes
-                bytes_written += each.values.nbytes
+                input_bytes += each.old_bytes
+                output_bytes += each.values.nbytes
     return Outcome(
         rows=int(item.pieces.count.sum()),
         chunks=sum(_chunks(box, context.arrays[box.array]) for box in item.boxes),
-        bytes_read=bytes_read,
-        bytes_written=bytes_written,
+        bytes_read=input_bytes,
+        bytes_written=output_bytes,
     )
 
 
