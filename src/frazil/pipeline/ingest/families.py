@@ -54,7 +54,7 @@ class Family:
         return {name: self.variable(name) for name in self.layout.variables}
 
     def with_along(self, dim: str, names: Collection[str]) -> Family:
-        """With these variables along the dimension, as far as files have them without it."""
+        """The family with these variables along the dimension, unless files have them along it."""
         variables = self.layout.variables
         along = frozenset(name for name in names if name in variables and dim not in variables[name].dims)
         values = {name: digest for name, digest in self.values.items() if name not in along}
@@ -88,7 +88,7 @@ def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: b
 
 @dataclass(frozen=True, slots=True)
 class _Variants:
-    """The kinds of some files by a key: the rows of each key in ``codes``, and how many files have them."""
+    """The different codes of some files: the first file of each code, and how many files have it."""
 
     codes: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -100,7 +100,7 @@ class _Variants:
         return cls(codes, first, counts)
 
     def usual(self, keys: Sequence[Any]) -> list[int]:
-        """The rows of the key that most files have; of the earliest if several have as many."""
+        """The rows of the key that most files have; if several keys have as many, of the earliest."""
         rows: dict[Any, list[int]] = {}
         for row, key in enumerate(keys):
             rows.setdefault(key, []).append(row)
@@ -108,7 +108,7 @@ class _Variants:
 
 
 def different_layouts(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files that do not have the variables, dimensions and dtypes that most of these have."""
+    """Files with other variables, dimensions or dtypes than most of these files have."""
     variants = _Variants.of(inspection.layout[members])
     layouts = [inspection.layouts[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(meaning, layouts)))
@@ -139,7 +139,7 @@ def different_coordinates(inspection: Inspection, members: NDArray[np.int64]) ->
 
 
 def different_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
-    """Files that are not packed as most are."""
+    """Files with another packing than most files have."""
     variants = _Variants.of(inspection.own[members])
     owns = [inspection.owns[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(_packing, owns)))
@@ -179,7 +179,7 @@ def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
 
 
 def different_grids(families: Sequence[Family], inspection: Inspection) -> list[Objection]:
-    """Files of a family that shares variables or dimensions with an earlier one, and has others."""
+    """Files of a family with other lengths or values of what it shares with an earlier family."""
     values: dict[str, str] = {}
     dims: dict[str, int] = {}
     objections = []

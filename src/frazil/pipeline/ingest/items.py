@@ -130,7 +130,7 @@ _NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
 def _changed_spans(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
-    """Spans of chunks in which something is new, cut on the borders of tasks."""
+    """Spans of chunks with new or moved steps, cut on the borders of tasks."""
     low, high = pieces.at // step, -(-(pieces.at + pieces.count) // step)
     counts = high - low
     chunks = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())

@@ -1,4 +1,4 @@
-"""The labels of the steps of files: those that files have, a scalar of each, or the keys of a pattern."""
+"""The labels of the steps of files: a coordinate of each file, a scalar of each, or the keys of a pattern."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def labels_of(
 ) -> tuple[Steps | None, TimeUnits, list[Objection]]:
     """The steps of these families with their labels, in no place yet; None if steps have no labels.
 
-    The units are the given ones and the variable of the labels. The objections are to files that do not have
-    one label for each step.
+    The returned units are the given units, with the variable of the labels. The objections are to files that
+    do not have one label for each step.
     """
     files = inspection.files
     variable = units.variables.get(dim)
@@ -95,7 +95,7 @@ def _not_whole(variable: VariableSchema, files: NDArray[np.int64]) -> list[Objec
 
 
 def _from_keys(files: SourceFiles, dim: str) -> tuple[NDArray[Any], VariableSchema]:
-    """A label for each file, and the variable that they make."""
+    """A label for each file, and the variable of these labels."""
     keys, attrs = list(files.keys), {}
     if all(isinstance(key, date) for key in keys):
         moments = [

@@ -34,7 +34,7 @@ from frazil.storage.urls import parse_url
 
 @dataclass(frozen=True, slots=True)
 class ConcatDim:
-    """A dimension that goes on from file to file.
+    """The dimension in which files follow each other.
 
     Where the files do not have the dimension, each is one step of it, and ``keys`` become its coordinate.
     """

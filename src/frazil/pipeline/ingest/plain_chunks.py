@@ -1,13 +1,13 @@
-"""Chunks of plain bytes, which can be cut into smaller ones where they are.
+"""Chunks of plain bytes: references can cut them into smaller chunks.
 
 A variable that is stored without compression is values one after the other. A reference to a part of them is
 as good as one to all of them, if the part is a run of bytes: whole steps of one dimension, one by one in the
 dimensions before it. So files of different lengths have one chunk shape after all:
 
     files of 120, 120 and 60 steps     chunks of 60
-    one more file of 12 steps          chunks of 12; references that are there are cut as well
+    one more file of 12 steps          chunks of 12; stored references are cut as well
 
-Chunks along the dimension that goes on are as long as the borders of all files allow.
+Chunks along the concat dimension are as long as the borders of all files allow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cut:
         return tuple(size // step for size, step in zip(self.large, self.small, strict=True))
 
     def index(self, index: NDArray[Any]) -> NDArray[np.int64]:
-        """The places of the small chunks of large ones: shape (n, ndim) becomes (n * parts, ndim)."""
+        """The indices of the small chunks of large chunks: shape (n, ndim) becomes (n * parts, ndim)."""
         counts = np.array(self.counts, np.int64)
         inside = np.indices(self.counts).reshape(len(counts), -1).T
         places = index.astype(np.int64)[:, None, :] * counts + inside[None]
@@ -136,7 +136,7 @@ def cuttable_chunks(references: ChunkReferences, axis: int, length: int) -> tupl
 def array_chunks(
     chunked: VirtualChunks, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
 ) -> VirtualChunks:
-    """The same with a chunk shape that all files can have, and the array that is there (``existing``).
+    """The virtual chunks with a chunk shape that all files and the ``existing`` array can have.
 
     ``steps`` come from `common_steps`; ``whole`` says that the chunks of all files have just so many.
     """

@@ -114,7 +114,7 @@ def values_by_file(
 
 
 def same(values: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values are equal, or both no numbers.
+    """Which values are equal, or both not a number.
 
     >>> same(np.array([1, np.nan, 3]), np.array([1, np.nan, 4])).tolist()
     [True, True, False]

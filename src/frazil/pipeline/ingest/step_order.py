@@ -1,4 +1,4 @@
-"""The steps of a dataset: which step of which file goes where along the dimension.
+"""The order of steps: the place of each step of each file along the concat dimension.
 
     steps    rows with an entry for each step of each file: its label, and its place on the axis
     axis     the labels of the dataset
@@ -78,7 +78,7 @@ NO_STEPS: Final = Steps(np.zeros(1, np.int64), None, np.zeros(0, np.int64), None
 def labelled_steps(
     start: NDArray[np.int64], labels: NDArray[Any], units: str | None, calendar: str, good: NDArray[np.bool_]
 ) -> Steps:
-    """The steps with labels, not in any place yet; whether most of them go down."""
+    """Steps with labels and without places; they are descending if most labels go down."""
     _, up, down = _directions(start, labels, good)
     descending = bool(down.sum() > up.sum())
     nowhere = np.full(len(labels), -1, np.int64)
@@ -100,7 +100,7 @@ def _directions(
 
 
 def order_objections(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
-    """Files whose labels do not go the way of most, are there twice, or are not numbers."""
+    """Files with labels that are not in the order of most files, repeated, or not numbers."""
     labels = _labels(steps)
     file = np.repeat(np.arange(len(good)), steps.counts)
     if labels.dtype.kind not in "iuf":
@@ -120,7 +120,7 @@ def order_objections(steps: Steps, good: NDArray[np.bool_]) -> list[Objection]:
 
 
 def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_]) -> list[int]:
-    """Files that have a label twice."""
+    """Files with a repeated label."""
     rows = np.flatnonzero(good[file])
     _, codes = np.unique(labels[rows], return_inverse=True)
     pairs, counts = np.unique(np.stack([file[rows], codes]), axis=1, return_counts=True)
@@ -131,7 +131,9 @@ def _twice(file: NDArray[np.int64], labels: NDArray[Any], good: NDArray[np.bool_
 def overlap_objections(
     steps: Steps, files: NDArray[np.int64], urls: Sequence[str], contents: NDArray[np.uint8]
 ) -> list[Objection]:
-    """Files with a label that an earlier one of these files has; not those that meet such a file only."""
+    """Files with a label that an earlier file has. A file is not objected to for a label of a file that is
+    objected to itself.
+    """
     labels, counts = _labels(steps), steps.counts
     rows = steps.rows(files)
     file = np.repeat(files, counts[files])
@@ -188,7 +190,7 @@ def sorted_steps(steps: Steps, families: Sequence[NDArray[np.int64]]) -> Steps:
 def _last_of_each(
     steps: Steps, at: NDArray[np.int64], families: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Places with -1 for steps of which a later file of the family has the label."""
+    """The places, with -1 for steps whose label a later file of the family has."""
     left = np.full_like(at, -1)
     for files in families:
         rows = np.sort(steps.rows(files))
