@@ -141,7 +141,7 @@ def _without_name(url: str, message: str) -> str:
 
 
 def _state(url: str, access: FileAccess) -> FileReport:
-    """What can be said of a file without a reader."""
+    """The report on a file without a reader: its size, fingerprint and time."""
     try:
         file = find_file(url, access.storage_options)
         contents = file.fingerprint()

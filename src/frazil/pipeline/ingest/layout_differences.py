@@ -103,7 +103,7 @@ def _dims(variable: VariableSchema) -> str:
 
 
 def attribute_differences(layout: FileLayout, expected: FileLayout) -> list[str]:
-    """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
+    """Attributes that differ without changing what the numbers mean: those of the first file stay."""
     result = []
     for name in sorted(layout.variables.keys() & expected.variables):
         attrs, others = layout.variables[name].attrs, expected.variables[name].attrs

@@ -74,7 +74,7 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """The files in order; ``position`` of each along ``concat_dim``, where a pattern told it."""
+    """The files in order. ``position``: the place of each along ``concat_dim``, if a pattern gives it."""
 
     urls: tuple[str, ...]
     concat_dim: str | None = None
