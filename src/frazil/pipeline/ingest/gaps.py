@@ -52,12 +52,14 @@ def holes(
     if axis is None or not is_time(units):
         return []
     is_old = np.zeros(len(axis), np.bool_) if old is None else np.isin(axis, old)
-    return [
-        Problem("hole", f"nothing between {before} and {after}")
-        for i, j in gaps(axis)
-        if not (is_old[i] and is_old[j]) and not (one_file and not is_old[i] and not is_old[j])
-        for before, after in [[label_text(axis[at], units, calendar) for at in (i, j)]]
-    ]
+    problems = []
+    for i, j in gaps(axis):
+        stored = is_old[i] and is_old[j]
+        inside_file = one_file and not is_old[i] and not is_old[j]
+        if not (stored or inside_file):
+            before, after = (label_text(axis[at], units, calendar) for at in (i, j))
+            problems.append(Problem("hole", f"nothing between {before} and {after}"))
+    return problems
 
 
 def gaps(axis: NDArray[Any]) -> list[tuple[int, int]]:

@@ -51,8 +51,8 @@ def _moved(
     ledger: Ledger,
     existing: ExistingGroup,
 ) -> NDArray[np.bool_]:
-    """The ``candidates`` (a mask) that were ingested under another name, and whose labels the group has: files
-    that were moved, or reached by another path. References have to follow such files, copies do not.
+    """The ``candidates`` (a mask) that were ingested under another name, and whose labels the group has:
+    files that were moved, or reached by another path. References have to follow such files, copies do not.
     """
     if request.virtual or not candidates.any() or not len(ledger):
         return np.zeros_like(candidates)
