@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.archives import daily
+from tests.pipeline.ingest.netcdf_files import daily_files
 
 import frazil
 import frazil.pipeline
@@ -75,7 +75,7 @@ def plan(blocks: int) -> Plan:
 
 @cache
 def files() -> list[str]:
-    return daily(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
+    return daily_files(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
 
 
 @cache
