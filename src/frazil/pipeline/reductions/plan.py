@@ -68,7 +68,7 @@ class Reduction:
     empty: NDArray[np.bool_] | None = None  # for each group whether it has no cell; None if all have some
 
     @property
-    def kept(self) -> tuple[int, ...]:
+    def retained(self) -> tuple[int, ...]:
         return tuple(axis for axis in range(len(self.field.shape)) if axis not in self.over)
 
     @property
@@ -85,29 +85,29 @@ class Reduction:
         """Where the group dimension is among those of the result: in the place of the first that it is of."""
         if self.grouping is None:
             return None
-        return sum(axis < min(self.label_axes) for axis in self.kept)
+        return sum(axis < min(self.label_axes) for axis in self.retained)
 
     @property
-    def kept_shape(self) -> tuple[int, ...]:
-        return tuple(self.field.shape[axis] for axis in self.kept)
+    def retained_shape(self) -> tuple[int, ...]:
+        return tuple(self.field.shape[axis] for axis in self.retained)
 
     @property
-    def kept_grid(self) -> tuple[int, ...]:
-        return tuple(max(1, min(self.field.grid[axis], self.field.shape[axis])) for axis in self.kept)
+    def retained_grid(self) -> tuple[int, ...]:
+        return tuple(max(1, min(self.field.grid[axis], self.field.shape[axis])) for axis in self.retained)
 
-    def arranged[T](self, group: T, kept: tuple[T, ...]) -> tuple[T, ...]:
+    def arranged[T](self, group: T, retained: tuple[T, ...]) -> tuple[T, ...]:
         """One thing for each dimension of the result."""
         at = self.group_axis
-        return kept if at is None else (*kept[:at], group, *kept[at:])
+        return retained if at is None else (*retained[:at], group, *retained[at:])
 
     @property
     def dims(self) -> tuple[str, ...]:
         name = "" if self.grouping is None else self.grouping.name
-        return self.arranged(name, tuple(self.field.dims[axis] for axis in self.kept))
+        return self.arranged(name, tuple(self.field.dims[axis] for axis in self.retained))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.arranged(self.groups, self.kept_shape)
+        return self.arranged(self.groups, self.retained_shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class Item:
     """One task: the part of the result (``kept``, ``groups``) and the part of what is reduced (``over``)."""
 
     number: int
-    kept_start: tuple[int, ...]
-    kept_stop: tuple[int, ...]
+    retained_start: tuple[int, ...]
+    retained_stop: tuple[int, ...]
     groups: tuple[int, int]
     over_start: tuple[int, ...]
     over_stop: tuple[int, ...]
@@ -130,14 +130,14 @@ class Planned:
     meeting: Meeting
     chunks: tuple[int, ...]
     items: tuple[Item, ...]
-    kept_box: tuple[int, ...]
+    retained_box: tuple[int, ...]
     group_chunk: int
     slots: int = 1
 
 
 def planned(number: int, reduction: Reduction, limits: Limits) -> Planned:
     """The items of a reduction. See the module."""
-    field, over, kept = reduction.field, reduction.over, reduction.kept
+    field, over, retained = reduction.field, reduction.over, reduction.retained
     over_shape = tuple(field.shape[axis] for axis in over)
     over_grid = tuple(max(1, min(field.grid[axis], field.shape[axis])) for axis in over)
     reduced = max(1, math.prod(over_shape))
@@ -145,9 +145,9 @@ def planned(number: int, reduction: Reduction, limits: Limits) -> Planned:
     width = sum(measure.width for measure in reduction.measures)
     whole = any(isinstance(measure.kernel, Exact) for measure in reduction.measures)
     sketch = any(isinstance(measure.kernel, Sketch) for measure in reduction.measures)
-    result = math.prod(reduction.kept_shape) * reduction.groups * width
+    result = math.prod(reduction.retained_shape) * reduction.groups * width
     if not whole and result <= limits.small:
-        order = [*over[::-1], *kept[::-1]]
+        order = [*over[::-1], *retained[::-1]]
         shape = block_shape(field.shape, field.grid, field.raw.itemsize, limits.task, order)
         pieces = math.prod(cells(over_shape, [shape[axis] for axis in over]))
         if result * pieces <= limits.returned:
@@ -177,11 +177,11 @@ def planned(number: int, reduction: Reduction, limits: Limits) -> Planned:
         per_item = min(per_item, wanted)
     per_item = -(-min(per_item, reduction.groups) // group_chunk) * group_chunk
     group_starts = range(0, reduction.groups, per_item)
-    kept_starts, kept_stops = split(reduction.kept_shape, box)
-    columns = len(kept_starts) * len(group_starts)
+    retained_starts, retained_stops = split(reduction.retained_shape, box)
+    columns = len(retained_starts) * len(group_starts)
     chunks = reduction.arranged(group_chunk, box)
     made = Planned(Meeting.WHOLE, chunks, (), box, group_chunk)
-    corners = list(zip(map(tuple, kept_starts.tolist()), map(tuple, kept_stops.tolist()), strict=True))
+    corners = list(zip(map(tuple, retained_starts.tolist()), map(tuple, retained_stops.tolist()), strict=True))
     ranges = [(start, min(start + per_item, reduction.groups)) for start in group_starts]
     # Much to read for few chunks of the result: a task for each would leave a cluster idle.
     deep = each * box_cells / len(group_starts) > 4 * limits.task
@@ -223,13 +223,13 @@ def in_order(reduction: Reduction) -> bool:
 
 def _coalesced(reduction: Reduction, room: int) -> tuple[int, ...]:
     """Chunks of the dimensions that stay, put together to at most ``room`` cells."""
-    return block_shape(reduction.kept_shape, reduction.kept_grid, 1, max(1, room))
+    return block_shape(reduction.retained_shape, reduction.retained_grid, 1, max(1, room))
 
 
 def _items(number: int, reduction: Reduction, starts: NDArray[Any], stops: NDArray[Any]) -> tuple[Item, ...]:
     """An item for each block of the array, for all groups."""
-    over, kept, groups = list(reduction.over), list(reduction.kept), (0, reduction.groups)
-    columns = (map(tuple, some[:, axes].tolist()) for axes in (kept, over) for some in (starts, stops))
-    kept_start, kept_stop, over_start, over_stop = columns
-    rows = zip(kept_start, kept_stop, over_start, over_stop, strict=True)
+    over, retained, groups = list(reduction.over), list(reduction.retained), (0, reduction.groups)
+    columns = (map(tuple, some[:, axes].tolist()) for axes in (retained, over) for some in (starts, stops))
+    retained_start, retained_stop, over_start, over_stop = columns
+    rows = zip(retained_start, retained_stop, over_start, over_stop, strict=True)
     return tuple(Item(number, low, high, groups, first, end) for low, high, first, end in rows)

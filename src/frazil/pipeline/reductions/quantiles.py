@@ -61,13 +61,13 @@ class Sketch:
 
     def update(self, cells: Cells) -> Partial:
         values = cells.values.astype(np.float64)
-        kept = values.shape[1:]
+        retained = values.shape[1:]
         columns = values.reshape(len(values), -1).T.copy()  # a cell of the result, one row of cells
         stops = np.append(cells.starts[1:], len(values))
         out = np.empty((len(cells.groups), len(columns)), object)
         for row, (start, stop) in enumerate(zip(cells.starts, stops, strict=True)):
             out[row] = list(map(self._of, columns[:, start:stop]))
-        return Partial(cells.groups, (out.reshape(len(out), *kept),))
+        return Partial(cells.groups, (out.reshape(len(out), *retained),))
 
     def _of(self, column: Values) -> Sketched:
         sketch = kll_doubles_sketch(self.k)
@@ -79,7 +79,7 @@ class Sketch:
         return (_merged(a[0], b[0]),)
 
     def finish(self, fields: Fields) -> Values:
-        """(quantiles, groups, *kept)."""
+        """(quantiles, groups, *retained)."""
         flat = fields[0].ravel()
         rows = np.array(list(map(self._answer, flat)), np.float64).reshape(len(flat), len(self.q))
         return rows.T.reshape(len(self.q), *fields[0].shape)
@@ -113,7 +113,7 @@ class Exact:
     skipna: bool = True
 
     def finish(self, values: Values, codes: Index | None, groups: int) -> Values:
-        """``values`` (cells, *kept), ``codes`` (cells,) or None -> (quantiles, groups, *kept)."""
+        """``values`` (cells, *retained), ``codes`` (cells,) or None -> (quantiles, groups, *retained)."""
         if codes is None:
             return exact_quantiles(values, self.q, skipna=self.skipna)[:, None]
         order = np.argsort(codes, kind="stable")
@@ -126,23 +126,23 @@ class Exact:
 
 
 def exact_quantiles(values: Values, q: tuple[float, ...], *, skipna: bool = True) -> Values:
-    """Along the first axis, with linear interpolation: (quantiles, *kept). NaN where there is nothing.
+    """Along the first axis, with linear interpolation: (quantiles, *retained). NaN where there is nothing.
 
     ``values`` are sorted in place.
 
     >>> exact_quantiles(np.array([4.0, 1.0, np.nan, 2.0]), (0.5, 1.0)).tolist()
     [2.0, 4.0]
     """
-    kept = values.shape[1:]
+    retained = values.shape[1:]
     if not len(values):
-        return np.full((len(q), *kept), np.nan)
+        return np.full((len(q), *retained), np.nan)
     ordered = values if values.dtype.kind in "iuf" else values.astype(np.float64)
     ordered.sort(axis=0)  # in place: it may be large; NaN last
-    count = np.full(kept, len(ordered))
+    count = np.full(retained, len(ordered))
     if ordered.dtype.kind == "f":
         for part in slabs(ordered.shape, ordered.itemsize):
             count[part[1:]] -= np.isnan(ordered[part]).sum(axis=0)
-    out = np.empty((len(q), *kept))
+    out = np.empty((len(q), *retained))
     for row, each in enumerate(q):
         at = np.maximum(count - 1, 0) * each
         below = np.floor(at).astype(np.int64)

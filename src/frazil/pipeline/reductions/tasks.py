@@ -20,11 +20,11 @@ from frazil.pipeline.reductions.partials import (
     Index,
     Partial,
     Values,
-    absorb,
+    absorb_partial,
     cells,
-    combine,
-    combine_all,
-    nothing,
+    combine_partials,
+    combine_tree,
+    empty_partial,
 )
 from frazil.pipeline.reductions.plan import Item, Measure, Meeting, Planned, Reduction
 from frazil.pipeline.reductions.quantiles import Exact, Sketch
@@ -71,14 +71,14 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
     array = open_array(shared.session, reduction.field.path)
     kernels = [measure.kernel for measure in reduction.measures if not isinstance(measure.kernel, Exact)]
     groups = np.arange(*item.groups, dtype=np.int64)
-    states = [nothing(kernel, groups, _lengths(item.kept_start, item.kept_stop)) for kernel in kernels]
-    boxes = _kept_boxes(reduction, item, shared.block)
+    states = [empty_partial(kernel, groups, _lengths(item.retained_start, item.retained_stop)) for kernel in kernels]
+    boxes = _retained_boxes(reduction, item, shared.block)
     seen, size = np.zeros(len(groups), np.bool_), 0
     for start, stop in _blocks(reduction, item, shared.block):
         codes = _codes(reduction, item, start, stop)
         if codes is not None and not (codes >= 0).any():
             continue
-        raw = np.asarray(array[_region(reduction, item.kept_start, item.kept_stop, start, stop)])
+        raw = np.asarray(array[_region(reduction, item.retained_start, item.retained_stop, start, stop)])
         size += raw.nbytes
         for low, high in boxes:
             mine = [_part_of(state, item, low, high) for state in states]
@@ -87,7 +87,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
                 some = _cells(reduction, item, _slab_of(reduction, item, raw, start, region), region)
                 seen[some.groups - item.groups[0]] = True
                 for kernel, state in zip(kernels, mine, strict=True):
-                    absorb(kernel, state, kernel.update(some))
+                    absorb_partial(kernel, state, kernel.update(some))
     if reduction.grouping is None or item.over_start == (0,) * len(item.over_start):
         return list(states), size
     return [Partial(groups[seen], tuple(each[seen] for each in state.fields)) for state in states], size
@@ -96,7 +96,7 @@ def _states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any]
 def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[list[Any], int]:
     """All values of the item, decoded, and their groups: the same for each measure."""
     field, array = reduction.field, open_array(shared.session, reduction.field.path)
-    low, high = item.kept_start, item.kept_stop
+    low, high = item.retained_start, item.retained_stop
     blocks: list[tuple[Index, Index]] = []
     grouped: list[Index] = []
     for start, stop in _blocks(reduction, item, shared.block):
@@ -126,11 +126,11 @@ def _exact_states(shared: Shared, reduction: Reduction, item: Item) -> tuple[lis
 def _slab_of(
     reduction: Reduction, item: Item, raw: Values, start: Index, region: tuple[slice, ...]
 ) -> Values:
-    """The values of a region of a block, decoded: (cells, *kept). ``raw`` is the block, ``start`` where it is
+    """The values of a region of a block, decoded: (cells, *retained). ``raw`` is the block, ``start`` where it is
     among what is reduced.
     """
     corner = dict(zip(reduction.over, start.tolist(), strict=True))
-    corner |= zip(reduction.kept, item.kept_start, strict=True)
+    corner |= zip(reduction.retained, item.retained_start, strict=True)
     inside = tuple(
         slice(part.start - corner[axis], part.stop - corner[axis]) for axis, part in enumerate(region)
     )
@@ -160,27 +160,27 @@ def _lengths(low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
 def _part_of(state: Partial, item: Item, low: Corner, high: Corner) -> Partial:
     """A view of a state: a box of the dimensions that stay."""
     box = tuple(
-        slice(first - at, end - at) for first, end, at in zip(low, high, item.kept_start, strict=True)
+        slice(first - at, end - at) for first, end, at in zip(low, high, item.retained_start, strict=True)
     )
     return Partial(state.groups, tuple(each[(slice(None), *box)] for each in state.fields))
 
 
-def _kept_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
+def _retained_boxes(reduction: Reduction, item: Item, size: int) -> list[tuple[Corner, Corner]]:
     """Boxes of the dimensions that stay, for which the slabs of a block are taken one after the other.
 
     One box, unless its state is larger than a slab: then each slab would go through all of the state.
     """
-    lengths = _lengths(item.kept_start, item.kept_stop)
+    lengths = _lengths(item.retained_start, item.retained_stop)
     width = sum(measure.width for measure in reduction.measures)
     if width * math.prod(lengths) <= SLAB or not lengths:
-        return [(item.kept_start, item.kept_stop)]
+        return [(item.retained_start, item.retained_stop)]
     block = math.prod(_block(reduction, item, size))
     pieces = -(-reduction.field.raw.itemsize * math.prod(lengths) * block // SLAB)
     axis = int(np.argmax(lengths))
     cut = list(lengths)
     cut[axis] = max(1, -(-lengths[axis] // pieces))
     lows, highs = split(lengths, cut)
-    corners = ((column + np.array(item.kept_start, np.int64)).tolist() for column in (lows, highs))
+    corners = ((column + np.array(item.retained_start, np.int64)).tolist() for column in (lows, highs))
     return [(tuple(low), tuple(high)) for low, high in zip(*corners, strict=True)]
 
 
@@ -190,11 +190,11 @@ def _slabs(
     """Parts of what is reduced of a block, in the order of the array: of so many bytes that neither their
     values nor the state are gone through for nothing.
     """
-    kept = math.prod(_lengths(low, high))
+    retained = math.prod(_lengths(low, high))
     width = sum(measure.width for measure in reduction.measures)
     shape = _lengths(start.tolist(), stop.tolist())
-    itemsize = max(1, reduction.field.raw.itemsize * kept)
-    lows, highs = split(shape, block_shape(shape, (1,) * len(shape), itemsize, max(SLAB, kept * width)))
+    itemsize = max(1, reduction.field.raw.itemsize * retained)
+    lows, highs = split(shape, block_shape(shape, (1,) * len(shape), itemsize, max(SLAB, retained * width)))
     yield from zip(lows + start, highs + start, strict=True)
 
 
@@ -227,22 +227,22 @@ def _blocks(reduction: Reduction, item: Item, size: int) -> Iterator[tuple[Index
 def _block(reduction: Reduction, item: Item, size: int) -> tuple[int, ...]:
     """The shape of what is read at once, of what is reduced: whole chunks."""
     grid = tuple(max(1, reduction.field.grid[axis]) for axis in reduction.over)
-    each = reduction.field.raw.itemsize * math.prod(_lengths(item.kept_start, item.kept_stop))
+    each = reduction.field.raw.itemsize * math.prod(_lengths(item.retained_start, item.retained_stop))
     return block_shape(_lengths(item.over_start, item.over_stop), grid, max(1, each), size)
 
 
 def _region(reduction: Reduction, low: Corner, high: Corner, start: Index, stop: Index) -> tuple[slice, ...]:
     """A part of the array: of the dimensions that stay, and of those that go."""
     out: dict[int, slice] = dict(zip(reduction.over, map(slice, start.tolist(), stop.tolist()), strict=True))
-    out |= zip(reduction.kept, map(slice, low, high), strict=True)
+    out |= zip(reduction.retained, map(slice, low, high), strict=True)
     return tuple(out[axis] for axis in range(len(out)))
 
 
 def _flat(reduction: Reduction, values: Values) -> Values:
-    """(cells, *kept): what is reduced as one axis, in the order of the array."""
-    turned = values.transpose(*reduction.over, *reduction.kept)
-    kept = turned.shape[len(reduction.over) :]
-    return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *kept)
+    """(cells, *retained): what is reduced as one axis, in the order of the array."""
+    turned = values.transpose(*reduction.over, *reduction.retained)
+    retained = turned.shape[len(reduction.over) :]
+    return turned.reshape(int(np.prod(turned.shape[: len(reduction.over)], dtype=np.int64)), *retained)
 
 
 def _codes(reduction: Reduction, item: Item, start: Index, stop: Index) -> Index | None:
@@ -266,9 +266,9 @@ def _weights(reduction: Reduction, region: tuple[slice, ...], shape: tuple[int, 
         return None
     part = weights[tuple(s if n > 1 else slice(None) for s, n in zip(region, weights.shape, strict=True))]
     over = [region[axis].stop - region[axis].start for axis in reduction.over]
-    turned = part.transpose(*reduction.over, *reduction.kept)
-    kept = turned.shape[len(over) :]
-    return np.broadcast_to(turned, (*over, *kept)).reshape(shape[0], *kept)
+    turned = part.transpose(*reduction.over, *reduction.retained)
+    retained = turned.shape[len(over) :]
+    return np.broadcast_to(turned, (*over, *retained)).reshape(shape[0], *retained)
 
 
 def _positions(reduction: Reduction, start: Index, stop: Index) -> Index:
@@ -311,8 +311,8 @@ def _without_empty(values: Values, empty: NDArray[np.bool_], measure: Measure) -
 
 def write(session: Session, reduction: Reduction, number: int, item: Item, values: Values) -> int:
     """Write a part of a result; the number of bytes."""
-    kept = _slices(item.kept_start, item.kept_stop)
-    region = reduction.arranged(_slice(*item.groups), kept)
+    retained = _slices(item.retained_start, item.retained_stop)
+    region = reduction.arranged(_slice(*item.groups), retained)
     at: tuple[Any, ...] = (..., *region)
     open_array(session, reduction.measures[number].path, "r+")[at] = values
     return values.nbytes
@@ -334,20 +334,20 @@ def scratch_path(scratch: str, item_number: int, measure: int, place: int) -> st
 
 
 def _store(fork: ForkSession, scratch: str, reduction: Reduction, item: Item, states: list[Any]) -> int:
-    """Write fields of a partial result, (slots, groups, *kept)."""
+    """Write fields of a partial result, (slots, groups, *retained)."""
     written = 0
     for number, state in enumerate(states):
         kernel = reduction.measures[number].kernel
         assert not isinstance(kernel, Exact)
         groups = np.arange(*item.groups, dtype=np.int64)
         if len(state.groups) < len(groups):
-            whole = nothing(kernel, groups, tuple(np.subtract(item.kept_stop, item.kept_start).tolist()))
-            absorb(kernel, whole, state)
+            whole = empty_partial(kernel, groups, tuple(np.subtract(item.retained_stop, item.retained_start).tolist()))
+            absorb_partial(kernel, whole, state)
             state = whole
-        kept = _slices(item.kept_start, item.kept_stop)
+        retained = _slices(item.retained_start, item.retained_stop)
         for place, values in enumerate(state.fields):
             array = open_array(fork, scratch_path(scratch, item.number, number, place), "r+")
-            array[(_slice(item.slot, item.slot + 1), _slice(*item.groups), *kept)] = values[None]
+            array[(_slice(item.slot, item.slot + 1), _slice(*item.groups), *retained)] = values[None]
             written += values.nbytes
     return written
 
@@ -357,7 +357,7 @@ def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
     number.
     """
     reduction = shared.reductions[item.number]
-    kept = _slices(item.kept_start, item.kept_stop)
+    retained = _slices(item.retained_start, item.retained_stop)
     groups = np.arange(*item.groups, dtype=np.int64)
     read = written = 0
     for number, measure in enumerate(reduction.measures):
@@ -369,11 +369,11 @@ def combine_item(fork: ForkSession, shared: Shared, item: Item) -> Outcome:
         ]
         state: Partial | None = None
         for slot in range(item.slot):
-            at: tuple[Any, ...] = (slot, _slice(*item.groups), *kept)
+            at: tuple[Any, ...] = (slot, _slice(*item.groups), *retained)
             fields = tuple(np.asarray(array[at]) for array in arrays)
             part = Partial(groups, fields)
             read += part.nbytes
-            state = part if state is None else combine(kernel, state, part)
+            state = part if state is None else combine_partials(kernel, state, part)
         written += write(fork, reduction, number, item, finished(reduction, number, state))
     return Outcome(None, rows=len(groups), chunks=1, bytes_read=read, bytes_written=written)
 
@@ -382,9 +382,9 @@ def written_by_driver(session: Session, reduction: Reduction, planned: Planned, 
     """Combine what the tasks returned, and write the result."""
     boxes: dict[tuple[Any, ...], list[tuple[Item, list[Partial]]]] = {}
     for item, states in values:
-        boxes.setdefault((item.kept_start, item.kept_stop), []).append((item, states))
+        boxes.setdefault((item.retained_start, item.retained_stop), []).append((item, states))
     if not boxes:  # there are no cells
-        boxes[(0,) * len(reduction.kept), reduction.kept_shape] = []
+        boxes[(0,) * len(reduction.retained), reduction.retained_shape] = []
     everything = np.arange(reduction.groups, dtype=np.int64)
     for number, measure in enumerate(reduction.measures):
         kernel = measure.kernel
@@ -392,9 +392,9 @@ def written_by_driver(session: Session, reduction: Reduction, planned: Planned, 
         lead = () if measure.q is None else (len(measure.q),)
         out = np.zeros((*lead, *reduction.shape), measure.dtype)
         for (low, high), parts in boxes.items():
-            total = nothing(kernel, everything, tuple(np.subtract(high, low).tolist()))
+            total = empty_partial(kernel, everything, tuple(np.subtract(high, low).tolist()))
             if parts:
-                absorb(kernel, total, combine_all(kernel, [states[number] for _, states in parts]))
+                absorb_partial(kernel, total, combine_tree(kernel, [states[number] for _, states in parts]))
             region = reduction.arranged(_slice(None, None), _slices(low, high))
             at: tuple[Any, ...] = (..., *region)
             out[at] = finished(reduction, number, total)
