@@ -1,6 +1,6 @@
 """Partial results of reductions: cells of a block by group, and how partial results become one.
 
-    update_partial   the cells of a block -> a partial result
+    partial_of       the cells of a block -> a partial result
     merge_fields     the fields of two partial results -> of one: in any order and any tree, up to rounding
     finish_fields    the fields of all cells -> values
 
@@ -24,10 +24,11 @@ type Fields = tuple[Values, ...]
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells of a block, ordered by group: ``values`` (cells, *retained), the other columns likewise.
+    """Cells of a block, ordered by group: ``values`` (cells, *retained dimensions), one row for each cell.
 
-    ``starts`` are the first rows of the groups ``groups`` (sorted). ``weights`` can be broadcast against the
-    values. ``valid`` None: all of them. ``positions`` (cells,): where each is in the order of the array.
+    ``starts`` are the first rows of ``groups``, which are sorted. ``weights`` can be broadcast against the
+    values. ``valid`` is False for cells to leave out; None: there are no such cells. ``positions`` (cells,)
+    is the position of each cell in the order of the array.
     """
 
     values: Values
@@ -44,11 +45,11 @@ class Cells:
         return np.asarray(ufunc.reduceat(values, self.starts, axis=0, dtype=dtype))
 
     def spread(self, rows: Values) -> Values:
-        """What is known of each group, for each of its cells."""
+        """A row for each group -> a row for each cell of it."""
         return np.repeat(rows, np.diff(self.starts, append=len(self.values)), axis=0)
 
     def count(self) -> Values:
-        """How many cells of each group are there."""
+        """The number of valid cells of each group."""
         if self.valid is not None:
             return self.fold(np.add, self.valid, np.int64)
         sizes = np.diff(self.starts, append=len(self.values))
@@ -64,10 +65,12 @@ def cells(
     skipna: bool = True,
     positions: Index | None = None,
 ) -> Cells:
-    """Cells of a block: ``values`` (cells, *retained); ``codes`` (cells,) are the groups, -1 for none.
+    """Cells of a block from ``values`` (cells, *retained dimensions).
 
-    >>> some = cells(np.array([1.0, np.nan, 5.0]), np.array([7, 2, 7]))
-    >>> some.groups, some.values, some.starts
+    ``codes`` (cells,) are the groups, -1 for cells without one; None: all cells are in group 0.
+
+    >>> block = cells(np.array([1.0, np.nan, 5.0]), np.array([7, 2, 7]))
+    >>> block.groups, block.values, block.starts
     (array([2, 7]), array([nan,  1.,  5.]), array([0, 1]))
     """
     if codes is None:
@@ -86,41 +89,49 @@ def cells(
 
 @dataclass(slots=True)
 class Partial:
-    """What some cells say: for each of ``groups`` (sorted, distinct) a row in each of ``fields``."""
+    """The state of a statistic after some cells: a row of each of ``fields`` for each of ``groups``.
+
+    ``groups`` are sorted and distinct.
+    """
 
     groups: Index
     fields: Fields
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all fields."""
         return sum(each.nbytes for each in self.fields)
 
 
 class Kernel(Protocol):
-    """One reduction. ``identities``: what each field is before anything was seen."""
+    """One statistic. ``identities``: the data type of each field, and its value without any cell."""
 
     @property
     def identities(self) -> tuple[tuple[DTypeLike, Any], ...]: ...
 
-    def update(self, cells: Cells) -> Partial: ...
-
-    def merge(self, a: Fields, b: Fields) -> Fields:
-        """Of two parts with the same rows."""
+    def partial_of(self, cells: Cells) -> Partial:
+        """The partial result of some cells."""
         ...
 
-    def finish(self, fields: Fields) -> Values: ...
+    def merge_fields(self, a: Fields, b: Fields) -> Fields:
+        """The fields of two partial results with the same groups, as one."""
+        ...
+
+    def finish_fields(self, fields: Fields) -> Values:
+        """The values of the result."""
+        ...
 
 
 def empty_partial(kernel: Kernel, groups: Index, retained: tuple[int, ...]) -> Partial:
-    """The partial result of no cells."""
+    """The partial result without any cell, for these groups."""
     shape = (len(groups), *retained)
     return Partial(groups, tuple(np.full(shape, value, dtype) for dtype, value in kernel.identities))
 
 
 def combine_partials(kernel: Kernel, a: Partial, b: Partial) -> Partial:
-    """One partial result of two; neither is changed."""
+    """Two partial results as one. Neither is changed."""
     if np.array_equal(a.groups, b.groups):
-        return Partial(a.groups, kernel.merge(a.fields, b.fields))
+        return Partial(a.groups, kernel.merge_fields(a.fields, b.fields))
     groups = np.union1d(a.groups, b.groups)
     total = empty_partial(kernel, groups, a.fields[0].shape[1:])
     for part in (a, b):
@@ -129,20 +140,29 @@ def combine_partials(kernel: Kernel, a: Partial, b: Partial) -> Partial:
 
 
 def absorb_partial(kernel: Kernel, total: Partial, part: Partial) -> None:
-    """Add ``part`` to ``total``, which has all of its groups."""
+    """Add ``part`` to ``total``, which has all groups of ``part``."""
     if not len(part.groups):
         return
     rows: Any = np.searchsorted(total.groups, part.groups)
     if rows[-1] - rows[0] == len(rows) - 1:  # no copies
         rows = slice(rows[0], rows[-1] + 1)
-    merged = kernel.merge(tuple(each[rows] for each in total.fields), part.fields)
+    merged = kernel.merge_fields(tuple(each[rows] for each in total.fields), part.fields)
     for into, values in zip(total.fields, merged, strict=True):
         into[rows] = values
 
 
 def combine_tree(kernel: Kernel, parts: list[Partial]) -> Partial:
-    """Of many, as a tree: rounding grows with the logarithm of their number."""
+    """Many partial results as one, as a tree: rounding grows with the logarithm of their number."""
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [combine_partials(kernel, a, b) for a, b in pairs] + parts[len(parts) & ~1 :]
     return parts[0]
+
+
+def enough_cells(values: Values, count: Values, least: int | None) -> Values:
+    """``values`` with NaN where ``count`` is below ``least``."""
+    if not least or (count >= least).all():
+        return values
+    if values.dtype.kind != "f":
+        values = values.astype(np.float64)
+    return np.where(count >= least, values, values.dtype.type(np.nan))

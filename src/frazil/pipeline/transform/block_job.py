@@ -131,8 +131,8 @@ class BlockJob:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockTask:
-    """One task: some blocks of the computed arrays number ``computed``."""
+class BlockItem:
+    """The item of one task: some blocks of the computed arrays number ``computed``."""
 
     computed: int
     starts: I64
@@ -182,13 +182,13 @@ def _prepare_round(work: BlockJob, number: int, session: Session) -> Tasks:
     for path, attributes in outputs.group_attributes.items():
         add_group_attributes(session, source, path, attributes)
     transfers = [each.transfer for each in outputs.transferred]
-    tasks: list[Any] = transfer_chunks(session, source, work.version, work.target, transfers)
-    return Tasks(tasks + _block_tasks(outputs.computed, number), (source, tuple(outputs.computed)))
+    items: list[Any] = transfer_chunks(session, source, work.version, work.target, transfers)
+    return Tasks(items + _block_items(outputs.computed, number), (source, tuple(outputs.computed)))
 
 
 def _prepare_later_round(work: BlockJob, number: int, session: Session, values: list[Any]) -> Tasks:
     computed = work.outputs.computed
-    return Tasks(_block_tasks(computed, number), (None, tuple(computed)))
+    return Tasks(_block_items(computed, number), (None, tuple(computed)))
 
 
 def _labels(outputs: OutputArrays) -> Iterator[Labels]:
@@ -216,9 +216,9 @@ def _driver_values(coordinate: DriverArray, session: Session) -> Values:
     return coordinate.values
 
 
-def _block_tasks(computed: Sequence[ComputedArrays], round_number: int) -> list[BlockTask]:
-    """The tasks of one round."""
-    tasks: list[BlockTask] = []
+def _block_items(computed: Sequence[ComputedArrays], round_number: int) -> list[BlockItem]:
+    """The items of one round."""
+    items: list[BlockItem] = []
     for index, each in enumerate(computed):
         if each.round != round_number:
             continue
@@ -229,32 +229,32 @@ def _block_tasks(computed: Sequence[ComputedArrays], round_number: int) -> list[
         least = max(total // _TASKS, _LEAST_TASK) if each.tasks is None else max(total // each.tasks, 1)
         per_task = min(least, _MOST_TASK)
         offsets = groups(sizes(starts, stops) * size, per_task).tolist()
-        tasks += [BlockTask(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
-    return tasks
+        items += [BlockItem(index, starts[low:high], stops[low:high]) for low, high in pairwise(offsets)]
+    return items
 
 
 def compute_blocks(
     fork: ForkSession,
     shared: tuple[Session | None, tuple[ComputedArrays, ...]],
-    task: BlockTask | ChunkTransfer,
+    item: BlockItem | ChunkTransfer,
 ) -> Outcome:
     """The task: compute blocks and write them, one at a time; or fetch chunks."""
     source, computed_arrays = shared
-    if isinstance(task, ChunkTransfer):
+    if isinstance(item, ChunkTransfer):
         assert source is not None
-        return fetch_chunks(fork, source, task)
-    computed = computed_arrays[task.computed]
+        return fetch_chunks(fork, source, item)
+    computed = computed_arrays[item.computed]
     arrays = [open_array(fork, new.path, "r+") for new in computed.new]
     size = 0
-    for start, stop in zip(task.starts.tolist(), task.stops.tolist(), strict=True):
+    for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
         blocks = computed.compute(source or fork, tuple(start), tuple(stop))
         for array, block in zip(arrays, blocks, strict=True):
             _require_shape(array.path, block, tuple(b - a for a, b in zip(start, stop, strict=True)))
             array[region] = block
             size += block.nbytes
-    rows = int((task.stops - task.starts)[:, 0].sum()) if task.stops.shape[1] else len(task.stops)
-    return Outcome(rows=rows, chunks=len(task.starts) * len(arrays), bytes_written=size)
+    rows = int((item.stops - item.starts)[:, 0].sum()) if item.stops.shape[1] else len(item.stops)
+    return Outcome(rows=rows, chunks=len(item.starts) * len(arrays), bytes_written=size)
 
 
 def _require_shape(path: str, block: Values, shape: Shape) -> None:

@@ -76,21 +76,21 @@ def share_chunks(session: Session, source: Session, transfer: ChunkTransfer) -> 
     return len(table)
 
 
-def fetch_tasks(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
-    """The transfers, cut into tasks of about ``PER_TASK`` bytes."""
-    tasks: list[ChunkTransfer] = []
+def fetch_items(source: Session, transfers: Sequence[ChunkTransfer]) -> list[ChunkTransfer]:
+    """The transfers, cut into items of about ``PER_TASK`` bytes."""
+    items: list[ChunkTransfer] = []
     for transfer in transfers:
         offsets = groups(transfer_table(source, transfer).length.astype(np.int64), PER_TASK).tolist()
-        tasks += [replace(transfer, start=start, stop=stop) for start, stop in pairwise(offsets)]
-    return tasks
+        items += [replace(transfer, start=start, stop=stop) for start, stop in pairwise(offsets)]
+    return items
 
 
 def transfer_chunks(
     session: Session, source: Session, version: Version, target: Target, transfers: Sequence[ChunkTransfer]
 ) -> list[ChunkTransfer]:
-    """Share the chunks in one repository; between repositories, return the tasks that fetch them."""
+    """Share the chunks in one repository; between repositories, return the items of tasks that fetch them."""
     if not same_repository(version, target):
-        return fetch_tasks(source, transfers)
+        return fetch_items(source, transfers)
     for transfer in transfers:
         share_chunks(session, source, transfer)
     return []

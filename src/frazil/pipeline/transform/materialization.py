@@ -12,7 +12,7 @@ from frazil.jobs.job_result import JobResult
 from frazil.jobs.run_options import Run, RunOptions, with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_info import ArrayInfo, arrays_below, with_companions
-from frazil.pipeline.transform.chunk_transfer import fetch_chunks, fetch_tasks, share_chunks, whole_transfer
+from frazil.pipeline.transform.chunk_transfer import fetch_chunks, fetch_items, share_chunks, whole_transfer
 from frazil.pipeline.transform.coordinate_guard import Labels, is_label, refuse_relabelling
 from frazil.pipeline.transform.targets import (
     create_array,
@@ -105,7 +105,7 @@ def _prepare_copies(work: _Materialization, session: Session) -> Tasks:
         create_array(session, source, old, new)
     transfers = [whole_transfer(old, new) for old, new in pairs]
     if not same_repository(work.version, work.target):
-        return Tasks(fetch_tasks(source, transfers), source)
+        return Tasks(fetch_items(source, transfers), source)
     for transfer in transfers:
         share_chunks(session, source, replace(transfer, virtual=False))
     return _virtual_chunks(work)
@@ -116,4 +116,4 @@ def _virtual_chunks(work: _Materialization) -> Tasks:
         replace(whole_transfer(old, new), virtual=True)
         for old, new in zip(work.arrays, work.results, strict=True)
     ]
-    return Tasks(fetch_tasks(work.source, transfers), work.source)
+    return Tasks(fetch_items(work.source, transfers), work.source)

@@ -83,8 +83,8 @@ class _ArrayRewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyTask:
-    """One task: blocks of the array ``source`` for the array ``path``, read in cells of the shape ``read``.
+class CopyItem:
+    """The item of one task: blocks of the array ``source`` for the array ``path``. ``read`` are its cells.
 
     ``from_fork``: the session of the job has the source, not the version that the job reads.
     """
@@ -183,20 +183,20 @@ def _prepare(work: _RewriteJob, session: Session) -> Tasks:
     for each in work.arrays:
         create_array(session, source, each.old, each.new)
     transfers = [whole_transfer(each.old, each.new) for each in work.arrays if each.plan is None]
-    tasks: list[Any] = transfer_chunks(session, source, rewrite.version, work.target, transfers)
+    items: list[Any] = transfer_chunks(session, source, rewrite.version, work.target, transfers)
     for each, plan in work.in_stages:
         if each.intermediate is not None:
             create_array(session, source, each.intermediate, each.intermediate)
         output = each.intermediate or each.new
-        tasks += _copy_tasks(each.old, output.path, plan.stages[0])
-    return Tasks(tasks, source)
+        items += _copy_items(each.old, output.path, plan.stages[0])
+    return Tasks(items, source)
 
 
 def _prepare_second_stage(work: _RewriteJob, session: Session, values: list[Any]) -> Tasks:
-    tasks: list[CopyTask] = []
+    items: list[CopyItem] = []
     for each, plan, intermediate in work.in_two_stages:
-        tasks += _copy_tasks(intermediate, each.new.path, plan.stages[1], from_fork=True)
-    return Tasks(tasks, work.rewrite.source)
+        items += _copy_items(intermediate, each.new.path, plan.stages[1], from_fork=True)
+    return Tasks(items, work.rewrite.source)
 
 
 def _delete_intermediates(work: _RewriteJob, session: Session, values: list[Any]) -> None:
@@ -204,31 +204,31 @@ def _delete_intermediates(work: _RewriteJob, session: Session, values: list[Any]
         session.workspace.delete_node(intermediate.path)
 
 
-def _copy_tasks(old: ArrayInfo, path: str, stage: Stage, *, from_fork: bool = False) -> list[CopyTask]:
-    """The tasks of one stage: neighbouring blocks together."""
+def _copy_items(old: ArrayInfo, path: str, stage: Stage, *, from_fork: bool = False) -> list[CopyItem]:
+    """The items of one stage: neighbouring blocks together."""
     starts, stops = stage.blocks()
     per_task = min(max(stage.itemsize * math.prod(stage.shape) // _TASKS, _LEAST_TASK), _MOST_TASK)
     offsets = groups(sizes(starts, stops) * stage.itemsize, per_task).tolist()
     return [
-        CopyTask(old.path, path, starts[low:high], stops[low:high], stage.read, stage.itemsize, from_fork)
+        CopyItem(old.path, path, starts[low:high], stops[low:high], stage.read, stage.itemsize, from_fork)
         for low, high in pairwise(offsets)
     ]
 
 
-def copy_blocks(fork: ForkSession, source: Session, task: CopyTask | ChunkTransfer) -> Outcome:
+def copy_blocks(fork: ForkSession, source: Session, item: CopyItem | ChunkTransfer) -> Outcome:
     """The task: read blocks and write them, one at a time; or fetch chunks."""
-    if isinstance(task, ChunkTransfer):
-        return fetch_chunks(fork, source, task)
-    old = open_array(fork if task.from_fork else source, task.source)
-    new = open_array(fork, task.path, "r+")
-    cell, shape = np.array(task.read, np.int64), np.array(old.shape, np.int64)
-    for start, stop in zip(task.starts.tolist(), task.stops.tolist(), strict=True):
+    if isinstance(item, ChunkTransfer):
+        return fetch_chunks(fork, source, item)
+    old = open_array(fork if item.from_fork else source, item.source)
+    new = open_array(fork, item.path, "r+")
+    cell, shape = np.array(item.read, np.int64), np.array(old.shape, np.int64)
+    for start, stop in zip(item.starts.tolist(), item.stops.tolist(), strict=True):
         region = tuple(map(slice, start, stop))
         new[region] = old[region]
-    read = np.minimum(-(-task.stops // cell) * cell, shape) - task.starts // cell * cell
-    chunks = [cells(lengths, new.chunks) for lengths in (task.stops - task.starts).tolist()]
+    read = np.minimum(-(-item.stops // cell) * cell, shape) - item.starts // cell * cell
+    chunks = [cells(lengths, new.chunks) for lengths in (item.stops - item.starts).tolist()]
     return Outcome(
         chunks=int(np.prod(chunks, axis=1).sum()),
-        bytes_read=int(np.prod(read, axis=1).sum()) * task.itemsize,
-        bytes_written=int(sizes(task.starts, task.stops).sum()) * task.itemsize,
+        bytes_read=int(np.prod(read, axis=1).sum()) * item.itemsize,
+        bytes_written=int(sizes(item.starts, item.stops).sum()) * item.itemsize,
     )

@@ -19,7 +19,8 @@ from frazil.jobs.blocks import blocks
 from frazil.jobs.engine import Engine
 from frazil.jobs.memory import slabs
 from frazil.pipeline.reductions.fields import Field, open_array
-from frazil.pipeline.reductions.partials import Partial, Variance, cells, combine, nothing
+from frazil.pipeline.reductions.kernels import Variance
+from frazil.pipeline.reductions.partials import Partial, cells, combine_partials, empty_partial
 from frazil.repository.session.session import Session
 
 _VARIANCE: Final = Variance()
@@ -62,7 +63,7 @@ class Seen:
 
     @property
     def std(self) -> float:
-        return float(np.sqrt(_VARIANCE.finish(self.moments.fields)[0]))
+        return float(np.sqrt(_VARIANCE.finish_fields(self.moments.fields)[0]))
 
 
 def look(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) -> Seen:
@@ -73,7 +74,7 @@ def look(values: NDArray[Any], start: Sequence[int], limits: Sequence[Limit]) ->
     finite = np.isfinite(flat) if flat.dtype.kind == "f" else ~missing
     there = flat[finite].astype(np.float64)
     present = flat[~missing]
-    moments = _VARIANCE.update(cells(there)) if len(there) else nothing(_VARIANCE, _SINGLE, ())
+    moments = _VARIANCE.partial_of(cells(there)) if len(there) else empty_partial(_VARIANCE, _SINGLE, ())
     offences = []
     for limit in limits:
         with np.errstate(over="ignore"):  # of a limit that the type does not reach
@@ -99,7 +100,7 @@ def together(a: Seen, b: Seen) -> Seen:
     return Seen(
         a.size + b.size,
         a.nan + b.nan,
-        combine(_VARIANCE, a.moments, b.moments),
+        combine_partials(_VARIANCE, a.moments, b.moments),
         float(np.fmin(a.least, b.least)),
         float(np.fmax(a.most, b.most)),
         tuple(map(_first, a.offences, b.offences)),
