@@ -224,9 +224,9 @@ def resample(
     """Reduce to another frequency: "1D", "MS", "YS", ... as in pandas and xarray.
 
     ``time`` is the name of the time dimension, whose calendar applies. ``closed`` and ``label`` are "left" or
-    "right": the side of a bin that belongs to it, and that gives its label. A period without any time is NaN for every statistic,
-    and counts and sums of integers are then floats; a period whose values are all NaN has the count and the
-    sum 0 (``min_count=1`` makes the sum NaN).
+    "right": the side of a bin that belongs to it, and that gives its label. A period without any time is
+    NaN for every statistic, and counts and sums of integers are then floats; a period whose values are all
+    NaN has the count and the sum 0 (``min_count=1`` makes the sum NaN).
     """
 
     def grouping_of(session: Session, field: Field) -> Grouping:
