@@ -94,7 +94,7 @@ SHOWS["importing"] = [
     "history: ['second', 'first', 'Repository initialized'] branches: ['dev', 'main'] tags: ['v 1!']",
     "values:  (2, 6) [0, 1, 2, 300, 400, 500]",
 ]
-NEEDS = {"virtual_datasets": "virtualizarr"}
+NEEDS = {"virtual_datasets": "virtualizarr", "storage": "ministack"}
 
 
 def run(name: str, *arguments: str) -> list[str]:
@@ -123,5 +123,5 @@ def test_parallel_writes_with_spark() -> None:
     assert "spark      True  By 8 Spark tasks" in run("parallel_writes", "spark")
 
 
-def test_every_how_to_is_here() -> None:
+def test_every_how_to_is_listed() -> None:
     assert {path.stem for path in HOW_TO.glob("*.py")} == SHOWS.keys()

@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 
 from tests.expected import array_at, digest_of
 from tests.fixtures import fixture_folders, fixture_path
+from tests.support.object_server import Conditions, ObjectServer
 
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
-from frazil.testing.object_server import Conditions, ObjectServer
 
 Json = dict[str, Any]
 FOLDERS = [*fixture_folders("s2-draft-json/*"), *fixture_folders("s3-msgpack/*")]
@@ -148,8 +148,8 @@ def is_too_long(node: Json) -> bool:
 
 def check_array(session: Any, node: Json) -> None:
     """The content of an array, as either implementation reads it."""
-    found = digest_of(array_at(session, node["path"]))
-    assert found == {name: value for name, value in node["array"].items() if name in found}, node["path"]
+    digest = digest_of(array_at(session, node["path"]))
+    assert digest == {name: value for name, value in node["array"].items() if name in digest}, node["path"]
 
 
 def open_imported(package: Any, root: Path, places: dict[str, str], prefixes: tuple[str, ...]) -> Any:

@@ -43,9 +43,9 @@ def rewrite(
         context, lambda info: (info, Workspace(context, branch_tip(info, branch)).snapshot)
     )
     require_online(info)
-    known = metadata.get(_RESERVED)
+    reserved_before = metadata.get(_RESERVED)
     reserved = {
-        **(known if isinstance(known, dict) else {}),
+        **(reserved_before if isinstance(reserved_before, dict) else {}),
         "splitting_config": splitting_document(context.settings.splitting),
     }
     return end_session(

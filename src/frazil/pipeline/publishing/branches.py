@@ -115,7 +115,9 @@ def commits_ahead(repo: Repository, branch: str, base: str) -> list[SnapshotInfo
     """The commits of a branch that the branch ``base`` does not have, newest first."""
     info = context_of(repo).repo_info()
     snapshots = info.snapshots
-    base_rows, rows = (snapshots.chain(snapshots.find(branch_tip(info, name))) for name in (base, branch))
+    base_rows, rows = (
+        snapshots.chain(snapshots.find_snapshot(branch_tip(info, name))) for name in (base, branch)
+    )
     common = np.flatnonzero(np.isin(rows, base_rows))
     return snapshot_infos(list(snapshots.entries(rows[: common[0]] if len(common) else rows)))
 

@@ -72,7 +72,7 @@ class AuditRun:
 class Published(Summary):
     """The result of `write_audit_publish`: the version of the branch, and the report of its check.
 
-    ``done_before``: nothing was to be published; then there is no report. ``value`` is the result of ``work``.
+    ``done_before``: nothing was to be published, and there is no report. ``value`` is the result of ``work``.
     """
 
     version: Version

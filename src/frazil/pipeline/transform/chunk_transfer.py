@@ -7,7 +7,6 @@ become native, are fetched by tasks: each task stores the bytes of a range of ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -24,11 +23,11 @@ from frazil.pipeline.transform.array_info import ArrayInfo, Shape
 from frazil.pipeline.transform.targets import same_repository
 from frazil.repository.session.chunk_errors import chunk_error
 from frazil.repository.session.session import ForkSession, Session
+from frazil.threads import Purpose, thread_pool
 
 #: Bytes that one task fetches, and that it holds at any time.
 PER_TASK: Final = 256_000_000
 _AT_ONCE: Final = 32_000_000
-_THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def transfer_table(session: Session, transfer: ChunkTransfer) -> ChunkTable:
     selected = ((table.index >= low) & (table.index < high)).all(axis=1)
     if transfer.virtual is not None:
         selected &= (table.kind == ChunkKind.VIRTUAL) == transfer.virtual
-    table = table.take(np.flatnonzero(selected)[transfer.start : transfer.stop])
+    table = table.select_chunks(np.flatnonzero(selected)[transfer.start : transfer.stop])
     return replace(table, index=(table.index - low).astype(np.uint32))
 
 
@@ -105,7 +104,7 @@ def fetch_chunks(fork: ForkSession, source: Session, transfer: ChunkTransfer) ->
     coords = list(map(tuple, table.index.tolist()))
     workspace = fork.workspace
     size = int(table.length.sum())
-    with ThreadPoolExecutor(_THREADS, "frazil-fetch") as threads:
+    with thread_pool(Purpose.CHUNK_COPIES) as threads:
         for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
             requests = [(table.ref(row), 0, None) for row in range(start, stop)]
             try:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -58,9 +57,9 @@ from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.repository.settings.engine_settings import Effective
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored, Version
+from frazil.threads import Purpose, map_bounded
 
 _MARK_BYTES: Final = 4
-_WRITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +198,7 @@ class CatalogV1:
             answer = self.storage.put(key, encode_ref(ref.snapshot, _mark()), IfVersion(ref.version))
             return isinstance(answer, Stored)
 
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            return all(list(pool.map(write, branches)))
+        return all(map_bounded(Purpose.CATALOG_WRITES, write, branches))
 
     def begin(self) -> BegunV1:
         return BegunV1(self.repo_info())
@@ -308,12 +306,12 @@ class CatalogV1:
         """
         id_ = changed.entry.new_snapshot or b""
         try:
-            new = self.snapshots.entry(self.snapshots.find(id_))
+            new = self.snapshots.entry(self.snapshots.find_snapshot(id_))
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return _Fate.OVERWRITTEN  # no branch led to it when garbage was collected
-        row = self.snapshots.find(tip)
+        row = self.snapshots.find_snapshot(tip)
         for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):
                 if entry.id == id_:
@@ -332,7 +330,7 @@ class CatalogV1:
         except StorageError as error:
             why = f"it was stored, and whether an upgrade has missed it cannot be read ({error})"
             raise outcome_unknown(changed.entry, why) from error
-        if new is not None and info.snapshots.find(new) >= 0:
+        if new is not None and info.snapshots.find_snapshot(new) >= 0:
             return info
         raise _upgraded(self.storage, "while this change was written, so the change may be lost")
 
@@ -401,7 +399,7 @@ def _change_config(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Wri
 
 def _detach(catalog: CatalogV1, info: RepoInfo, changed: Changed) -> _Write:
     """Nothing is written; but files of a parent that was collected are not there for the new snapshot."""
-    new = catalog.snapshots.entry(catalog.snapshots.find(changed.entry.new_snapshot or b""))
+    new = catalog.snapshots.entry(catalog.snapshots.find_snapshot(changed.entry.new_snapshot or b""))
     if new.parent is not None and catalog.storage.head(snapshot_key(new.parent)) is None:
         raise base_not_found(new.parent)
     return _Nothing()

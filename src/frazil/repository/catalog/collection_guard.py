@@ -35,7 +35,6 @@ commit asks for its files; it cannot know whether the collection is over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,12 +51,12 @@ from frazil.repository.catalog.repo_update import Change, Changed
 from frazil.repository.clock import from_datetime, now_us
 from frazil.repository.markers import new_key, put_marker, read_markers
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 COLLECTIONS: Final = "collections"
 
 #: Ends the key of a record's list: ids, 12 bytes each.
 _LIST: Final = ".garbage"
-_REQUESTS: Final = 32
 _LONGEST_US: Final = LONGEST.days * 24 * 3600 * 1_000_000
 
 
@@ -276,8 +275,7 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
     # The lists come first: a collection that ends in between has deleted its files before they are asked for.
     running = [each.garbage(storage) for each in records(storage) if each.is_listed and not each.is_done]
     keys = needed.keys()
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        is_there = list(pool.map(lambda key: storage.head(key) is not None, keys))
+    is_there = map_bounded(Purpose.FILE_CHECKS, lambda key: storage.head(key) is not None, keys)
     if not all(is_there):
         lost = [key for key, exists in zip(keys, is_there, strict=True) if not exists]
         raise SessionStateError(

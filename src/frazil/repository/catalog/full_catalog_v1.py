@@ -51,7 +51,7 @@ def carry_out(assets: Assets, before: RepoInfo, after: RepoInfo, level: int) -> 
 
 def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
     """Snapshots that have another parent than before, with that."""
-    rows = before.find_many(after.ids())
+    rows = before.find_snapshots(after.ids())
     old, new = before.parents()[rows], after.parents()
     changed = np.flatnonzero((new >= 0) & (before.ids()[old] != after.ids()[new]).any(axis=1))
     return [(after.id_of(row), after.id_of(int(new[row]))) for row in changed.tolist()]

@@ -307,7 +307,7 @@ def needs_flag(changes: ChangeSet) -> Flag | None:
 
 
 def _require_not_first(info: RepoInfo, id_: bytes) -> None:
-    row = info.snapshots.find(id_)
+    row = info.snapshots.find_snapshot(id_)
     if row >= 0 and info.snapshots.entry(row).parent is None:
         raise SessionStateError(
             "the first commit of a repository cannot be amended: make a new commit",
@@ -415,10 +415,10 @@ def write_manifests(
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
     changed = changes.present(nodes)
     for update in updates:
-        manifests = (*update.rewrite.kept, *refs.get(update.node.id, ()))
+        manifests = (*update.rewrite.unchanged, *refs.get(update.node.id, ()))
         changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
     paths = {**changes.nodes, **changed}
-    rows = np.fromiter(map(nodes.find, paths), np.int64, len(paths))
+    rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
     return nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values()))), written
 
 

@@ -305,7 +305,7 @@ class Workspace:
             self.note_document(path)  # nobody can write such a chunk
             return
         with self._lock:
-            is_own = any(edits.get(coords)[0] for edits in array.edits)
+            is_own = any(edits.find_edit(coords)[0] for edits in array.edits)
         if not is_own and not self._is_own_tree(path):
             self.reads.chunk(path, coords)
 
@@ -324,7 +324,7 @@ class Workspace:
         node, nodes = layer.nodes[path], self.snapshot.nodes
         below = nodes.below(path)
         # A group may be missing above nodes that are there. What is at a path is deleted with all below it.
-        is_free = nodes.find(path) >= 0 or below.start == below.stop
+        is_free = nodes.find_node(path) >= 0 or below.start == below.stop
         return node is None or (is_free and any(node.id in each.created for each in self._layers()))
 
     # References
@@ -336,14 +336,14 @@ class Workspace:
             return None
         for edits in array.edits:
             with self._lock:
-                known, ref = edits.get(coords)
+                known, ref = edits.find_edit(coords)
             if known:
                 return ref
         assert array.node.array is not None
         for number, (low, high) in enumerate(zip(array.lows, array.highs, strict=True)):
             if len(low) == len(coords) and all(a <= c < b for a, c, b in zip(low, coords, high, strict=True)):
                 table = self._manifest(array.node, number)
-                row = table.find(coords)
+                row = table.find_chunk(coords)
                 if row >= 0:
                     return table.ref(row)
         return None
@@ -370,10 +370,10 @@ class Workspace:
             tables += [edits.table() for edits in reversed(array.edits)]
         if not tables:
             return ChunkTable.empty(len(node.array.shape))
-        table = tables[0] if len(tables) == 1 else ChunkTable.merge(tables)
+        table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
         inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
-        return table if inside.all() else table.take(inside)
+        return table if inside.all() else table.select_chunks(inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
         with self._turn, self._lock:
