@@ -46,6 +46,7 @@ class Field:
 
     @property
     def name(self) -> str:
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property

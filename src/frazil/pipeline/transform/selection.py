@@ -138,11 +138,11 @@ def crop(
     >>> with repo.transaction("main", message="a meridian") as store:
     ...     for name in ("lat", "t"):
     ...         array = zarr.create_array(
-    ...             store, name=name, data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
+    ...             store, name=f"data/{name}", data=np.arange(-90.0, 91, 30), dimension_names=["lat"]
     ...         )
     >>> tropics = Target(repo, group="tropics")
-    >>> result = crop(repo, ["t"], latitude=(-30, 30), to=tropics, engine=Inline())
-    >>> zarr.open_array(result.version.session().store, path="tropics/t", mode="r")[:].tolist()
+    >>> result = crop(repo, ["data/t"], latitude=(-30, 30), to=tropics, engine=Inline())
+    >>> zarr.open_array(result.version.session().store, path="tropics/data/t", mode="r")[:].tolist()
     [-30.0, 0.0, 30.0]
     """
     version = Version.of(source)
