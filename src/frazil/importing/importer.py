@@ -243,7 +243,7 @@ class _Job:
         rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
             raise InvalidInputError(
-                f"expected an empty place for the import, found another repository in {self.target.place()}: "
+                f"expected an empty place for the import, found another repository in {self.target.label()}: "
                 "give another target",
                 ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
             )
@@ -383,11 +383,11 @@ def _source(storage: Storage) -> Source:
         if storage.head(key) is not None:
             raise FormatError(
                 f"expected a repository older than spec version 1 to import, found one of version {version} "
-                f"in {storage.place()}: {advice}",
+                f"in {storage.label()}: {advice}",
                 ErrorKind.UNSUPPORTED_OPERATION_FOR_VERSION,
             )
     next(iter(storage.list(DOT.refs)), None)  # where nothing can be listed, that is what to say
-    raise RepositoryNotFoundError(f"no repository to import in {storage.place()}: correct the place")
+    raise RepositoryNotFoundError(f"no repository to import in {storage.label()}: correct the place")
 
 
 def _repo_file(target: Storage) -> bytes | None:
@@ -403,7 +403,7 @@ def _repo_file(target: Storage) -> bytes | None:
 def _require_writable(target: Storage) -> None:
     if target.is_read_only:
         raise ReadOnlyError(
-            f"{target.place()} is read only: give a target that can be written", ErrorKind.READ_ONLY_STORAGE
+            f"{target.label()} is read only: give a target that can be written", ErrorKind.READ_ONLY_STORAGE
         )
     if target.is_whole_bucket:
         raise InvalidInputError(
@@ -437,7 +437,7 @@ def _refuse(target: Storage, strange: Iterable[str]) -> None:
     key = next(iter(strange), None)
     if key is not None:
         raise InvalidInputError(
-            f"expected an empty place for the import, found `{key}` in {target.place()} "
+            f"expected an empty place for the import, found `{key}` in {target.label()} "
             "(to import in place, give no target)",
             ErrorKind.PARENT_DIRECTORY_NOT_CLEAN,
         )

@@ -139,7 +139,7 @@ class _RepositoryCopy:
         is_refused = isinstance(target.put(REPO, repo_object, condition), Refused)
         if is_refused and bytes(target.get(REPO)) != repo_object:
             raise ConflictError(
-                message=f"another writer changed the repository in {target.place()} during the copy: "
+                message=f"another writer changed the repository in {target.label()} during the copy: "
                 "copy again",
                 kind=ErrorKind.REPO_INFO_UPDATED,
             )
@@ -168,7 +168,7 @@ class _RepositoryCopy:
             damaged = [each for each in objects if each.key in keys]
             if not damaged:
                 raise FormatError(
-                    f"the copy in {self.target.place()} is not complete, and is not published: {findings[0]} "
+                    f"the copy in {self.target.label()} is not complete, and is not published: {findings[0]} "
                     f"({len(findings)} findings). Look for damage with `verify` on the source, or copy again "
                     "if garbage was collected meanwhile"
                 )
@@ -194,7 +194,7 @@ def _repo_info_condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersio
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:
         raise ConflictError(
-            message=f"expected an earlier copy of the repository in {target.place()}, found {own[0]} that "
+            message=f"expected an earlier copy of the repository in {target.label()}, found {own[0]} that "
             "the source does not have: copy to another place",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )

@@ -8,7 +8,7 @@
     rechunking                  `rechunk`, `recompress`: their job (rewrite_job) and its plan (rechunk_plan)
     materialization             `materialize`
     block_job                   the job of operations that compute new arrays block by block:
-    block_functions             `map_blocks`, with halo and function_fingerprint
+    block_functions             `map_blocks`, with function_blocks, halo and function_fingerprint
     coarsening, pyramids        `coarsen`, `pyramid`, with window_statistics and multiscales
     regridding                  `regrid`
     selection                   `select`, `crop`, with positions

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Unpack
@@ -19,8 +18,7 @@ import numpy as np
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.jobs.engines import engine_of
 from frazil.jobs.job_result import JobResult
-from frazil.jobs.memory import Budget, slabs
-from frazil.jobs.parallel_write import Block
+from frazil.jobs.memory import Budget
 from frazil.jobs.run_options import with_options
 from frazil.jobs.versions import Source, Target, Version, takes_versions
 from frazil.pipeline.transform.array_arguments import chunk_lengths, require_dimensions
@@ -28,7 +26,6 @@ from frazil.pipeline.transform.array_info import (
     ArrayInfo,
     Shape,
     array_info,
-    open_array,
     with_companions,
 )
 from frazil.pipeline.transform.block_job import (
@@ -36,26 +33,22 @@ from frazil.pipeline.transform.block_job import (
     ComputedArrays,
     OutputArrays,
     TransferredArray,
-    Values,
     block_for,
     run_block_job,
 )
+from frazil.pipeline.transform.function_blocks import FunctionBlocks, InputGrid
 from frazil.pipeline.transform.function_fingerprint import fingerprint
 from frazil.pipeline.transform.halo import (
     Boundary,
     Halo,
-    Margins,
     margins_of,
-    read_with_halo,
     require_boundary,
-    without_margins,
 )
 from frazil.pipeline.transform.options import GridRun, GridRunOptions
 from frazil.repository.session.session import Session
 
 #: Tasks of a function whose cost is unknown.
 _TASKS: Final = 32
-_NUMBERS: Final = frozenset("biufc")
 
 
 class MapBlocksOptions(GridRunOptions, total=False):
@@ -159,7 +152,7 @@ def map_blocks(
     # The default engine is created when there is work: a job that is done already starts no Spark.
     run = replace(run, engine=None if run.engine is None else engine_of(run.engine))
     tasks = run.tasks or max(_TASKS, getattr(run.engine, "slots", 1))
-    blocks = _FunctionBlocks(
+    blocks = FunctionBlocks(
         function,
         grid,
         tuple(each.path for each in arrays),
@@ -196,26 +189,7 @@ def map_blocks(
     return run_block_job(BlockJob("map_blocks", version, session, to, arrays, outputs, parameters), run)
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """The grid of the inputs, which is that of the ``first``, and how the grid of the results differs."""
-
-    first: ArrayInfo
-    margins: Margins | None
-    dropped: frozenset[int]
-    new: dict[str, int]
-
-    @property
-    def axes(self) -> list[int]:
-        """The axes of the first input that the results have."""
-        return [axis for axis in range(self.first.ndim) if axis not in self.dropped]
-
-    def arranged[T](self, new: Sequence[T], values: Sequence[T]) -> tuple[T, ...]:
-        """For each axis of a result: of its ``new`` axes, then of the first input's axes."""
-        return (*new, *(values[axis] for axis in self.axes))
-
-
-def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> _Grid:
+def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> InputGrid:
     """The grid of the inputs. Raises ``InvalidInputError`` for arguments that do not fit the arrays."""
     if not arrays:
         raise InvalidInputError("expected paths of arrays, found none", ErrorKind.INVALID_ARGUMENT)
@@ -230,7 +204,7 @@ def _grid(arrays: Sequence[ArrayInfo], run: MapBlocksRun) -> _Grid:
         raise InvalidInputError(
             f"expected no halo along axes that are dropped, found {run.halo}", ErrorKind.CONFLICTING_ARGUMENTS
         )
-    return _Grid(first, margins, dropped, dict(run.new or {}))
+    return InputGrid(first, margins, dropped, dict(run.new or {}))
 
 
 def _require_same_grid(first: ArrayInfo, other: ArrayInfo) -> None:
@@ -253,7 +227,7 @@ def _axes_in_first(first: ArrayInfo, other: ArrayInfo) -> tuple[int, ...]:
     return tuple(first.dims.index(name) for name in other.dims)
 
 
-def _results(grid: _Grid, names: Sequence[str], to: Target, run: MapBlocksRun) -> list[ArrayInfo]:
+def _results(grid: InputGrid, names: Sequence[str], to: Target, run: MapBlocksRun) -> list[ArrayInfo]:
     """The metadata of the results. Of ``dtype``, ``fill_value``, ``attributes`` there is one for each."""
     count = len(names)
     options = zip(
@@ -265,7 +239,7 @@ def _results(grid: _Grid, names: Sequence[str], to: Target, run: MapBlocksRun) -
     ]
 
 
-def _result(grid: _Grid, path: str, run: MapBlocksRun) -> ArrayInfo:
+def _result(grid: InputGrid, path: str, run: MapBlocksRun) -> ArrayInfo:
     first, new_lengths = grid.first, list(grid.new.values())
     shape = grid.arranged(new_lengths, first.shape)
     dims = grid.arranged(list(grid.new), first.dims)
@@ -292,7 +266,7 @@ def _result(grid: _Grid, path: str, run: MapBlocksRun) -> ArrayInfo:
 
 
 def _block(
-    grid: _Grid, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], budget: Budget, tasks: int
+    grid: InputGrid, arrays: Sequence[ArrayInfo], results: Sequence[ArrayInfo], budget: Budget, tasks: int
 ) -> Shape:
     """The shape of the blocks of the results. New axes are whole."""
     depth = max(np.prod([grid.first.shape[axis] for axis in grid.dropped], dtype=float), 1.0)
@@ -315,86 +289,6 @@ def _coordinates(
         for each in with_companions(session, [arrays[0]])
         if each.path not in paths and to.path(each.path) not in paths
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _FunctionBlocks:
-    """Call the function for a block: see `frazil.pipeline.transform.block_job.Compute`.
-
-    ``axes`` are, for each input, the axes of the first input that it has. ``path`` is that of the first
-    result. ``dtypes`` are those of the results, None where the caller gives one.
-    """
-
-    function: Callable[..., Any]
-    grid: _Grid
-    paths: tuple[str, ...]
-    axes: tuple[tuple[int, ...], ...]
-    boundary: Boundary
-    path: str
-    takes_block: bool
-    dtypes: tuple[np.dtype[Any] | None, ...]
-
-    def __call__(self, session: Session, start: Shape, stop: Shape) -> Sequence[Values]:
-        inputs = self._inputs(session, start, stop)
-        keywords = {"block": Block(self.path, start, stop)} if self.takes_block else {}
-        returned, count = self.function(*inputs, **keywords), len(self.dtypes)
-        blocks = [returned] if count == 1 and not isinstance(returned, tuple) else list(returned)
-        if len(blocks) != count:
-            raise InvalidInputError(
-                f"expected {count} arrays from the function, found {len(blocks)}",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-        out = [self._trimmed(np.asarray(each)) for each in blocks]
-        for block, dtype in zip(out, self.dtypes, strict=True):
-            if dtype is not None:
-                _require_fit(self.path, block, dtype)
-        return out
-
-    def _inputs(self, session: Session, start: Shape, stop: Shape) -> list[Values]:
-        shape = self.grid.first.shape
-        spans = list(zip(start, stop, strict=True))[len(self.grid.new) :]
-        for axis in sorted(self.grid.dropped):
-            spans.insert(axis, (0, shape[axis]))
-        all_margins = self.grid.margins or ((0, 0),) * len(shape)
-        inputs = []
-        for path, axes in zip(self.paths, self.axes, strict=True):
-            margins = [all_margins[axis] for axis in axes]
-            array = open_array(session, path)
-            values = read_with_halo(array, [spans[axis] for axis in axes], margins, self.boundary)
-            index = tuple(slice(None) if axis in axes else None for axis in range(len(shape)))
-            inputs.append(values[index])
-        return inputs
-
-    def _trimmed(self, block: Values) -> Values:
-        if self.grid.margins is None:
-            return block
-        margins = self.grid.arranged([], self.grid.margins)
-        if block.ndim != len(self.grid.new) + len(margins):
-            return block  # the job refuses it
-        return without_margins(block, margins, len(self.grid.new))
-
-
-def _require_fit(path: str, block: Values, dtype: np.dtype[Any]) -> None:
-    """Raise ``InvalidInputError`` for values that change when they are stored as ``dtype``.
-
-    Floats may be rounded to shorter floats.
-    """
-    actual = block.dtype
-    if dtype.kind not in _NUMBERS or np.can_cast(actual, dtype) or not block.ndim:
-        return  # the job refuses a block without dimensions
-    if actual.kind in _NUMBERS:
-        if dtype.kind in "fc" and np.can_cast(actual, dtype, "same_kind"):
-            return
-        with np.errstate(invalid="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
-            parts = (block[part] for part in slabs(block.shape, block.itemsize))
-            if all((part.astype(dtype) == part).all() for part in parts):
-                return
-    raise InvalidInputError(
-        f"expected values that {dtype} holds for `{path}`, found others in a block of {actual}: pass "
-        "dtype= to map_blocks, or convert them in the function",
-        ErrorKind.INVALID_ARRAY_METADATA,
-    )
 
 
 def _each(given: Any, count: int) -> list[Any]:

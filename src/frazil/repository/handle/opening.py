@@ -134,5 +134,5 @@ def require_writable(storage: Storage) -> None:
     """``ReadOnlyError`` for a storage that only reads."""
     if storage.is_read_only:
         raise ReadOnlyError(
-            f"{storage.place()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
+            f"{storage.label()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE
         )
