@@ -31,11 +31,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.manifests import SPLIT_REFS, UNSPLIT_REFS, Rewrite, distribute, in_boxes, plan
+from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.manifests import (
+    SPLIT_REFS,
+    UNSPLIT_REFS,
+    ManifestRewrite,
+    distribute,
+    in_boxes,
+    plan_rewrite,
+)
 from frazil.changes.merge import differing
-from frazil.changes.node_edits import rows_of
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.node_changes import rows_of
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix, id_to_text
@@ -86,7 +93,7 @@ def unloaded(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Segment, .
     for id_ in many:
         edits = changes.chunks[id_]
         parts.append((workspace.require_array(edits.path), edits.table()))
-        rest.chunks[id_] = ChunkEdits(edits.path, edits.ndim)  # the array was written to
+        rest.chunks[id_] = ChunkChanges(edits.path, edits.ndim)  # the array was written to
     return rest, tuple(stage(workspace.context, place, parts))
 
 
@@ -98,7 +105,7 @@ def stage(context: Context, place: str, parts: Iterable[tuple[Node, ChunkTable]]
     at = 0
     for node, table in parts:
         for part in _cut(context, node, table):
-            edits = ChunkEdits(node.path, part.ndim, (part,))
+            edits = ChunkChanges(node.path, part.ndim, (part,))
             blobs.append(wire.encode(ChangeSet(chunks={node.id: edits})))
             box = part.bounds().astype(np.int64)
             low, high = tuple(box[:, 0].tolist()), tuple((box[:, 1] - 1).tolist())
@@ -206,7 +213,7 @@ class Gathered:
                 waiting = changes.chunks.get(id_)
                 if waiting:
                     tables.append(waiting.table())
-                    changes.chunks[id_] = ChunkEdits(waiting.path, waiting.ndim)
+                    changes.chunks[id_] = ChunkChanges(waiting.path, waiting.ndim)
                     path = waiting.path
             _require_once(path, tables)
             node = nodes.get(id_) or self.session.workspace.require_array(path)
@@ -278,7 +285,7 @@ class Stored:
 
 def _second_stage(
     workspace: Workspace, segments: Sequence[Segment], place: str, engine: Engine
-) -> dict[bytes, Ready]:
+) -> dict[bytes, PreparedManifests]:
     context = workspace.context
     by_array: dict[bytes, list[Segment]] = {}
     for segment in segments:
@@ -308,7 +315,9 @@ def _second_stage(
     return {id_: _ready(arrays[id_], kept[id_], stored, files, own) for id_ in by_array}
 
 
-def rewritten(context: Context, parent: Snapshot, above: int, engine: Engine) -> dict[bytes, Ready]:
+def rewritten(
+    context: Context, parent: Snapshot, above: int, engine: Engine
+) -> dict[bytes, PreparedManifests]:
     """All manifests of arrays with more than ``above`` references written anew, as they are split now."""
     nodes, files = parent.nodes.exact(), parent.manifests
     arrays = map(nodes.node, np.flatnonzero(nodes.is_array).tolist())
@@ -365,9 +374,9 @@ def _boxes(
             mine, below, _ = content.setdefault(at, ([], [], []))
             (below if segment in under else mine).append(segment)
     touched = np.array(list(content), np.int64).reshape(len(content), len(split)) * np.array(split)
-    rewrite = Rewrite((), node.array.manifests)
+    rewrite = ManifestRewrite((), node.array.manifests)
     if not everything:
-        rewrite = plan(node.array, ChunkTable.from_absent(touched), split)
+        rewrite = plan_rewrite(node.array, ChunkTable.from_absent(touched), split)
     for ref in rewrite.read:
         low, high = ref.extents.astype(np.int64).T
         last = np.minimum(high, num_chunks) - 1
@@ -422,7 +431,7 @@ def _weight(ref: ManifestRef) -> int:
 
 def _ready(
     node: Node, kept: tuple[ManifestRef, ...], stored: Iterable[Stored], files: ManifestFiles, own: ChangeSet
-) -> Ready:
+) -> PreparedManifests:
     mine = [each for each in stored if each.node_id == node.id]
     manifests = (*kept, *chain.from_iterable(each.manifests for each in mine))
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in kept])))
@@ -431,7 +440,7 @@ def _ready(
     if node.id not in own.created:
         before = own.ready.get(node.id)
         index = _union([each.index for each in mine], None if before is None else before.index)
-    return Ready(node.path, manifests, all_files, index)
+    return PreparedManifests(node.path, manifests, all_files, index)
 
 
 def _union(encoded: Sequence[bytes | None], before: U32 | None) -> U32:
@@ -482,7 +491,7 @@ def _write(context: Context, box: Box) -> Stored:
     )
     index = None
     if box.is_logged:
-        coords = ChunkEdits(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))
+        coords = ChunkChanges(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))
         index = wire.encode(ChangeSet(chunks={node.id: coords}))
     return Stored(node.id, tuple(each.ref for each in written), files, index)
 

@@ -34,7 +34,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.chunk_table import ChunkKind, ChunkTable, ForeignObjects, stack
 from frazil.format.columns import (
@@ -285,7 +285,7 @@ def _flags(columns: _Read, name: str) -> list[bool]:
 # Chunks
 
 
-def _put_chunks(out: _Columns, chunks: Mapping[bytes, ChunkEdits]) -> None:
+def _put_chunks(out: _Columns, chunks: Mapping[bytes, ChunkChanges]) -> None:
     if not chunks:
         return
     arrays = sorted(chunks.items(), key=_rank)  # those of one rank side by side
@@ -308,7 +308,7 @@ def _put_chunks(out: _Columns, chunks: Mapping[bytes, ChunkEdits]) -> None:
         _put_references(out, stack(filled, np.zeros((len(owner), 0), np.uint32)).prune(), owner)
 
 
-def _rank(item: tuple[bytes, ChunkEdits]) -> tuple[int, bytes]:
+def _rank(item: tuple[bytes, ChunkChanges]) -> tuple[int, bytes]:
     return item[1].ndim, item[0]
 
 
@@ -462,7 +462,7 @@ def _once(sources: U8 | ForeignObjects, source: I64) -> I64:
     return once
 
 
-def _take_chunks(columns: _Read, chunks: dict[bytes, ChunkEdits]) -> None:
+def _take_chunks(columns: _Read, chunks: dict[bytes, ChunkChanges]) -> None:
     ids = id_list(columns.ids("arrays", NODE_ID_BYTES))
     if not ids:
         return
@@ -486,7 +486,7 @@ def _take_chunks(columns: _Read, chunks: dict[bytes, ChunkEdits]) -> None:
         for at in some.tolist():
             high = int(ends[at])
             rows = slice(high - int(counts[at]), high)
-            edits = chunks[ids[at]] = ChunkEdits(paths[at], rank)
+            edits = chunks[ids[at]] = ChunkChanges(paths[at], rank)
             if index is not None and rows.start < rows.stop:
                 coords = index[rows.start - start : rows.stop - start]
                 part = coords, kind[rows], source[rows], offset[rows], length[rows]
