@@ -50,8 +50,8 @@ def run_piece(shared: bytes, task: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=2)
 def _unpacked(shared: bytes) -> tuple[str, Context]:
-    said: tuple[str, Context] = pickle.loads(shared)
-    return said
+    unpickled: tuple[str, Context] = pickle.loads(shared)
+    return unpickled
 
 
 def pieces_run(context: Context, engine: Engine) -> plan.Run:
