@@ -16,7 +16,7 @@ import zarr
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.importing.writer import CHUNK, NAMES, Maker, Pairs, packed, repository
+from tests.importing.writer import CHUNK, NAMES, Maker, Pairs, packed, repository, sequence_name
 
 from frazil.errors import FormatError
 from frazil.format import msgpack
@@ -25,7 +25,7 @@ from frazil.format.ids import id_to_text
 from frazil.format.manifest import InlineRef, NativeRef, VirtualRef
 from frazil.format.older.generations import COLON, DOT, DRAFT, GENERATIONS, described, generations_of
 from frazil.format.older.manifest import decode_old_manifest, short_id
-from frazil.format.older.refs import decode_ref, name_to_id, ref_files, sequence_name, sequence_number
+from frazil.format.older.refs import decode_ref, name_to_id, ref_files, sequence_number
 from frazil.format.older.snapshot import decode_old_snapshot, evidence
 from frazil.format.older.tokens import Tokens
 from frazil.format.older.transaction_log import decode_old_log

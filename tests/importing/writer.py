@@ -22,11 +22,16 @@ import zstandard
 from frazil.format.envelope import FileType, seal
 from frazil.format.ids import id_to_text
 from frazil.format.older.generations import GENERATIONS, Generation
-from frazil.format.older.refs import sequence_name
 
 NAMES = [generation.name for generation in GENERATIONS]
 LOCATION = "s3://bucket/some/file.nc"
 CHUNK = np.arange(6, dtype="<i4")
+
+
+def sequence_name(number: int, characters: int = 8) -> str:
+    """File name of the ref that commit ``number`` of a branch made, without ``.json``."""
+    size = {8: 5, 13: 8}[characters]
+    return id_to_text(((1 << 8 * size) - 1 - number).to_bytes(size))
 
 
 class Pairs(list[tuple[Any, Any]]):

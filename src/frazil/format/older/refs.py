@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from frazil.errors import FormatError
-from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
+from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.older.elements import DRAFT_ID_BYTES, OldRef, decoding, mapping, object_id, timestamp
 from frazil.format.older.generations import DRAFT, Layout
 
@@ -38,16 +38,6 @@ def name_to_id(name: str) -> bytes | None:
         return None
     value, rest = divmod(int(name.translate(_TO_PYTHON), 32), 1 << -8 * size % 5)
     return None if rest else value.to_bytes(size)
-
-
-def sequence_name(number: int, characters: int = 8) -> str:
-    """File name of the ref that a branch's commit ``number`` made, without ``.json``.
-
-    >>> sequence_name(0), sequence_name(100), sequence_name(1, 13)
-    ('ZZZZZZZZ', 'ZZZZZZWV', 'ZZZZZZZZZZZZW')
-    """
-    size, _ = _FORMS[characters]
-    return id_to_text(((1 << 8 * size) - 1 - number).to_bytes(size))
 
 
 def sequence_number(name: str) -> int | None:
