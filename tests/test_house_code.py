@@ -15,25 +15,18 @@ from tests.support.house import PATHS, REPOSITORY, room
 
 #: Check -> rooms that do not pass it yet. The table only shrinks, and ends empty.
 NOT_YET: dict[str, set[str]] = {
-    "errors": {"jobs", "maintenance", "repository.catalog", "storage"},
-    "length": {"pipeline.ingest", "pipeline.reductions", "pipeline.transform", "repository.session"},
+    "errors": {"jobs", "maintenance", "repository.catalog"},
+    "length": {"repository.session"},
     "names": {
-        *("changes", "chunks", "importing", "jobs", "maintenance", "storage"),
+        *("jobs", "pipeline.replication"),
         *("repository", "repository.catalog", "repository.handle", "repository.session"),
-        *("repository.settings", "spark", "spark.runtime", "spark.streams", "spark.tables"),
-        *("pipeline.__init__", "pipeline.ingest", "pipeline.maintenance", "pipeline.provenance"),
-        *("pipeline.publishing", "pipeline.reductions", "pipeline.replication", "pipeline.transform"),
-        "pipeline.validation",
     },
     "names in tests": {
-        *("importing", "jobs", "repository", "spark", "spark/streams", "spark/tables"),
-        *("pipeline", "pipeline/ingest", "pipeline/reductions", "pipeline/transform", "pipeline/validation"),
+        *("importing", "jobs", "repository"),
+        *("pipeline", "pipeline/reductions", "pipeline/transform", "pipeline/validation"),
     },
-    "parameters": {
-        *("format", "readers", "spark", "repository.session"),
-        *("pipeline.ingest", "pipeline.publishing", "pipeline.reductions", "pipeline.transform"),
-    },
-    "private names": {"jobs", "pipeline.maintenance", "storage", "xarray"},
+    "parameters": {"format", "readers", "repository.session"},
+    "private names": set(),
 }
 
 
@@ -63,7 +56,11 @@ STANDARD_PRIVATE = {
     "_fields": "of named tuples",
     "_gateway": "of pyspark's SparkContext: there is no public way to ask whether a JVM runs",
     "_active_spark_context": "of pyspark's SparkContext: there is no public way to ask for it",
+    "_whole": "of display.Settings: classes of settings in other rooms declare it",
     "_meta": "of dask arrays: the only way to the type of their chunks",
+    "_write_region": "of xarray's writer of zarr, which has no public form",
+    "_validate_encoding": "of xarray's writer of zarr, which has no public form",
+    "_validate_and_autodetect_region": "of xarray's writer of zarr, which has no public form",
 }
 
 
@@ -148,6 +145,12 @@ NO_NOUNS = {
 }
 #: Names that others can see, in files, in pickles, or in the public interface -> why they stay.
 PUBLIC_NAMES = {
+    "bytes_written": "of the results of jobs",
+    "stored_bytes_written": "of the results of jobs",
+    "frazil.pipeline.Written": "of frazil.pipeline",
+    "frazil.importing.report.was_there": "of the report of an import",
+    "frazil.importing.import_job.was_there": "of the report of an import",
+    "frazil.pipeline.validation.report.found": "of the findings of a validation",
     "written_at": "of SnapshotInfo, as the reference names it",
     "known_commits": "of frazil.testing.invariants, as the reference names it",
 }
@@ -182,7 +185,7 @@ def test_names_are_nouns() -> None:
         (room(module), f"{place(module, node)}: {name}")
         for module in PATHS
         for node, name in identifiers(tree_of(module))
-        if is_no_noun(name)
+        if is_no_noun(name) and f"{module}.{name}" not in PUBLIC_NAMES
     ]
     offences += [
         (room(module), f"{place(module, tree_of(module))}: the module itself")
@@ -232,8 +235,7 @@ MANY_PARAMETERS = {
         (
             *("s3_storage", "s3_object_store_storage", "r2_storage", "tigris_storage", "hf_storage"),
             *("gcs_storage", "azure_storage", "s3_credentials", "gcs_credentials", "s3_store"),
-            *("Named.new_s3", "Named.new_tigris", "Named.new_r2", "Named.new_hf"),
-            *("s3_from_options", "r2_from_options", "tigris_from_options", "hf_from_options"),
+            *(f"StorageClassMethods.new_{each}" for each in ("s3", "tigris", "r2", "hf")),
             *("Sessions.transaction", "Upkeep.garbage_collect", "RepositoryConfig.__init__"),
             *("IcechunkStore.set_virtual_refs_arr", "to_icechunk"),
         ),

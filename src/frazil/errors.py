@@ -520,6 +520,13 @@ class MisalignedGroupWarning(UserWarning):
     """
 
 
+class UnreachableError(OSError):
+    """No answer came from a web server, or none that can be used.
+
+    The storages of web servers raise a ``StorageError`` in its place: users do not see it.
+    """
+
+
 class ServerFailedError(RuntimeError):
     """A program that a test started did not start in time; the message ends with its log.
 

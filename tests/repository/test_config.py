@@ -327,7 +327,7 @@ def test_every_default() -> None:
     assert e.repo_update_retries == Retries(100, 50, 30_000)
     assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (True, 1 << 20, 16 << 20)
     assert e.session_lifetime == timedelta(hours=24)
-    assert (e.deduplicate, e.compare_found_chunks) == (False, True)
+    assert (e.deduplicate, e.compare_chunks) == (False, True)
     assert e.fast_forward_timeout == timedelta(0)
     assert (e.location_compression_min_chunks, e.location_dictionary_bytes) == (1000, 2048)
     assert e.split_sizes_for("/a", None, [5]) == (UNSPLIT,)
@@ -357,7 +357,7 @@ def test_given_values_hold() -> None:
     assert e.repo_update_retries.max_tries == 4
     assert (e.packing, e.pack_threshold_bytes, e.pack_size_bytes) == (False, 1, 16 << 20)
     assert e.session_lifetime == timedelta(days=2)
-    assert (e.deduplicate, e.compare_found_chunks) == (True, False)
+    assert (e.deduplicate, e.compare_chunks) == (True, False)
     assert e.fast_forward_timeout == timedelta(seconds=3)
 
 

@@ -20,9 +20,8 @@ import pytest
 from tests.support.loopback_http import LoopbackHttp
 
 import frazil
-from frazil.errors import StorageError
+from frazil.errors import StorageError, UnreachableError
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings
-from frazil.storage.web.answer import Unreachable
 from frazil.storage.web.client import WebClient
 from frazil.storage.web.options import CONNECTIONS, web_options
 
@@ -198,7 +197,7 @@ def test_faults_are_tried_again(web: Web, fault: Reply, max_bytes: int | None) -
     web.replies += [fault] * 4
     try:
         assert client().request("GET", f"{web.url}/x", {}, max_bytes).status >= 429
-    except Unreachable:
+    except UnreachableError:
         assert fault in (hang_up, break_off)
     assert len(web.visits) == 4
 
@@ -274,7 +273,7 @@ def test_threads_share_at_most_64_connections(web: Web) -> None:
 
 
 def test_certificates(secure: Web) -> None:
-    with pytest.raises(Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
         client().request("GET", f"{secure.url}/x", {})
     for options in ({"root_certificate": AUTHORITY}, {"allow_invalid_certificates": "true"}):
         asker = client(options)
@@ -299,14 +298,14 @@ def test_a_name_and_password_in_the_address(web: Web) -> None:
     "url", ["http://h:99999/", "http://h:x/", "http://[::1/", "ftp://h/", "http://a..b\udc80/"]
 )
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(Unreachable, match="expected"):
+    with pytest.raises(UnreachableError, match="expected"):
         client().request("GET", url, {})
 
 
 @pytest.mark.parametrize("target", ["https://[::1/x", "http://h:99999/", "https://"])
 def test_a_redirect_to_what_is_no_address(web: Web, target: str) -> None:
     web.replies += [send(302, Location=target)]
-    with pytest.raises(Unreachable, match="expected an address"):
+    with pytest.raises(UnreachableError, match="expected an address"):
         client({"follow_redirects": "true"}).request("GET", f"{web.url}/x", {})
 
 
@@ -338,7 +337,7 @@ def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:
     assert "proxy-authorization" not in secure.visits[0][2]
     # A proxy that does not let us through is named, without its password.
     web.replies += [send(403, b"")] * 4
-    with pytest.raises(Unreachable, match=r"through the proxy http://\*\*\*\*@127\.0\.0\.1.* 403"):
+    with pytest.raises(UnreachableError, match=r"through the proxy http://\*\*\*\*@127\.0\.0\.1.* 403"):
         client({"proxy_url": f"http://me:pw@{web.url[7:]}"}).request("GET", f"{secure.url}/x", {})
 
 

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.storage.base import ObjectInfo, Version
 from frazil.storage.keys import check_key, check_range, object_not_found, range_past_end
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
 from frazil.storage.traffic import TRAFFIC
-from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.answer import Answer
 from frazil.storage.web.client import WebClient
 from frazil.storage.web.failures import reason_of, reason_of_status
 from frazil.storage.web.options import web_options
@@ -123,7 +123,7 @@ class HttpStorage(ReadOnlyStorage):
         TRAFFIC.count_request()
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
-        except Unreachable as error:
+        except UnreachableError as error:
             kind, reason = reason_of(error, self._url)
             raise StorageError(f"object {key!r}: {reason}", kind) from error
         if answer.status in (404, 410):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage.buckets import AzureContainer, GcsBucket, S3Bucket
 from frazil.storage.credentials import (
     azure_anonymous_credentials,
@@ -39,7 +39,6 @@ from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
 from frazil.storage.url_parts import UrlParts, parse_parts
 from frazil.storage.web.address import join_url
-from frazil.storage.web.answer import Unreachable
 from frazil.storage.web.client import WebClient
 from frazil.storage.web.options import web_options
 
@@ -129,7 +128,7 @@ def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | N
 def _redirect_target(client: WebClient, url: str) -> str:
     try:
         answer = client.request_once("GET", url, {}, 0)
-    except Unreachable as error:
+    except UnreachableError as error:
         raise _bad_redirect(str(error)) from error
     location = answer.headers.get("location")
     if location is None or not 300 <= answer.status < 400:

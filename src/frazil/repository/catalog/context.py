@@ -88,7 +88,7 @@ class Context:
         lifetime = settings.session_lifetime // _MICROSECOND
         return ContentStore(
             self.storage,
-            ContentSettings(lifetime, settings.compare_found_chunks),
+            ContentSettings(lifetime, settings.compare_chunks),
             new_object_id,
             now_us,
             CollectionWatch(self.catalog.repo_info, self.storage),

@@ -108,7 +108,7 @@ class Effective:
     pack_threshold_bytes: int
     pack_size_bytes: int
     deduplicate: bool
-    compare_found_chunks: bool
+    compare_chunks: bool
     fast_forward_timeout: timedelta
     session_lifetime: timedelta
     storage: StorageSettings
@@ -154,7 +154,7 @@ class Effective:
             pack_threshold_bytes=_or(packing.threshold_bytes, 1024 * 1024),
             pack_size_bytes=_or(packing.pack_size_bytes, 16 * 1024 * 1024),
             deduplicate=_or(chunks.deduplicate, False),
-            compare_found_chunks=_or(chunks.compare, True),
+            compare_chunks=_or(chunks.compare, True),
             fast_forward_timeout=_or(config.fast_forward_timeout, timedelta(0)),
             session_lifetime=_or(config.session_lifetime, DEFAULT_SESSION_LIFETIME),
             storage=_or(config.storage, StorageSettings()),

@@ -78,9 +78,9 @@ class VirtualChunkContainer(Settings):
         return shown_url(value) if name == "url_prefix" else value
 
 
-def _invalid(expected: str, found: str) -> InvalidInputError:
+def _invalid(expected: str, actual: str) -> InvalidInputError:
     return InvalidInputError(
-        f"virtual chunk container: expected {expected}, found {shown_url(found)}",
+        f"virtual chunk container: expected {expected}, found {shown_url(actual)}",
         ErrorKind.INVALID_VIRTUAL_REF,
     )
 

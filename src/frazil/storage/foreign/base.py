@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from obstore.exceptions import BaseError
 
-from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError, UnreachableError
 from frazil.storage import failures
 from frazil.storage.files import failures as file_failures
 from frazil.storage.option_names import shown_url
 from frazil.storage.traffic import TRAFFIC
 from frazil.storage.web import failures as web_failures
-from frazil.storage.web.answer import Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator
@@ -168,7 +167,7 @@ def _reason(error: Exception, url: str) -> str:
         "give those of this container in `authorize_virtual_chunk_access`",
         "`allow_http=True` to the store of this container",
     )
-    if isinstance(error, Unreachable):
+    if isinstance(error, UnreachableError):
         return web_failures.reason_of(error, url)[1]
     reason = failures.reason_of(error, terms)[1]
     failures.shorten(error)

@@ -7,8 +7,8 @@ from base64 import b64encode
 from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from frazil.errors import UnreachableError
 from frazil.storage.option_names import shown_url
-from frazil.storage.web.answer import Unreachable
 
 _PORTS: Final = {"http": 80, "https": 443}
 #: Characters of a path that stay as they are; percent codes stay, too.
@@ -19,7 +19,7 @@ type Origin = tuple[str, str, int]
 
 
 def origin_of(url: str) -> Origin:
-    """Scheme, host and port. Raises ``Unreachable`` for an address that is not of http or https.
+    """Scheme, host and port. Raises ``UnreachableError`` for an address that is not of http or https.
 
     >>> origin_of("https://Example.org/data")
     ('https', 'example.org', 443)
@@ -30,7 +30,7 @@ def origin_of(url: str) -> Origin:
             return parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]
     except ValueError:
         pass  # brackets or a port that cannot be
-    raise Unreachable(f"expected an address of http or https, found {shown_url(url)}")
+    raise UnreachableError(f"expected an address of http or https, found {shown_url(url)}")
 
 
 def basic_authorization(url: str) -> str | None:
@@ -57,7 +57,7 @@ def join_url(url: str, target: str) -> str:
 def request_url(url: str) -> str:
     """``url`` as it is sent: no login, no fragment, and codes for characters that are not allowed.
 
-    Raises ``Unreachable`` for a host that cannot be a name.
+    Raises ``UnreachableError`` for a host that cannot be a name.
 
     >>> request_url("http://me:pw@b\u00fccher.example/50% of it#top")
     'http://xn--bcher-kva.example/50%25%20of%20it'
@@ -67,6 +67,6 @@ def request_url(url: str) -> str:
     try:
         server = server if server.isascii() else server.encode("idna").decode("ascii")
     except UnicodeError:
-        raise Unreachable(f"expected the name of a host, found {shown_url(url)}") from None
+        raise UnreachableError(f"expected the name of a host, found {shown_url(url)}") from None
     path = quote(_STRAY_PERCENT.sub("%25", parts.path or "/"), safe=_UNQUOTED)
     return parts._replace(netloc=server, path=path, fragment="").geturl()

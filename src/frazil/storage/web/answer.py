@@ -1,4 +1,4 @@
-"""What a web server answered, and the error for no answer."""
+"""What a web server answered."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from typing import Final
 
 #: Numbers of 64 bits: Python refuses to read very long ones.
 _NUMBER: Final = re.compile("[0-9]{1,19}")
-
-
-class Unreachable(OSError):
-    """No answer came, or none that is of use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.storage.option_names import check_headers, shown_url
 from frazil.storage.web.address import basic_authorization, join_url, origin_of
-from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.answer import Answer
 from frazil.storage.web.options import WebOptions
 from frazil.threads import Purpose, shared_pool
 
@@ -51,7 +51,7 @@ class WebClient:
     ) -> Answer:
         """The answer to one request; the body ends after ``max_bytes`` bytes.
 
-        Raises ``Unreachable`` if no answer comes after all tries, and ``StorageError``
+        Raises ``UnreachableError`` if no answer comes after all tries, and ``StorageError``
         (``redirect-refused``) for a redirect to another server.
         """
         origin_of(url)  # raises for what is not an address
@@ -67,7 +67,7 @@ class WebClient:
                 origin_of(after)
                 sent = _authorization(after) | _lower_names(headers)
             current_url = after
-        raise Unreachable(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
+        raise UnreachableError(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
     def request_once(
         self, method: str, url: str, headers: Mapping[str, str], max_bytes: int | None = None
@@ -121,7 +121,7 @@ def _scheme(url: str) -> str:
 def _is_same_server(url: str, target: str) -> bool:
     try:
         before, after = origin_of(url), origin_of(target)
-    except Unreachable:
+    except UnreachableError:
         return False
     is_upgrade = (before[0], before[2], after[0], after[2]) == ("http", 80, "https", 443)
     return before[1] == after[1] and (before == after or is_upgrade)

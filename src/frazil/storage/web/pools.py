@@ -20,10 +20,10 @@ import urllib3
 from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import HTTPError, LocationValueError, ProxyError
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, StorageError, UnreachableError
 from frazil.storage.option_names import shown_url
 from frazil.storage.web.address import basic_authorization, origin_of, request_url
-from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.answer import Answer
 from frazil.storage.web.options import CONNECTIONS, WebOptions
 
 #: Statuses after which the same request may succeed.
@@ -57,7 +57,8 @@ class Pools:
         """The answer to one request, redirects not followed; the body ends after ``max_bytes`` bytes.
 
         ``headers`` have names in small letters. After the last try a status such as 503 is an answer. Raises
-        ``Unreachable`` if no answer comes, and ``StorageError`` (``storage-config``) for an unusable proxy.
+        ``UnreachableError`` if no answer comes, and ``StorageError`` (``storage-config``) for a proxy that
+        cannot be used.
         """
         options = self._options
         scheme, host, _ = origin_of(url)
@@ -80,7 +81,9 @@ class Pools:
                 answer = _send_once(manager, method, target, sent, max_bytes)
                 is_over = not tries.is_retry(method, answer.status, "retry-after" in answer.headers)
             except LocationValueError:
-                raise Unreachable(f"expected an address of http or https, found {shown_url(url)}") from None
+                raise UnreachableError(
+                    f"expected an address of http or https, found {shown_url(url)}"
+                ) from None
             except (HTTPError, OSError) as error:
                 failure = error
                 is_over = isinstance(_cause(error), ssl.SSLCertVerificationError)
@@ -165,10 +168,10 @@ def _cause(error: BaseException) -> BaseException:
         error = below
 
 
-def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> Unreachable:
+def _unreachable(url: str, proxy: str | None, error: BaseException | None) -> UnreachableError:
     through = f" through the proxy {shown_url(proxy or '')}" if isinstance(error, ProxyError) else ""
     cause = None if error is None else _cause(error)
-    unreachable = Unreachable(
+    unreachable = UnreachableError(
         f"request to {shown_url(url)}{through} failed: {str(cause) or type(cause).__name__}"
     )
     # Errors of urllib3 on the way hold the address with its query: they stay out of tracebacks.
