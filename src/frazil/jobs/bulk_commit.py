@@ -26,11 +26,11 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.changes.manifests import UNSPLIT_REFS
 from frazil.changes.merge import differing
-from frazil.changes.node_edits import rows_of
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.node_changes import rows_of
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ErrorKind, FormatError, InvalidInputError
 from frazil.format.columns import U32
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_matrix
@@ -154,7 +154,7 @@ class TaskChanges:
                 waiting = changes.chunks.get(id_)
                 if waiting:
                     tables.append(waiting.table())
-                    changes.chunks[id_] = ChunkEdits(waiting.path, waiting.ndim)
+                    changes.chunks[id_] = ChunkChanges(waiting.path, waiting.ndim)
                     path = waiting.path
             _require_once(path, tables)
             node = nodes.get(id_) or self.session.workspace.require_array(path)
@@ -175,7 +175,7 @@ def _require_once(path: str, tables: Sequence[ChunkTable]) -> None:
 
 def _write_manifests(
     workspace: Workspace, segments: Sequence[Segment], place: str, engine: Engine
-) -> dict[bytes, Ready]:
+) -> dict[bytes, PreparedManifests]:
     context = workspace.context
     by_array: dict[bytes, list[Segment]] = {}
     for segment in segments:
@@ -205,7 +205,9 @@ def _write_manifests(
     return {id_: _ready(arrays[id_], unchanged[id_], stored, files, own) for id_ in by_array}
 
 
-def rewritten(context: Context, parent: Snapshot, above: int, engine: Engine) -> dict[bytes, Ready]:
+def rewritten(
+    context: Context, parent: Snapshot, above: int, engine: Engine
+) -> dict[bytes, PreparedManifests]:
     """All manifests of arrays with more than ``above`` references written anew, as they are split now."""
     nodes, files = parent.nodes.exact(), parent.manifests
     arrays = map(nodes.node, np.flatnonzero(nodes.is_array).tolist())
@@ -259,7 +261,7 @@ def _ready(
     stored: Iterable[BoxManifests],
     files: ManifestFiles,
     own: ChangeSet,
-) -> Ready:
+) -> PreparedManifests:
     results = [each for each in stored if each.node_id == node.id]
     manifests = (*unchanged, *chain.from_iterable(each.manifests for each in results))
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in unchanged])))
@@ -268,7 +270,7 @@ def _ready(
     if node.id not in own.created:
         before = own.ready.get(node.id)
         index = _union([each.index for each in results], None if before is None else before.index)
-    return Ready(node.path, manifests, all_files, index)
+    return PreparedManifests(node.path, manifests, all_files, index)
 
 
 def _union(encoded: Sequence[bytes | None], before: U32 | None) -> U32:

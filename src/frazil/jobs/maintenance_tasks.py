@@ -15,7 +15,7 @@ from frazil.maintenance.deletion import Sweeper, Swept
 from frazil.maintenance.listing import distinct
 from frazil.maintenance.storage_stats import Parts, parts_of
 from frazil.maintenance.verification import plan
-from frazil.maintenance.walk import Bounds, Here, chunks_of
+from frazil.maintenance.walk import Bounds, LocalWalk, chunks_of
 from frazil.repository.catalog.context import Context
 
 
@@ -25,7 +25,7 @@ def sum_parts(context: Context, ids: list[bytes]) -> Iterator[Parts]:
 
 def walk_manifests(context: Context, item: Any) -> Iterator[ManifestFiles]:
     ids, others = map(id_matrix, item)
-    yield Here(Bounds()).manifests(context.storage, ids, others)
+    yield LocalWalk(Bounds()).manifests(context.storage, ids, others)
 
 
 def walk_chunks(context: Context, ids: list[bytes]) -> Iterator[U8]:

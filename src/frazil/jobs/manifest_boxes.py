@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
-from frazil.changes.manifests import SPLIT_REFS, Rewrite, distribute, plan
+from frazil.changes.chunk_changes import ChunkChanges
+from frazil.changes.manifests import SPLIT_REFS, ManifestRewrite, distribute, plan_rewrite
 from frazil.changes.merge import differing
 from frazil.errors import ErrorKind, SessionStateError
 from frazil.format.columns import U32
@@ -82,9 +82,9 @@ def boxes_of(
             mine, below, _ = content.setdefault(at, ([], [], []))
             (below if segment in under else mine).append(segment)
     touched = np.array(list(content), np.int64).reshape(len(content), len(split)) * np.array(split)
-    rewrite = Rewrite((), node.array.manifests)
+    rewrite = ManifestRewrite((), node.array.manifests)
     if not everything:
-        rewrite = plan(node.array, ChunkTable.from_absent(touched), split)
+        rewrite = plan_rewrite(node.array, ChunkTable.from_absent(touched), split)
     for ref in rewrite.read:
         low, high = ref.extents.astype(np.int64).T
         last = np.minimum(high, num_chunks) - 1
@@ -183,7 +183,7 @@ def _write(context: Context, box: Box) -> BoxManifests:
     )
     index = None
     if box.is_logged:
-        coords = ChunkEdits(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))
+        coords = ChunkChanges(node.path, edits.ndim, (ChunkTable.from_absent(edits.index),))
         index = wire.encode(ChangeSet(chunks={node.id: coords}))
     return BoxManifests(node.id, tuple(each.ref for each in manifests_stored), files, index)
 

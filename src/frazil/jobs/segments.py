@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.changes.manifests import in_boxes
 from frazil.errors import StorageError
 from frazil.format.ids import id_to_text
@@ -67,7 +67,7 @@ def stage_references(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Se
     for id_ in many:
         edits = changes.chunks[id_]
         parts.append((workspace.require_array(edits.path), edits.table()))
-        rest.chunks[id_] = ChunkEdits(edits.path, edits.ndim)  # the array was written to
+        rest.chunks[id_] = ChunkChanges(edits.path, edits.ndim)  # the array was written to
     return rest, tuple(stage_tables(workspace.context, place, parts))
 
 
@@ -79,7 +79,7 @@ def stage_tables(context: Context, place: str, parts: Iterable[tuple[Node, Chunk
     at = 0
     for node, table in parts:
         for part in _cut(context, node, table):
-            edits = ChunkEdits(node.path, part.ndim, (part,))
+            edits = ChunkChanges(node.path, part.ndim, (part,))
             blobs.append(wire.encode(ChangeSet(chunks={node.id: edits})))
             box = part.bounds().astype(np.int64)
             low, high = tuple(box[:, 0].tolist()), tuple((box[:, 1] - 1).tolist())

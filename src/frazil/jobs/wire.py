@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.errors import FormatError
 from frazil.format.chunk_table import ChunkTable, stack
 from frazil.format.columns import Ragged
@@ -111,7 +111,7 @@ def _flags(columns: ColumnReader, name: str) -> list[bool]:
 # Chunks
 
 
-def _put_chunks(out: ColumnWriter, chunks: Mapping[bytes, ChunkEdits]) -> None:
+def _put_chunks(out: ColumnWriter, chunks: Mapping[bytes, ChunkChanges]) -> None:
     if not chunks:
         return
     arrays = sorted(chunks.items(), key=_rank)  # those of one rank side by side
@@ -134,11 +134,11 @@ def _put_chunks(out: ColumnWriter, chunks: Mapping[bytes, ChunkEdits]) -> None:
         put_references(out, stack(filled, np.zeros((len(owner), 0), np.uint32)).prune(), owner)
 
 
-def _rank(item: tuple[bytes, ChunkEdits]) -> tuple[int, bytes]:
+def _rank(item: tuple[bytes, ChunkChanges]) -> tuple[int, bytes]:
     return item[1].ndim, item[0]
 
 
-def _read_chunks(columns: ColumnReader, chunks: dict[bytes, ChunkEdits]) -> None:
+def _read_chunks(columns: ColumnReader, chunks: dict[bytes, ChunkChanges]) -> None:
     ids = id_list(columns.ids("arrays", NODE_ID_BYTES))
     if not ids:
         return
@@ -162,7 +162,7 @@ def _read_chunks(columns: ColumnReader, chunks: dict[bytes, ChunkEdits]) -> None
         for at in some.tolist():
             high = int(ends[at])
             rows = slice(high - int(counts[at]), high)
-            edits = chunks[ids[at]] = ChunkEdits(paths[at], rank)
+            edits = chunks[ids[at]] = ChunkChanges(paths[at], rank)
             if index is not None and rows.start < rows.stop:
                 coords = index[rows.start - start : rows.stop - start]
                 part = coords, kind[rows], source[rows], offset[rows], length[rows]

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.changes.diff import compose
-from frazil.changes.log import united
+from frazil.changes.diff import compose_logs
+from frazil.changes.log import union_of_chunks
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.nodes import NodeTable
@@ -104,7 +104,7 @@ def read(context: Context, piece: Piece) -> pa.Table:
     logs = logs_of(context.assets, step)
     before, after = Workspace(context, step.before), Workspace(context, step.after)
     parts = [_node_part(logs, before.base, after.base)] if piece.first == 0 else []
-    parts += _chunk_parts(united([log.updated_chunks for log in logs]), before, after, piece)
+    parts += _chunk_parts(union_of_chunks([log.updated_chunks for log in logs]), before, after, piece)
     table = pa.concat_tables(parts) if parts else _part()
     commit = {
         "snapshot_id": id_to_text(step.id),
@@ -126,7 +126,7 @@ def _part(**columns: Any) -> pa.Table:
 
 
 def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> pa.Table:
-    changes = compose(logs, before, after)
+    changes = compose_logs(logs, before, after)
     old, new = _paths(before), _paths(after)
     ids = {path: id_to_text(id_) for id_, path in [*old.items(), *new.items()]}
     gone = {path: id_to_text(id_) for id_, path in old.items()}
