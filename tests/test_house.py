@@ -149,7 +149,10 @@ DELIBERATE: dict[tuple[str, str], str] = {
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
             "frazil.pipeline",
-            *(f"frazil.pipeline.ingest.{module}" for module in ("operation", "options", "size")),
+            *(
+                f"frazil.pipeline.ingest.{module}"
+                for module in ("operation", "options", "size", "source_inspection")
+            ),
         )
     },
     (

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipeline.ingest.archives import daily
+from tests.pipeline.ingest.netcdf_files import daily_files
 
 import frazil
 import frazil.pipeline
@@ -55,8 +55,10 @@ METRICS = Metrics(3, 1, 2, 10**6, 5, 10**9, 10**8, 12, 10**7, 10**6, 900, 1.25, 
 
 
 def report(rows: int) -> Report:
-    found = (Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows))
-    return Report("ABC", tuple(found))
+    result_rows = (
+        Row("Units", f"/{BAD}/{number}", number % 2 == 0, "K", BAD * 100) for number in range(rows)
+    )
+    return Report("ABC", tuple(result_rows))
 
 
 def step(number: int = 0) -> Step:
@@ -73,7 +75,7 @@ def plan(blocks: int) -> Plan:
 
 @cache
 def files() -> list[str]:
-    return daily(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
+    return daily_files(Path(tempfile.mkdtemp()), 3, names=[f"tas_{number}" for number in range(30)])
 
 
 @cache
@@ -110,6 +112,10 @@ ARGUMENTS = {
 CASES = pytest.mark.parametrize("kind", RESULTS, ids=lambda kind: kind.__name__)
 
 
+#: Rooms whose classes are results.
+ROOMS = ("frazil.jobs", "frazil.pipeline", "frazil.spark")
+
+
 def public() -> dict[str, Any]:
     modules = (frazil.pipeline, frazil.spark)
     return {name: getattr(module, name) for module in modules for name in module.__all__}
@@ -128,7 +134,7 @@ def test_what_functions_return_is_in_the_table() -> None:
             space = vars(sys.modules[function.__module__])
             words = re.findall(r"\w+", str(function.__annotations__.get("return")))
             kinds = [space[word] for word in words if inspect.isclass(space.get(word))]
-            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith("frazil.spark")}
+            returned |= {kind.__name__ for kind in kinds if kind.__module__.startswith(ROOMS)}
     assert len(returned) > 8
     assert returned <= ARGUMENTS | {kind.__name__ for kind in RESULTS}
 

@@ -23,8 +23,9 @@ def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _run(arguments: argparse.Namespace) -> int:
     with needs("ingest", extra="pipeline"):
         from frazil.pipeline import Progress, Target, inspect_files
-        from frazil.pipeline.ingest.operation import inspect_for_new_group, run_ingest
+        from frazil.pipeline.ingest.operation import run_ingest
         from frazil.pipeline.ingest.options import IngestRequest, Settings
+        from frazil.pipeline.ingest.source_inspection import inspect_for_new_group
 
     options = _options(arguments)
     if arguments.inspect:
