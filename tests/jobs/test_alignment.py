@@ -34,7 +34,7 @@ from frazil.spark import (
     zonal_stats,
 )
 
-HERE: Final = Inline()
+INLINE: Final = Inline()
 type Operation = Callable[[frazil.Repository, str], object]
 
 
@@ -43,34 +43,34 @@ def to(repo: frazil.Repository) -> Target:
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    "mean": lambda repo, path: mean(repo, path, "time", engine=HERE),
-    "quantile": lambda repo, path: quantile(repo, path, [0.1, 0.9], "time", engine=HERE),
-    "resample": lambda repo, path: resample(repo, path, "2D", engine=HERE),
-    "resample to the same times": lambda repo, path: resample(repo, path, "1D", engine=HERE),
+    "mean": lambda repo, path: mean(repo, path, "time", engine=INLINE),
+    "quantile": lambda repo, path: quantile(repo, path, [0.1, 0.9], "time", engine=INLINE),
+    "resample": lambda repo, path: resample(repo, path, "2D", engine=INLINE),
+    "resample to the same times": lambda repo, path: resample(repo, path, "1D", engine=INLINE),
     "resample to as many other times": lambda repo, path: resample(
-        repo, path, "1D", label="right", closed="right", engine=HERE
+        repo, path, "1D", label="right", closed="right", engine=INLINE
     ),
-    "groupby": lambda repo, path: groupby(repo, path, "time.month", engine=HERE),
-    "groupby a coordinate": lambda repo, path: groupby(repo, path, "lat", engine=HERE),
-    "zonal_stats": lambda repo, path: zonal_stats(repo, path, [-90, 0, 90], engine=HERE),
-    "coarsen": lambda repo, path: coarsen(repo, [path], {"lat": 2}, to=to(repo), engine=HERE),
+    "groupby": lambda repo, path: groupby(repo, path, "time.month", engine=INLINE),
+    "groupby a coordinate": lambda repo, path: groupby(repo, path, "lat", engine=INLINE),
+    "zonal_stats": lambda repo, path: zonal_stats(repo, path, [-90, 0, 90], engine=INLINE),
+    "coarsen": lambda repo, path: coarsen(repo, [path], {"lat": 2}, to=to(repo), engine=INLINE),
     "regrid": lambda repo, path: regrid(
-        repo, [path], {"lat": [0, 1], "lon": [0, 90]}, to=to(repo), engine=HERE
+        repo, [path], {"lat": [0, 1], "lon": [0, 90]}, to=to(repo), engine=INLINE
     ),
     "regrid to as many": lambda repo, path: regrid(
-        repo, [path], {"lat": [0, 1, 2, 3], "lon": [0, 90]}, to=to(repo), engine=HERE
+        repo, [path], {"lat": [0, 1, 2, 3], "lon": [0, 90]}, to=to(repo), engine=INLINE
     ),
-    "select": lambda repo, path: select(repo, [path], isel={"lat": [0]}, to=to(repo), engine=HERE),
-    "crop": lambda repo, path: crop(repo, [path], latitude=(0, 90), to=to(repo), engine=HERE),
+    "select": lambda repo, path: select(repo, [path], isel={"lat": [0]}, to=to(repo), engine=INLINE),
+    "crop": lambda repo, path: crop(repo, [path], latitude=(0, 90), to=to(repo), engine=INLINE),
     "pyramid": lambda repo, path: pyramid(
-        repo, [path], factors={"lat": 2}, levels=2, to=to(repo), engine=HERE
+        repo, [path], factors={"lat": 2}, levels=2, to=to(repo), engine=INLINE
     ),
-    "rechunk": lambda repo, path: rechunk(repo, [path], {"time": -1}, to=to(repo), engine=HERE),
-    "map_blocks": lambda repo, path: map_blocks(np.negative, repo, [path], to=to(repo), engine=HERE),
+    "rechunk": lambda repo, path: rechunk(repo, [path], {"time": -1}, to=to(repo), engine=INLINE),
+    "map_blocks": lambda repo, path: map_blocks(np.negative, repo, [path], to=to(repo), engine=INLINE),
 }
 
 
-def made(group: str) -> frazil.Repository:
+def repository_with(group: str) -> frazil.Repository:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     data = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.arange(48.0).reshape(6, 4, 2))},
@@ -97,7 +97,7 @@ def opens(repo: frazil.Repository) -> bool:
 @pytest.mark.parametrize("group", ["/", "/data"])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> None:
-    repo = made(group)
+    repo = repository_with(group)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         OPERATIONS[name](repo, f"{group.rstrip('/')}/t")
@@ -114,27 +114,27 @@ def test_a_warning_means_that_the_tree_does_not_open(name: str, group: str) -> N
 
 
 def test_a_group_above_is_written_last() -> None:
-    repo = made("/data/deep")
+    repo = repository_with("/data/deep")
     with repo.transaction("main", message="another length") as store:
         small = xr.Dataset({"u": (("lat",), np.zeros(3))})
         small.to_zarr(store, group="other", consolidated=False, zarr_format=3)
     assert opens(repo)
     with pytest.warns(MisalignedGroupWarning, match="`/data/deep` to be those of the group `/data` above"):
-        map_blocks(np.negative, repo, ["other/u"], names=["data/u"], to=Target(repo), engine=HERE)
+        map_blocks(np.negative, repo, ["other/u"], names=["data/u"], to=Target(repo), engine=INLINE)
     assert not opens(repo)
 
 
 def test_what_was_so_before_is_not_said_again() -> None:
-    repo = made("/")
+    repo = repository_with("/")
     with pytest.warns(MisalignedGroupWarning):
-        resample(repo, "t", "2D", engine=HERE)
+        resample(repo, "t", "2D", engine=INLINE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mean(repo, "t", ["time", "lat"], to=Target(repo, group="other"), engine=HERE)
+        mean(repo, "t", ["time", "lat"], to=Target(repo, group="other"), engine=INLINE)
 
 
 def test_a_warning_is_no_read_of_a_job_that_tracks_them() -> None:
-    repo = made("/")
+    repo = repository_with("/")
 
     def prepare(session: frazil.Session) -> Tasks:
         part = xr.Dataset({"u": (("lon",), np.zeros(2))}, {"lon": ("lon", [0.0, 90.0])})
@@ -146,7 +146,7 @@ def test_a_warning_is_no_read_of_a_job_that_tracks_them() -> None:
     job = Job("part", Target(repo), prepare, no_work, writes=("/part/u",), track_reads=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run_job(job, HERE)
+        run_job(job, INLINE)
 
 
 def no_work(fork: frazil.Session, shared: object, item: object) -> Outcome:

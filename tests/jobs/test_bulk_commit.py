@@ -104,7 +104,7 @@ def items(draw: st.DrawFn) -> list[Any]:
 def test_the_same_as_on_the_driver(
     before: dict[Any, Any], dealt: list[Any], driver: dict[Any, Any], is_split: bool, resplit: bool
 ) -> None:
-    found = []
+    contents = []
     for above in (10**9, 0):
         repo = new_repo(SPLIT if is_split and not resplit else None)
         run_job(job(repo, [("old", before)], lambda session: create(session, "old"), 10**9), Inline())
@@ -119,9 +119,9 @@ def test_the_same_as_on_the_driver(
         run_job(job(repo, dealt, prepare, above), Inline())
         new, updated, chunks = diff_of(repo)
         chunks.pop("/new", None)  # not told of manifests that executors wrote
-        found.append((content(repo, "old"), content(repo, "new"), new, updated, chunks))
+        contents.append((content(repo, "old"), content(repo, "new"), new, updated, chunks))
         assert not list(repo.storage.list("staging"))
-    assert found[0] == found[1]
+    assert contents[0] == contents[1]
 
 
 def filled(name: str, rows: range, value: int = 1) -> tuple[str, dict[tuple[int, int], int]]:
@@ -261,8 +261,8 @@ def test_the_reference_reads_it_and_attempts_leave_only_garbage(
     same_by_reference(tmp_path)
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(tmp_path)))
     last, before, first = theirs.ancestry(branch="main")
-    made = theirs.diff(from_snapshot_id=first.id, to_snapshot_id=before.id)
-    assert (made.new_arrays, made.updated_chunks) == ({"/x"}, {})
+    difference = theirs.diff(from_snapshot_id=first.id, to_snapshot_id=before.id)
+    assert (difference.new_arrays, difference.updated_chunks) == ({"/x"}, {})
     then = theirs.diff(from_snapshot_id=before.id, to_snapshot_id=last.id)
     assert sorted(then.updated_chunks["/x"]) == [[row, column] for row in (3, 4) for column in range(6)]
     session = theirs.writable_session("main")

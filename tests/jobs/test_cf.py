@@ -35,23 +35,23 @@ def test_all_see_what_xarray_sees(dtype: str, attributes: dict[str, Any]) -> Non
     with repo.transaction("main", message="stored") as store:
         array = zarr.create_array(store, name="x", data=stored, chunks=(1, 2), dimension_names=["a", "b"])
         array.attrs.update(attributes)
-    told = dict(attributes)
-    if isinstance(told.get("_FillValue"), str):
-        told["_FillValue"] = fill_value(told["_FillValue"], stored.dtype)
-    if dtype == "f4" and "missing_value" in told:  # as a float64 it would not be found
-        told["missing_value"] = np.float32(told["missing_value"])
-    meant = xr.conventions.decode_cf_variable("x", xr.Variable(("a", "b"), stored, told))
-    here = Inline()
-    reduce(repo, "x", "b", ["mean", "count"], to=Target(repo, group="r"), engine=here)
-    coarsen(repo, ["x"], {"b": 2}, to=Target(repo, group="c"), engine=here)
+    packing = dict(attributes)
+    if isinstance(packing.get("_FillValue"), str):
+        packing["_FillValue"] = fill_value(packing["_FillValue"], stored.dtype)
+    if dtype == "f4" and "missing_value" in packing:  # as a float64 it would not be found
+        packing["missing_value"] = np.float32(packing["missing_value"])
+    expected_variable = xr.conventions.decode_cf_variable("x", xr.Variable(("a", "b"), stored, packing))
+    inline = Inline()
+    reduce(repo, "x", "b", ["mean", "count"], to=Target(repo, group="r"), engine=inline)
+    coarsen(repo, ["x"], {"b": 2}, to=Target(repo, group="c"), engine=inline)
     root = zarr.open_group(repo.readonly_session("main").store, mode="r")
-    expected = xr.DataArray(meant).astype("f8")
+    expected = xr.DataArray(expected_variable).astype("f8")
     np.testing.assert_allclose(root["r/x_mean"][:], expected.mean("b"), rtol=1e-6)
     np.testing.assert_array_equal(root["r/x_count"][:], expected.count("b"))
     np.testing.assert_allclose(root["c/x"][:], expected.coarsen(b=2).mean(), rtol=1e-6)
     assert not root["c/x"].attrs.keys() & attributes.keys()
     share = float(expected.isnull().mean())
-    report = validate(repo, [NanShare("x", max=share, min=share), Finite("x", nan=True)], engine=here)
+    report = validate(repo, [NanShare("x", max=share, min=share), Finite("x", nan=True)], engine=inline)
     assert report.ok, report
 
 

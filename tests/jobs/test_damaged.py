@@ -46,9 +46,9 @@ def repo() -> frazil.Repository:
             group.create_array(name, data=np.arange(float(size)), chunks=(size,), dimension_names=[name])
         values = np.random.default_rng(0).random((8, 6))
         group.create_array("t", data=values, chunks=(4, 3), dimension_names=["y", "x"])
-        found = store.get_sync("g/t/c/1/0")
-        assert found is not None
-        data = bytes(20) + found.to_bytes()[20:]
+        chunk = store.get_sync("g/t/c/1/0")
+        assert chunk is not None
+        data = bytes(20) + chunk.to_bytes()[20:]
         store.set_sync("g/t/c/1/0", cpu.Buffer.from_bytes(data))
     return repo
 

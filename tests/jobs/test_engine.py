@@ -56,10 +56,10 @@ def test_the_caller_may_stop(every_engine: Engine, tmp_path: Path) -> None:
     assert next(results) == messages[0]
     results.close()
     time.sleep(0.3)
-    begun = len(list(tmp_path.iterdir()))
-    assert begun < 60  # nobody wants the rest,
+    started = len(list(tmp_path.iterdir()))
+    assert started < 60  # nobody wants the rest,
     time.sleep(0.3)
-    assert len(list(tmp_path.iterdir())) == begun  # and nobody is at it
+    assert len(list(tmp_path.iterdir())) == started  # and nobody is at it
     assert list(every_engine.run(tasks.joined, [b"x"], b"")) == [b"x"]  # and on with something else
 
 
@@ -85,7 +85,7 @@ _PROCESS = Local(1, processes=True, attempts=1)
 
 
 @pytest.mark.parametrize(
-    ("engine", "task", "said"),
+    ("engine", "task", "message"),
     [
         (Inline(), b"silent", "Silent: "),
         (Inline(), b"long", r"OSError: x{1000,} \.\.\. x{1000,2999}x\n"),
@@ -94,13 +94,13 @@ _PROCESS = Local(1, processes=True, attempts=1)
         (_PROCESS, b"silent", "Silent: "),
     ],
 )
-def test_odd_errors_are_told(engine: Engine, task: bytes, said: str) -> None:
-    with pytest.raises(IcechunkError, match=f"failed with {said}") as caught:
+def test_odd_errors_have_a_message(engine: Engine, task: bytes, message: str) -> None:
+    with pytest.raises(IcechunkError, match=f"failed with {message}") as caught:
         list(engine.run(tasks.raises_odd_things, [task], b""))
     assert len(caught.value.message) < 10_000
 
 
-def test_a_task_that_a_worker_cannot_load_is_told() -> None:
+def test_a_task_that_a_worker_cannot_load_has_a_message() -> None:
     lost = types.ModuleType("gone_in_the_worker")
     exec("def task(shared, message): return message", lost.__dict__)
     with pytest.MonkeyPatch.context() as patch:
@@ -109,7 +109,7 @@ def test_a_task_that_a_worker_cannot_load_is_told() -> None:
             list(Local(1, processes=True, attempts=1).run(lost.task, [b""], b""))
 
 
-def test_a_worker_that_always_dies_is_told(tmp_path: Path) -> None:
+def test_a_worker_that_always_dies_fails_its_task(tmp_path: Path) -> None:
     with pytest.raises(
         IcechunkError, match=r"task 1 of 1 failed with .*its process ended with signal SIGKILL"
     ):
@@ -134,7 +134,7 @@ def test_threads_and_processes_are_what_they_say() -> None:
     assert os.getpid() not in others
 
 
-def test_processes_are_kept_for_the_next_run() -> None:
+def test_idle_processes_serve_the_next_run() -> None:
     runs = [
         {int(r.split()[0]) for r in Local(1, processes=True).run(tasks.process, [b""] * 3, b"")}
         for _ in range(2)
@@ -149,9 +149,9 @@ def test_processes_are_kept_for_the_next_run() -> None:
 
 
 def test_inline_stays_in_this_thread() -> None:
-    here = []
-    assert list(Inline().run(lambda shared, task: here.append(task) or task, [b"1"], b"")) == [b"1"]
-    assert here == [b"1"]
+    messages = []
+    assert list(Inline().run(lambda shared, task: messages.append(task) or task, [b"1"], b"")) == [b"1"]
+    assert messages == [b"1"]
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"attempts": 0}])
@@ -196,8 +196,8 @@ def test_workers_go_with_their_driver(tmp_path: Path, number: signal.Signals) ->
         os.killpg(driver.pid, number)  # as a terminal does
     else:
         driver.send_signal(number)
-    _, said = driver.communicate()
-    assert said.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
+    _, stderr = driver.communicate()
+    assert stderr.count(b"Traceback") == (number == signal.SIGINT)  # of the driver alone
     pids = [int(path.name) for path in workers]
     for _ in range(200):
         if not any(Path(f"/proc/{pid}").exists() for pid in pids):

@@ -41,7 +41,7 @@ from frazil.spark import (
     zonal_stats,
 )
 
-HERE: Final = Inline()
+INLINE: Final = Inline()
 #: Exponents: 1 is as many steps as rows. What is done once for the job makes it smaller.
 MOST: Final = 1.3
 
@@ -53,39 +53,39 @@ def to(repo: frazil.Repository) -> Target:
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    "mean": lambda repo, paths: mean(repo, paths, "time", to=to(repo), engine=HERE),
+    "mean": lambda repo, paths: mean(repo, paths, "time", to=to(repo), engine=INLINE),
     "reduce": lambda repo, paths: reduce(
-        repo, paths, ["lat", "lon"], ["sum", "std"], weights="coslat", to=to(repo), engine=HERE
+        repo, paths, ["lat", "lon"], ["sum", "std"], weights="coslat", to=to(repo), engine=INLINE
     ),
-    "groupby": lambda repo, paths: groupby(repo, paths, "time.month", to=to(repo), engine=HERE),
-    "resample": lambda repo, paths: resample(repo, paths, "2D", to=to(repo), engine=HERE),
-    "climatology": lambda repo, paths: climatology(repo, paths, "month", to=to(repo), engine=HERE),
-    "quantile": lambda repo, paths: quantile(repo, paths, 0.5, "time", to=to(repo), engine=HERE),
-    "zonal_stats": lambda repo, paths: zonal_stats(repo, paths, [-90, 0, 90], to=to(repo), engine=HERE),
-    "coarsen": lambda repo, paths: coarsen(repo, paths, {"lat": 2}, to=to(repo), engine=HERE),
+    "groupby": lambda repo, paths: groupby(repo, paths, "time.month", to=to(repo), engine=INLINE),
+    "resample": lambda repo, paths: resample(repo, paths, "2D", to=to(repo), engine=INLINE),
+    "climatology": lambda repo, paths: climatology(repo, paths, "month", to=to(repo), engine=INLINE),
+    "quantile": lambda repo, paths: quantile(repo, paths, 0.5, "time", to=to(repo), engine=INLINE),
+    "zonal_stats": lambda repo, paths: zonal_stats(repo, paths, [-90, 0, 90], to=to(repo), engine=INLINE),
+    "coarsen": lambda repo, paths: coarsen(repo, paths, {"lat": 2}, to=to(repo), engine=INLINE),
     "pyramid": lambda repo, paths: pyramid(
-        repo, paths, factors={"lat": 2}, levels=2, to=to(repo), engine=HERE
+        repo, paths, factors={"lat": 2}, levels=2, to=to(repo), engine=INLINE
     ),
-    "rechunk": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, to=to(repo), engine=HERE),
-    "rechunk in place": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, engine=HERE),
-    "recompress": lambda repo, paths: recompress(repo, paths, [], to=to(repo), engine=HERE),
-    "select": lambda repo, paths: select(repo, paths, isel={"lat": [0, 2]}, to=to(repo), engine=HERE),
-    "crop": lambda repo, paths: crop(repo, paths, latitude=(-40, 40), to=to(repo), engine=HERE),
+    "rechunk": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, to=to(repo), engine=INLINE),
+    "rechunk in place": lambda repo, paths: rechunk(repo, paths, {"time": -1, "lat": 2}, engine=INLINE),
+    "recompress": lambda repo, paths: recompress(repo, paths, [], to=to(repo), engine=INLINE),
+    "select": lambda repo, paths: select(repo, paths, isel={"lat": [0, 2]}, to=to(repo), engine=INLINE),
+    "crop": lambda repo, paths: crop(repo, paths, latitude=(-40, 40), to=to(repo), engine=INLINE),
     "regrid": lambda repo, paths: regrid(
-        repo, paths, {"lat": [-30, 0, 30], "lon": [0, 90]}, to=to(repo), engine=HERE
+        repo, paths, {"lat": [-30, 0, 30], "lon": [0, 90]}, to=to(repo), engine=INLINE
     ),
     "map_blocks": lambda repo, paths: [
-        map_blocks(np.negative, repo, paths[:1], to=to(repo), engine=HERE),
+        map_blocks(np.negative, repo, paths[:1], to=to(repo), engine=INLINE),
     ],
-    "materialize": lambda repo, paths: materialize(repo, paths, to=to(repo), engine=HERE),
-    "copy_repository": lambda repo, paths: copy_repository(repo, frazil.in_memory_storage(), engine=HERE),
+    "materialize": lambda repo, paths: materialize(repo, paths, to=to(repo), engine=INLINE),
+    "copy_repository": lambda repo, paths: copy_repository(repo, frazil.in_memory_storage(), engine=INLINE),
     "validate": lambda repo, paths: validate(
-        repo, [rule for path in paths for rule in (Range(path, -9, 0), Range(path, -9, 9))], engine=HERE
+        repo, [rule for path in paths for rule in (Range(path, -9, 0), Range(path, -9, 9))], engine=INLINE
     ),
 }
 
 
-def made(arrays: int, times: int) -> tuple[frazil.Repository, list[str]]:
+def repository_with(arrays: int, times: int) -> tuple[frazil.Repository, list[str]]:
     """Arrays in one group, with a chunk for each time."""
     repo = frazil.Repository.create(
         frazil.in_memory_storage(), frazil.RepositoryConfig(inline_chunk_threshold_bytes=0)
@@ -111,7 +111,7 @@ def made(arrays: int, times: int) -> tuple[frazil.Repository, list[str]]:
 
 
 def steps(call: Operation, arrays: int, times: int) -> int:
-    repo, paths = made(arrays, times)
+    repo, paths = repository_with(arrays, times)
     return python_steps(lambda: call(repo, paths), all_threads=True)
 
 
@@ -123,7 +123,7 @@ def exponent(few: int, many: int, ratio: float) -> float:
 def imported() -> None:
     """What is done once in a process is no work of the first operation."""
     for call in OPERATIONS.values():
-        call(*made(1, 2))
+        call(*repository_with(1, 2))
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "map_blocks"])
@@ -140,10 +140,10 @@ def test_work_grows_with_the_chunks(name: str) -> None:
 
 def test_anomalies_grow_with_the_arrays() -> None:
     def call(arrays: int) -> int:
-        repo, paths = made(arrays, 1)
-        usual = climatology(repo, paths, to=Target(repo, group="usual"), engine=HERE)
+        repo, paths = repository_with(arrays, 1)
+        usual = climatology(repo, paths, to=Target(repo, group="usual"), engine=INLINE)
         return python_steps(
-            lambda: anomaly(repo, paths, usual, group="usual", to=to(repo), engine=HERE), all_threads=True
+            lambda: anomaly(repo, paths, usual, group="usual", to=to(repo), engine=INLINE), all_threads=True
         )
 
     call(1)

@@ -445,12 +445,12 @@ def climate() -> frazil.Repository:
     repo = frazil.Repository.create(frazil.in_memory_storage())
     session = repo.writable_session("main")
     time = xr.date_range("2000-01-01", periods=24, freq="MS")
-    made = xr.Dataset(
+    dataset = xr.Dataset(
         {"t": (("time", "lat", "lon"), np.ones((24, 4, 4))), "region": (("lat",), [1, 1, 2, 2])},
         {"time": time, "lat": [0.0, 1.0, 2.0, 3.0], "lon": [0.0, 1.0, 2.0, 3.0]},
     )
-    made["month"] = (("time",), np.arange(24) % 12)
-    made.to_zarr(session.store, consolidated=False, zarr_format=3)
+    dataset["month"] = (("time",), np.arange(24) % 12)
+    dataset.to_zarr(session.store, consolidated=False, zarr_format=3)
     session.commit("climate")
     return repo
 
@@ -519,11 +519,11 @@ def test_an_anomaly_names_the_climatology(climate: frazil.Repository) -> None:
 
 
 def day(path: Path, number: int, value: float) -> str:
-    made = xr.Dataset(
+    dataset = xr.Dataset(
         {"t": (("time", "x"), np.full((1, 3), value))},
         {"time": xr.date_range(f"2026-01-{number:02d}", periods=1), "x": [0, 1, 2]},
     )
-    made.to_netcdf(path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
+    dataset.to_netcdf(path / f"{number}.nc", engine="h5netcdf", unlimited_dims=["time"])
     return str(path / f"{number}.nc")
 
 

@@ -56,12 +56,12 @@ def test_all_tasks_are_one_commit(repo: frazil.Repository, engine: Engine) -> No
     array = zarr.open_array(result.version.session().store, path="x", mode="r")
     assert array[:].tolist() == list(range(12))
     assert array.attrs["sum"] == sum(range(12))
-    made, first = list(repo.ancestry(branch="main"))[:2]
-    assert (made.id, first.id) == (result.snapshot_id, before)
-    said = made.metadata[JOB]
-    assert (said["id"], said["name"], said["parameters"]) == (result.id, "count", {"rows": 12})
+    commit, first = list(repo.ancestry(branch="main"))[:2]
+    assert (commit.id, first.id) == (result.snapshot_id, before)
+    record = commit.metadata[JOB]
+    assert (record["id"], record["name"], record["parameters"]) == (result.id, "count", {"rows": 12})
     assert (result.metrics.tasks, result.metrics.rows, result.metrics.chunks) == (3, 12, 3)
-    assert said["metrics"]["bytes_written"] == 48
+    assert record["metrics"]["bytes_written"] == 48
     assert left(repo) == []
 
 
@@ -126,8 +126,8 @@ def test_a_second_phase_sees_what_the_first_has_merged(repo: frazil.Repository) 
     assert root["x"][:].tolist() == [103, 102, 101, 100, 107, 106, 105, 104, 111, 110, 109, 108]
     assert result.metrics.tasks == 6
     first_commit = list(repo.ancestry(branch="main"))[-1]
-    made = repo.diff(from_snapshot_id=first_commit.id, to_snapshot_id=result.snapshot_id)
-    assert (made.new_arrays, made.deleted_arrays) == ({"/x"}, set())
+    difference = repo.diff(from_snapshot_id=first_commit.id, to_snapshot_id=result.snapshot_id)
+    assert (difference.new_arrays, difference.deleted_arrays) == ({"/x"}, set())
 
 
 def test_metrics_are_told_and_kept(tmp_path: Any, every_engine: Engine) -> None:
@@ -169,7 +169,7 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "kind", "said"),
+    ("more", "kind", "message"),
     [
         ({"parameters": {"fill": float("nan")}}, "bad-metadata", "a finite number"),
         ({"parameters": {"names": {"a"}}}, "bad-metadata", "found set"),
@@ -197,11 +197,11 @@ def test_storages_count_their_requests(tmp_path: Any) -> None:
     ],
 )
 def test_what_cannot_be_told_or_sent_is_known_before_the_work(
-    repo: frazil.Repository, more: dict[str, Any], kind: str, said: str
+    repo: frazil.Repository, more: dict[str, Any], kind: str, message: str
 ) -> None:
     done: list[Any] = []
     work = more.get("work", lambda fork, shared, item: done.append(item))
-    with pytest.raises(IcechunkError, match=said) as caught:
+    with pytest.raises(IcechunkError, match=message) as caught:
         run_job(replace(counting(repo), **{"work": work, **more}), Local(1, attempts=1))
     assert caught.value.kind == kind
     assert (done, left(repo)) == ([], [])

@@ -34,7 +34,7 @@ from frazil.spark import (
     validate,
 )
 
-HERE: Final = Inline()
+INLINE: Final = Inline()
 SHAPE: Final = (400, 150, 200)
 #: Bytes of the one chunk.
 CHUNK: Final = 4 * 400 * 150 * 200
@@ -69,41 +69,43 @@ def to(repo: frazil.Repository, group: str) -> Target:
 
 #: Each with the bound that it takes, and the multiple of the chunk that it needs at most.
 OPERATIONS: Final[dict[str, tuple[Operation, float]]] = {
-    "mean": (lambda repo, to: mean(repo, "data/t", "time", to=to, engine=HERE), MOST),
-    "mean of all": (lambda repo, to: mean(repo, "data/t", to=to, engine=HERE), MOST),
-    "std": (lambda repo, to: reduce(repo, "data/t", ["lat", "lon"], "std", to=to, engine=HERE), MOST),
-    "weighted": (lambda repo, to: mean(repo, "data/t", weights="coslat", to=to, engine=HERE), MOST),
-    "groupby": (lambda repo, to: groupby(repo, "data/t", "time", "mean", to=to, engine=HERE), MOST),
-    "quantile": (lambda repo, to: quantile(repo, "data/t", 0.5, "time", to=to, engine=HERE), MOST),
+    "mean": (lambda repo, to: mean(repo, "data/t", "time", to=to, engine=INLINE), MOST),
+    "mean of all": (lambda repo, to: mean(repo, "data/t", to=to, engine=INLINE), MOST),
+    "std": (lambda repo, to: reduce(repo, "data/t", ["lat", "lon"], "std", to=to, engine=INLINE), MOST),
+    "weighted": (lambda repo, to: mean(repo, "data/t", weights="coslat", to=to, engine=INLINE), MOST),
+    "groupby": (lambda repo, to: groupby(repo, "data/t", "time", "mean", to=to, engine=INLINE), MOST),
+    "quantile": (lambda repo, to: quantile(repo, "data/t", 0.5, "time", to=to, engine=INLINE), MOST),
     "quantile by sketches": (
-        lambda repo, to: quantile(repo, "data/t", 0.5, exact_below="1MB", to=to, engine=HERE),
+        lambda repo, to: quantile(repo, "data/t", 0.5, exact_below="1MB", to=to, engine=INLINE),
         MOST,
     ),
-    "validate": (lambda repo, to: validate(repo, [Range("data/t", 0, 1)], engine=HERE), MOST),
+    "validate": (lambda repo, to: validate(repo, [Range("data/t", 0, 1)], engine=INLINE), MOST),
     "coarsen": (
-        lambda repo, to, **more: coarsen(repo, ["data/t"], {"lat": 2, "lon": 2}, to=to, engine=HERE, **more),
+        lambda repo, to, **more: coarsen(
+            repo, ["data/t"], {"lat": 2, "lon": 2}, to=to, engine=INLINE, **more
+        ),
         MOST,
     ),
     "pyramid": (
         lambda repo, to, **more: pyramid(
-            repo, ["data/t"], factors={"lat": 2, "lon": 2}, levels=2, to=to, engine=HERE, **more
+            repo, ["data/t"], factors={"lat": 2, "lon": 2}, levels=2, to=to, engine=INLINE, **more
         ),
         MOST,
     ),
     "select": (
-        lambda repo, to, **more: select(repo, ["data/t"], isel={"lat": [3]}, to=to, engine=HERE, **more),
+        lambda repo, to, **more: select(repo, ["data/t"], isel={"lat": [3]}, to=to, engine=INLINE, **more),
         MOST,
     ),
     "crop": (
-        lambda repo, to, **more: crop(repo, ["data/t"], latitude=(0, 9), to=to, engine=HERE, **more),
+        lambda repo, to, **more: crop(repo, ["data/t"], latitude=(0, 9), to=to, engine=INLINE, **more),
         MOST,
     ),
     "map_blocks": (
-        lambda repo, to, **more: map_blocks(np.negative, repo, ["data/t"], to=to, engine=HERE, **more),
+        lambda repo, to, **more: map_blocks(np.negative, repo, ["data/t"], to=to, engine=INLINE, **more),
         4,
     ),
     "rechunk": (
-        lambda repo, to, **more: rechunk(repo, ["data/t"], {"time": 10}, to=to, engine=HERE, **more),
+        lambda repo, to, **more: rechunk(repo, ["data/t"], {"time": 10}, to=to, engine=INLINE, **more),
         4,
     ),
 }
@@ -129,7 +131,7 @@ def test_a_chunk_that_does_not_fit_is_refused_before_the_work(repo: frazil.Repos
     call: Operation = (
         OPERATIONS[name][0]
         if name in OPERATIONS
-        else lambda repo, to, **more: regrid(repo, ["data/t"], grid, to=to, engine=HERE, **more)
+        else lambda repo, to, **more: regrid(repo, ["data/t"], grid, to=to, engine=INLINE, **more)
     )
     before = repo.lookup_branch("main")
     target = Target(repo, "main", "out")

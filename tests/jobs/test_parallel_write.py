@@ -53,14 +53,14 @@ def test_many_tasks_write_what_one_would(repo: frazil.Repository, engine: Engine
     root = zarr.open_group(session.store, mode="r+")
     root.create_array("new", shape=SHAPE, chunks=CHUNKS, dtype="float32")  # forks see what is not committed
     work = blocks_of("committed", step) + blocks_of("new", step)
-    written = write_blocks(session, tasks.values, work, engine)
+    result = write_blocks(session, tasks.values, work, engine)
     session.commit("In parallel")
 
     expected = tasks.values(Block("", (0, 0), SHAPE))
     for path in ("committed", "new"):
         assert read(repo, path).tobytes() == expected.tobytes()
-    assert (written.tasks, written.chunks) == (len(work), 2 * 12)
-    assert written.bytes == 2 * expected.nbytes
+    assert (result.tasks, result.chunks) == (len(work), 2 * 12)
+    assert result.bytes == 2 * expected.nbytes
 
     serial = repo.writable_session("main")
     root = zarr.open_group(serial.store, mode="r+")

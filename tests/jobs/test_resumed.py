@@ -172,22 +172,22 @@ def test_a_conflict_at_the_end_is_told_and_the_plan_given_up(repo: frazil.Reposi
 def test_what_cannot_be_used_is_begun_anew(repo: frazil.Repository, gone: str, tmp_path: Path) -> None:
     stopped(repo, 4)
     plan = next((tmp_path / "repo" / STAGING).glob("*/plan"))
-    said = json.loads(plan.read_text())
+    fields = json.loads(plan.read_text())
     if gone == "expired":
         for number in range(2):
             repo.writable_session("main").commit(str(number), allow_empty=True)
         repo.expire_snapshots(datetime.now(UTC))
         # the base is the first snapshot, which never goes: another one that did
-        said["base"] = "VY76P925PRY57WFEK410"
+        fields["base"] = "VY76P925PRY57WFEK410"
     elif gone == "too old":
-        said["started"] -= timedelta(days=8) // timedelta(microseconds=1)
+        fields["started"] -= timedelta(days=8) // timedelta(microseconds=1)
     elif gone == "other software":
-        said["software"] = "0.0.0"
+        fields["software"] = "0.0.0"
     elif gone == "damaged":
-        said.pop("seen")
+        fields.pop("seen")
     elif gone == "hostile":
-        said["folder"] = "../../chunks"
-    plan.write_text(json.dumps(said))
+        fields["folder"] = "../../chunks"
+    plan.write_text(json.dumps(fields))
     assert len(staged_jobs(repo)) == (gone not in ("damaged", "hostile"))
     job = counting(repo)
     if gone == "other items":
@@ -244,10 +244,10 @@ def test_values_from_storage_run_no_code(
 def test_after_the_lifetime_of_sessions(repo: frazil.Repository, hours: int, tmp_path: Path) -> None:
     stopped(repo, 4)
     plan = next((tmp_path / "repo" / STAGING).glob("*/plan"))
-    said = json.loads(plan.read_text())
+    fields = json.loads(plan.read_text())
     for name in ("started", "since"):
-        said[name] -= timedelta(hours=hours) // timedelta(microseconds=1)
-    plan.write_text(json.dumps(said))
+        fields[name] -= timedelta(hours=hours) // timedelta(microseconds=1)
+    plan.write_text(json.dumps(fields))
     then = time.time() - hours * 3600
     for file in (tmp_path / "repo" / "leases").iterdir():
         os.utime(file, (then, then))

@@ -23,7 +23,8 @@ from zarr.core.buffer import cpu
 import frazil
 import frazil.errors
 from frazil.errors import ErrorKind, IcechunkError, TaskFailedError
-from frazil.jobs.task_failures import failure_of, is_library, task_error
+from frazil.jobs.task_failures import failure_of, task_error
+from frazil.jobs.traceback_frames import is_library
 from frazil.spark import Engine, Inline, Local, OnSpark, register
 from frazil.spark.runtime.error_translation import from_spark, marked
 
@@ -118,25 +119,25 @@ def test_errors_of_frazil_arrive_whole(engine: Engine, of: type[IcechunkError]) 
         list(engine.run(tasks.raises, [b""], pickle.dumps(sent)))
     assert caught.value.kind == sent.kind
     assert caught.value.message.startswith(f"task 1 of 1 failed with {of.__name__}: {sent.message}\n")
-    found = caught.value.__cause__
-    assert type(found) is of
-    assert found.message == sent.message
-    assert {**vars(found)} == {**vars(sent)}
+    error = caught.value.__cause__
+    assert type(error) is of
+    assert error.message == sent.message
+    assert {**vars(error)} == {**vars(sent)}
 
 
 # Processes that die
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("ended", "its process ended with exit code 7. Something in the task ended the process"),
         ("crashes", "its process ended with signal SIGSEGV. Probably a native library crashed"),
     ],
 )
-def test_a_process_that_dies_is_told(how: str, said: str) -> None:
+def test_a_process_that_dies_is_told(how: str, message: str) -> None:
     error = failed(Local(1, processes=True, attempts=2), how)
-    assert error.message.startswith(f"task 3 of 4 failed with ChildProcessError: {said}")
+    assert error.message.startswith(f"task 3 of 4 failed with ChildProcessError: {message}")
     assert (error.kind, error.attempts) == ("worker-lost", 2)
 
 
@@ -172,7 +173,7 @@ class Text(NamedTuple):
     """A text of Spark, and what the error says. Errors of tasks have a number, and a number of attempts."""
 
     text: str
-    said: str
+    message: str
     is_of_task: bool = True
 
 
@@ -220,21 +221,21 @@ TEXTS: Final = {
 @pytest.mark.parametrize("row", TEXTS.values(), ids=TEXTS)
 def test_errors_of_spark_begin_with_their_cause(of: type[Exception], row: Text) -> None:
     error = from_spark(of(row.text), "token", [2, 4, 6], 8)
-    assert row.said in error.message
+    assert row.message in error.message
     assert "\tat " not in error.message
     assert error.kind == ("worker-lost" if row.is_of_task else "concurrency")
-    told = (error.task, error.attempts) if isinstance(error, TaskFailedError) else None
-    assert told == ((5, 4) if row.is_of_task else None)
+    counts = (error.task, error.attempts) if isinstance(error, TaskFailedError) else None
+    assert counts == ((5, 4) if row.is_of_task else None)
 
 
 def test_a_mark_counts_with_its_token_only() -> None:
     mark = str(marked("token", 3, KeyError("x")))
     assert "\n" not in mark
-    found = from_spark(
+    error = from_spark(
         PySparkException(f"Traceback\nRuntimeError: {mark}\n SQLSTATE: 38000"), "token", [0], 5
     )
-    assert isinstance(found, TaskFailedError)
-    assert found.message == "task 4 of 5 failed with KeyError: 'x'"
+    assert isinstance(error, TaskFailedError)
+    assert error.message == "task 4 of 5 failed with KeyError: 'x'"
     forged = from_spark(PySparkException(f"Traceback\nRuntimeError: {mark}"), "another", [0], 5)
     assert forged.kind == ErrorKind.CONCURRENCY
     assert not isinstance(forged, TaskFailedError)

@@ -37,7 +37,7 @@ def _closure() -> Callable[[bytes, bytes], bytes]:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [
         (_closure(), "because of the variable `lock` of the function `work`, of the type lock: "),
         (functools.partial(max, LOCK), "because of the argument 0, of the type lock: "),
@@ -49,12 +49,12 @@ def _closure() -> Callable[[bytes, bytes], bytes]:
     ],
     ids=["closure", "argument", "keyword", "method"],
 )
-def test_the_part_is_named(function: Any, said: str) -> None:
+def test_the_part_is_named(function: Any, message: str) -> None:
     with pytest.raises(
         InvalidInputError, match="the function of the tasks cannot be sent to a task"
     ) as caught:
         list(Local(1, processes=True).run(function, [b""], b""))
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_what_has_no_parts_is_the_culprit_itself() -> None:

@@ -41,10 +41,10 @@ def edits(draw: st.DrawFn) -> ChunkChanges:
     ndim = draw(st.integers(0, 3))
     small = draw(st.booleans())
     at = st.tuples(*[st.integers(0, 5 if small else 2**32 - 1)] * ndim)
-    made = ChunkChanges(draw(PATHS), ndim)
+    changes = ChunkChanges(draw(PATHS), ndim)
     for coords, ref in draw(st.dictionaries(at, REFS, max_size=12)).items():
-        made.set(coords, ref)
-    return made
+        changes.set(coords, ref)
+    return changes
 
 
 @st.composite
@@ -93,26 +93,26 @@ def plain(changes: ChangeSet) -> Any:
 @st.composite
 def interleaved(draw: st.DrawFn) -> ChangeSet:
     """Chunks of several arrays take turns in files, some of them not quite in the order of the array."""
-    made = {bytes([n]) * 8: ChunkChanges(f"/{n}", 1) for n in range(draw(st.integers(1, 3)))}
-    count = dict.fromkeys(made, 0)
+    changes = {bytes([n]) * 8: ChunkChanges(f"/{n}", 1) for n in range(draw(st.integers(1, 3)))}
+    count = dict.fromkeys(changes, 0)
     native = draw(st.booleans())
     for file in range(draw(st.integers(1, 3))):
         at = 0
         for id_, size, gap in draw(
             st.lists(
-                st.tuples(st.sampled_from(list(made)), st.integers(0, 300), st.integers(0, 1)), max_size=9
+                st.tuples(st.sampled_from(list(changes)), st.integers(0, 300), st.integers(0, 1)), max_size=9
             )
         ):
             at += gap
             ref = (
                 NativeRef(bytes([file]) * 12, at, size) if native else VirtualRef(f"s3://b/{file}", at, size)
             )
-            made[id_].set((count[id_],), ref)
+            changes[id_].set((count[id_],), ref)
             count[id_] += 1
             at += size
     if draw(st.booleans()):
-        made[next(iter(made))].set((0,), VirtualRef("s3://b/0", 10**9, 1))
-    return ChangeSet(chunks=made)
+        changes[next(iter(changes))].set((0,), VirtualRef("s3://b/0", 10**9, 1))
+    return ChangeSet(chunks=changes)
 
 
 @given(change_sets() | interleaved())

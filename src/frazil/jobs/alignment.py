@@ -16,9 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from frazil.errors import MisalignedGroupWarning
+from frazil.format.columns import Ragged, distinct_rows
 from frazil.format.nodes import NodeTable
+from frazil.format.row_vectors import unshared
 from frazil.repository.session.session import Session
 
 _PACKAGE: Final = str(Path(__file__).resolve().parents[1])
@@ -67,13 +70,14 @@ def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignm
     >>> [(each.group, each.above, each.dim) for each in misalignments(session, ["/half/t"])]
     [('/half', '/', 'x')]
     """
-    tree = _Tree(session, session.workspace.nodes_table())
-    written = tree.groups_of(writes)
-    for group in sorted(written | tree.groups_below(written)):
+    nodes = session.workspace.nodes_table()
+    tree = _Tree(session, nodes, _depths(nodes.paths))
+    outputs = tree.groups_of(writes)
+    for group in sorted(outputs | tree.groups_below(outputs)):
         sizes = tree.sizes(group)
         for above in _above(group) if sizes else ():
-            if group not in written and above not in written:
-                continue  # it was so before
+            if group not in outputs and above not in outputs:
+                continue  # the job changes neither of them
             common = tree.sizes(above)
             for dim in sorted(sizes.keys() & common.keys()):
                 if sizes[dim] != common[dim] or tree.has_other_labels(group, above, dim):
@@ -86,6 +90,7 @@ class _Tree:
 
     session: Session
     nodes: NodeTable
+    depths: NDArray[np.int64]
     cached_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def groups_of(self, paths: Iterable[str]) -> set[str]:
@@ -103,18 +108,18 @@ class _Tree:
         return {paths[row] for row in np.concatenate([*rows, numbers[:0]]).tolist()}
 
     def sizes(self, group: str) -> dict[str, int]:
-        """The dimensions of the arrays that are directly in a group."""
+        """The dimensions of the arrays that are directly in a group. If two arrays give a dimension different
+        sizes, the last array decides.
+        """
         if group not in self.cached_sizes:
-            names = self.nodes.children(group)
-            rows = self.nodes.find_nodes([f"{group.rstrip('/')}/{name}" for name in names])
-            arrays = (self.nodes.node(row).array for row in rows.tolist() if self.nodes.is_array[row])
-            self.cached_sizes[group] = {
-                name: size
-                for array in arrays
-                if array is not None and array.dimension_names is not None
-                for name, size in zip(array.dimension_names, array.shape, strict=True)
-                if name is not None
-            }
+            nodes, below = self.nodes, self.nodes.below(group)
+            is_direct = self.depths[below] == (group.count("/") + 1 if group != "/" else 1)
+            is_wanted = is_direct & nodes.is_array[below] & nodes.named[below]
+            rows = np.arange(len(nodes))[below][is_wanted]
+            name_rows = nodes.dim_rows.take(rows).compact().values
+            sizes = nodes.array_length.take(rows).compact().values
+            has_name = name_rows >= 0
+            self.cached_sizes[group] = _last_sizes(nodes.dim_names, name_rows[has_name], sizes[has_name])
         return self.cached_sizes[group]
 
     def has_other_labels(self, group: str, above: str, dim: str) -> bool:
@@ -143,6 +148,23 @@ class _Tree:
         attributes = json.loads(self.nodes.node(row).user_data).get("attributes") or {}
         stored = zarr.open_array(self.session.store, path=path.strip("/"), mode="r", zarr_format=3)
         return np.asarray(stored[...]), (attributes.get("units"), attributes.get("calendar"))
+
+
+def _depths(paths: Ragged) -> NDArray[np.int64]:
+    """The number of slashes in each path."""
+    slashes = np.concatenate([[0], np.cumsum(paths.values == ord("/"), dtype=np.int64)])
+    depths: NDArray[np.int64] = slashes[paths.starts + paths.lengths] - slashes[paths.starts]
+    return depths
+
+
+def _last_sizes(names: Ragged, name_rows: NDArray[Any], sizes: NDArray[Any]) -> dict[str, int]:
+    """Name -> size, where ``name_rows`` are rows of ``names``; of equal names the last one."""
+    used_rows, position = np.unique(name_rows, return_inverse=True)  # files share the rows of equal names
+    texts, numbers = distinct_rows(unshared(names.take(used_rows), "dimension names"))
+    numbers_reversed = numbers[position][::-1]
+    distinct, first_reversed = np.unique(numbers_reversed, return_index=True)
+    last = len(sizes) - 1 - first_reversed
+    return dict(zip(texts.take(distinct).texts(), sizes[last].tolist(), strict=True))
 
 
 def _above(group: str) -> list[str]:

@@ -11,30 +11,28 @@ look for a line of their own function.
 from __future__ import annotations
 
 import pickle
-import sys
-import sysconfig
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
 from frazil.errors import ErrorKind, IcechunkError, StorageError, TaskFailedError
+from frazil.jobs.traceback_frames import (
+    causes_of,
+    clip_line,
+    first_and_last,
+    is_library,
+    is_own,
+    remove_own_frames,
+    without_own_frames,
+)
 
 #: Characters of the text of an error, and of its traceback: they pass through the JVM, and go into logs.
 _LONGEST_TEXT: Final = 6_000
 _LONGEST_TRACEBACK: Final = 8_000
-_LONGEST_LINE: Final = 500
-_LINES_OF_TEXT: Final = 10
 #: Bytes of an error that is sent to the driver itself.
 _LARGEST_ERROR: Final = 16_000
 #: Lines of a traceback that are shown below an error.
 _LINES_SHOWN: Final = 9
-
-#: Packages whose frames are not shown; those of ``sys.modules`` need not be installed.
-_OWN_PACKAGES: Final = ("frazil", "pyspark", "py4j")
 
 #: Errors that another attempt does not cure.
 _FINAL_TYPES: Final = (
@@ -99,11 +97,13 @@ def failure_of(error: BaseException) -> Failure:
     ('KeyError', "'x'")
     """
     summary = traceback.TracebackException.from_exception(error, compact=True)
-    frames = [frame for frame in summary.stack if not _is_own(frame.filename)]
+    frames = [frame for frame in summary.stack if not is_own(frame.filename)]
     is_ours = isinstance(error, IcechunkError)
-    for each in _chain(summary):
-        _shorten(each)
-    whole = "\n".join(_clip(line) for part in summary.format() for line in _few(part.splitlines()))
+    for each in causes_of(summary):
+        remove_own_frames(each)
+    whole = "\n".join(
+        clip_line(line) for part in summary.format() for line in first_and_last(part.splitlines())
+    )
     users = [frame for frame in frames if not is_library(frame.filename)]
     near = users or ([] if is_ours else frames or list(summary.stack))
     where = f'File "{near[-1].filename}", line {near[-1].lineno}, in {near[-1].name}' if near else ""
@@ -147,7 +147,7 @@ def task_error(
             more = ["  ..."] if len(frames) > _LINES_SHOWN else []
             raised.add_note("\n".join(["In the task:", *more, *frames[-_LINES_SHOWN:]]))
     else:
-        cause = cause.with_traceback(_shortened(cause.__traceback__))
+        cause = cause.with_traceback(without_own_frames(cause.__traceback__))
     raised.__cause__ = cause
     return raised
 
@@ -166,7 +166,7 @@ def _text(error: BaseException) -> str:
     except Exception as second:
         text = f"(its text cannot be made: {type(second).__name__})"
     if not isinstance(error, IcechunkError):  # ours are written to be read
-        text = "\n".join(_few(text.splitlines()))
+        text = "\n".join(first_and_last(text.splitlines()))
     if len(text) > _LONGEST_TEXT:
         text = f"{text[: _LONGEST_TEXT // 2]} ... {text[-_LONGEST_TEXT // 2 :]}"
     return text
@@ -198,75 +198,7 @@ def _unpickled(failure: Failure) -> BaseException:
             return error
     except Exception:  # its class may not be here, and there may be none
         pass
-    return RemoteError(_clip(str(failure)))
-
-
-# Frames
-
-
-def _chain(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """A summary with those of all causes."""
-    waiting: list[traceback.TracebackException | None] = [summary]
-    while waiting:
-        each = waiting.pop()
-        if each is not None:
-            yield each
-            waiting += [each.__cause__, each.__context__, *(each.exceptions or ())]
-
-
-def _shorten(summary: traceback.TracebackException) -> None:
-    """Leave out the frames of Frazil and Spark, if others are left, and the marks within lines."""
-    frames = [frame for frame in summary.stack if not _is_own(frame.filename)] or summary.stack[-1:]
-    plain = [(frame.filename, frame.lineno or 0, frame.name, frame.line) for frame in frames]
-    summary.stack = traceback.StackSummary.from_list(plain)
-
-
-def _shortened(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of Frazil and Spark, if others are left; else its last frame."""
-    every: list[TracebackType] = []
-    while frames is not None:
-        every.append(frames)
-        frames = frames.tb_next
-    foreign = [each for each in every if not _is_own(each.tb_frame.f_code.co_filename)] or every[-1:]
-    out: TracebackType | None = None
-    for each in reversed(foreign):
-        out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return out
-
-
-def _is_own(filename: str) -> bool:
-    return filename.startswith(_own_places())
-
-
-def _own_places() -> tuple[str, ...]:
-    modules: list[Any] = [sys.modules.get(name) for name in _OWN_PACKAGES]
-    return tuple(f"{Path(each.__file__).parent}/" for each in modules if getattr(each, "__file__", None))
-
-
-@lru_cache(1)
-def _library_places() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    return tuple(f"{paths[name]}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-
-
-#: Files of compiled modules have no directory in a traceback.
-_CYTHON: Final = (".pyx", ".pxi", ".pxd")
-
-
-def is_library(filename: str) -> bool:
-    """Whether a file is not the user's: of Python, of what is installed, or of Frazil."""
-    installed = "/site-packages/" in filename or "/dist-packages/" in filename or filename.endswith(_CYTHON)
-    return installed or _is_own(filename) or filename.startswith(("<frozen ", *_library_places()))
-
-
-def _few(lines: list[str]) -> list[str]:
-    """The first and the last of many lines."""
-    half = _LINES_OF_TEXT // 2
-    return [*lines[:half], "...", *lines[-half:]] if len(lines) > _LINES_OF_TEXT else lines
-
-
-def _clip(line: str) -> str:
-    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
+    return RemoteError(clip_line(str(failure)))
 
 
 # Processes that died

@@ -24,7 +24,8 @@ from pyspark.errors import PySparkException
 
 from frazil.errors import ErrorKind, IcechunkError
 from frazil.jobs.engine import attempt
-from frazil.jobs.task_failures import Failure, failure_of, is_library, task_error, worker_lost
+from frazil.jobs.task_failures import Failure, failure_of, task_error, worker_lost
+from frazil.jobs.traceback_frames import is_library
 
 _log: Final = logging.getLogger(__name__)
 
