@@ -31,7 +31,7 @@ class Report(Summary):
     problems: tuple[Problem, ...]
     unchanged: int = 0
 
-    shown_as: ClassVar[str] = "spark.ingest.Report"
+    shown_as: ClassVar[str] = "pipeline.ingest.Report"
 
     @property
     def inspection(self) -> Inspection:
