@@ -16,22 +16,22 @@ from tests.support.house import PATHS, REPOSITORY, room
 #: Check -> rooms that do not pass it yet. The table only shrinks, and ends empty.
 NOT_YET: dict[str, set[str]] = {
     "errors": {"jobs", "maintenance", "repository.catalog", "storage"},
-    "length": {"pipeline.ingest", "pipeline.reductions", "pipeline.transform", "repository.session"},
+    "length": {"pipeline.reductions", "pipeline.transform", "repository.session"},
     "names": {
         *("changes", "chunks", "importing", "jobs", "maintenance", "storage"),
         *("repository", "repository.catalog", "repository.handle", "repository.session"),
         *("repository.settings", "spark", "spark.runtime", "spark.streams", "spark.tables"),
-        *("pipeline.__init__", "pipeline.ingest", "pipeline.maintenance", "pipeline.provenance"),
+        *("pipeline.__init__", "pipeline.maintenance", "pipeline.provenance"),
         *("pipeline.publishing", "pipeline.reductions", "pipeline.replication", "pipeline.transform"),
         "pipeline.validation",
     },
     "names in tests": {
         *("importing", "jobs", "repository", "spark", "spark/streams", "spark/tables"),
-        *("pipeline", "pipeline/ingest", "pipeline/reductions", "pipeline/transform", "pipeline/validation"),
+        *("pipeline", "pipeline/reductions", "pipeline/transform", "pipeline/validation"),
     },
     "parameters": {
         *("format", "readers", "spark", "repository.session"),
-        *("pipeline.ingest", "pipeline.publishing", "pipeline.reductions", "pipeline.transform"),
+        *("pipeline.publishing", "pipeline.reductions", "pipeline.transform"),
     },
     "private names": {"jobs", "pipeline.maintenance", "storage", "xarray"},
 }
@@ -148,6 +148,7 @@ NO_NOUNS = {
 }
 #: Names that others can see, in files, in pickles, or in the public interface -> why they stay.
 PUBLIC_NAMES = {
+    "bytes_written": "of Outcome and Metrics in frazil.pipeline",
     "written_at": "of SnapshotInfo, as the reference names it",
     "known_commits": "of frazil.testing.invariants, as the reference names it",
 }
