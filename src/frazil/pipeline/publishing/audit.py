@@ -13,7 +13,7 @@ from frazil.errors import ConflictError, RebaseFailedError, StaleReadError
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import SnapshotEntry
 from frazil.jobs.inputs import live_inputs, of_job, reads_of
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.versions import Input, Target, Version
 from frazil.pipeline.publishing.branches import commits_ahead, is_behind
 from frazil.pipeline.validation.report import Report
