@@ -36,7 +36,7 @@ from frazil.spark import (
     StagedJob,
     Step,
     Version,
-    Written,
+    WriteResult,
     ingest,
     inspect_files,
 )
@@ -97,7 +97,7 @@ RESULTS: dict[type, Callable[[], Any]] = {
     Copied: lambda: Copied(10**6, 10**12, 5),
     StagedJob: lambda: StagedJob("1", BAD, "main", "ABC", datetime(2026, 1, 2, tzinfo=UTC), 7),
     Plan: lambda: plan(10_000),
-    Written: lambda: Written(12, 10**5, 10**9, 7),
+    WriteResult: lambda: WriteResult(12, 10**5, 10**9, 7),
     Step: step,
     Graph: lambda: Graph(tuple(map(step, range(100)))),
     Version: version,

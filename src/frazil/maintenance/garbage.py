@@ -35,7 +35,7 @@ from frazil.maintenance.backups import LOGGED, Backups, named, old_backups, unne
 from frazil.maintenance.collapse import Onto, collapse
 from frazil.maintenance.deletion import Patience, Sweeper, Swept
 from frazil.maintenance.listing import Listed, among, distinct, listed
-from frazil.maintenance.walk import Bounds, Here, Walk
+from frazil.maintenance.walk import Bounds, LocalWalk, Walk
 from frazil.repository.catalog.collection_guard import Record, announce, forget_killed
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.leases import Spared, delete_ended
@@ -73,7 +73,7 @@ class Collection:
 
     @property
     def walker(self) -> Walk:
-        return self.walk or Here(self.bounds)
+        return self.walk or LocalWalk(self.bounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,7 +34,7 @@ with needs("frazil.pipeline", extra="pipeline"):
     from frazil.jobs.job_metrics import job_metrics
     from frazil.jobs.job_result import JobResult, Metrics
     from frazil.jobs.local_engine import Local
-    from frazil.jobs.parallel_write import Block, Plan, Written, plan, write_blocks
+    from frazil.jobs.parallel_write import Block, Plan, WriteResult, plan, write_blocks
     from frazil.jobs.progress import Progress
     from frazil.jobs.staging import StagedJob, discard_job, staged_jobs
     from frazil.jobs.task_results import Outcome
@@ -96,6 +96,9 @@ with needs("frazil.pipeline", extra="pipeline"):
         validate,
     )
 
+#: The former name of `WriteResult`.
+Written = WriteResult
+
 __all__ = [
     "Attributes",
     "Block",
@@ -140,6 +143,7 @@ __all__ = [
     "Tasks",
     "Units",
     "Version",
+    "WriteResult",
     "Written",
     "anomaly",
     "climatology",

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.format.columns import U8
 from frazil.format.ids import id_list, id_to_text
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -105,7 +105,7 @@ def rewrite_manifests(
     engine = engine_of(engine)
     context = context_of(repo)
 
-    def write(parent: Snapshot) -> dict[bytes, Ready]:
+    def write(parent: Snapshot) -> dict[bytes, PreparedManifests]:
         return rewritten(context, parent, manifests_on_executors_above, engine)
 
     told = {**repo._default_metadata, **(metadata or {})}

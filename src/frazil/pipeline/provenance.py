@@ -9,7 +9,7 @@ from html import escape
 from typing import Any, ClassVar, Final
 
 from frazil.display import Shown, counted
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.summary import Summary, brief
 from frazil.jobs.versions import Source, Version, takes_versions
 from frazil.pipeline.publishing import AUDIT

@@ -41,7 +41,7 @@ from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.repo_info import SnapshotEntry
 from frazil.jobs.engine import Engine, EngineName
 from frazil.jobs.inputs import live_inputs, of_job, reads_of
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.jobs.memory import Limits
 from frazil.jobs.summary import Summary, brief
 from frazil.jobs.versions import Input, Target, Version, takes_versions

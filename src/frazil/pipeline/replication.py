@@ -142,7 +142,7 @@ def _copied(
         again = [each for each in objects if each.key in keys]
         if not again:
             raise FormatError(
-                f"the copy in {target.place()} is not complete, and is not published: {findings[0]} "
+                f"the copy in {target.label()} is not complete, and is not published: {findings[0]} "
                 f"({len(findings)} findings). Look for damage with `verify` on the source, or copy again if "
                 "garbage was collected meanwhile"
             )
@@ -151,7 +151,7 @@ def _copied(
             count, copied = count + number, copied + size
     if isinstance(target.put(REPO, table, condition), Refused) and bytes(target.get(REPO)) != table:
         raise ConflictError(
-            message=f"another writer changed the repository in {target.place()} during the copy: copy again",
+            message=f"another writer changed the repository in {target.label()} during the copy: copy again",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )
     return Copied(count, copied, len(objects) - count)
@@ -171,7 +171,7 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:
         raise ConflictError(
-            message=f"expected an earlier copy of the repository in {target.place()}, found {own[0]} that "
+            message=f"expected an earlier copy of the repository in {target.label()}, found {own[0]} that "
             "the source does not have: copy to another place",
             kind=ErrorKind.REPO_INFO_UPDATED,
         )

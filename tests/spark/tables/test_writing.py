@@ -18,7 +18,7 @@ from tests.spark.tables.test_reading import memory, planned, rows
 
 import frazil
 from frazil.errors import ConflictError, IcechunkError, InvalidInputError
-from frazil.jobs.job import JOB
+from frazil.jobs.job_identity import JOB
 from frazil.spark import JobResult, Target, write_table
 from frazil.spark.tables.batches import table
 from frazil.spark.tables.data_source_writer import TableWriter

@@ -115,7 +115,7 @@ def rechunk_plan(shape: Shape, read: Shape, write: Shape, itemsize: int, max_byt
         raise InvalidInputError(
             f"expected a max_mem of at least {least} bytes, to read chunks of {read} and to write {write}, "
             f"found {max_bytes}: pass max_mem='{-(-least // 10**6)}MB' or more",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.INVALID_ARGUMENT,
         )
     direct = RechunkPlan((_stage(shape, read, write, itemsize, max_bytes),))
     if direct.stages[0].amplification <= 2 or not math.prod(shape):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from frazil.changes.chunk_edits import table_of
+from frazil.changes.chunk_changes import table_of
 from frazil.errors import IcechunkError
 from frazil.format.manifest import ChunkKind, ChunkTable
 from frazil.jobs.blocks import groups

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from frazil.chunks.byte_cache import KeptBytes
+from frazil.chunks.byte_cache import ByteCache
 from frazil.chunks.content_addressing import ContentSettings, ContentStore
 from frazil.chunks.reader import MAX_REQUESTS, ChunkReader
 from frazil.chunks.virtual import VirtualSources
@@ -38,7 +38,7 @@ class Context:
     virtual: VirtualSources
     catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
-    kept: KeptBytes | None = None
+    chunk_cache: ByteCache | None = None
 
     @property
     def spec_version(self) -> int:
@@ -73,7 +73,7 @@ class Context:
     def reader(self, writer: ChunkWriter) -> ChunkReader:
         """Where a session's chunks come from."""
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
-        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, kept=self.kept)
+        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, cache=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
         """Where a session's new chunks go."""

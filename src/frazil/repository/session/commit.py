@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.log import amended, transaction_log
-from frazil.changes.manifests import Rewrite, auto_split, distribute, plan, share
+from frazil.changes.log import amended_log, transaction_log
+from frazil.changes.manifests import ManifestRewrite, auto_split, distribute, plan_rewrite, share
 from frazil.errors import ConflictError, ErrorKind, InvalidInputError, SessionStateError, StorageError
 from frazil.format.columns import U8
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
@@ -373,7 +373,7 @@ def write_version(
     level = context.settings.compression_level
     log = transaction_log(changes, id_)
     if replaced is not None:
-        log = amended(replaced, log)
+        log = amended_log(replaced, log)
     puts.put(snapshot_key(id_), lambda: encode_snapshot(snapshot, level=level))
     puts.put(
         transaction_key(id_),
@@ -392,7 +392,7 @@ def write_manifests(
     rewrites: bool = False,
 ) -> tuple[NodeTable, list[Written]]:
     """The nodes after the changes, with the manifests that had to be written, all of them if asked to."""
-    nodes = changes.moved(parent.nodes)
+    nodes = changes.moved_nodes(parent.nodes)
     arrays = _arrays_to_write(nodes, changes)
     if rewrites:
         arrays = [node for node in _all_arrays(nodes) if node.id not in changes.ready]
@@ -430,7 +430,7 @@ class _Update:
     array: ArrayData
     edits: ChunkTable
     split: tuple[int, ...]
-    rewrite: Rewrite
+    rewrite: ManifestRewrite
 
     @property
     def made_of(self) -> tuple[object, ...]:
@@ -508,7 +508,7 @@ def _update(
     known = changes.chunks.get(node.id)
     edits = ChunkTable.empty(len(array.shape)) if known is None else known.table()
     split = split_of(context, node, num_refs(files, array) + len(edits))
-    rewrite = Rewrite((), array.manifests) if everything else plan(array, edits, split)
+    rewrite = ManifestRewrite((), array.manifests) if everything else plan_rewrite(array, edits, split)
     return _Update(node, array, edits, split, rewrite)
 
 

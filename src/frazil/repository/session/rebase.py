@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import Coords, table_of
-from frazil.changes.conflicts import Clash, ConflictType, find_conflicts
-from frazil.changes.node_alignment import Did, Meeting, meet
-from frazil.changes.node_edits import Edits, edits_between, rows_of
+from frazil.changes.chunk_changes import Coords, table_of
+from frazil.changes.conflicts import ConflictType, NodeConflict, find_conflicts
+from frazil.changes.node_alignment import Did, NodeAlignment, align_nodes
+from frazil.changes.node_changes import NodeChanges, node_changes_of_logs, rows_of
 from frazil.changes.reads import NOTHING_READ, ReadSet, StaleRead, joined_reads, stale_reads
-from frazil.changes.rebase import Choice, is_whole, ours_can_stand, rebased
+from frazil.changes.rebase import Resolution, is_whole, ours_can_stand, rebased
 from frazil.errors import (
     ErrorKind,
     InvalidInputError,
@@ -87,9 +87,9 @@ def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
     require_base(info, start)
     back = table.chain(first)
     left = back[: int(np.argmax(np.isin(back, rows)))]
-    meet = rows.index(int(back[len(left)]))
+    common = rows.index(int(back[len(left)]))
     logs = [id_ for entry in table.entries(left) for id_ in (*entry.pruned_ancestor_tx_logs, entry.id)]
-    return [Step(end, (*logs, *(id_ for step in steps[:meet][::-1] for id_ in step.logs)))]
+    return [Step(end, (*logs, *(id_ for step in steps[:common][::-1] for id_ in step.logs)))]
 
 
 def read_logs(assets: Assets, steps: Sequence[Step]) -> list[TransactionLog]:
@@ -162,7 +162,7 @@ def require_unchanged(context: Context, reads: ReadSet, start: bytes, end: bytes
 
 def _stale_in(context: Context, reads: ReadSet, start: bytes, steps: Sequence[Step]) -> list[StaleRead]:
     before, after = (context.assets.snapshot(id_).nodes for id_ in (start, steps[-1].snapshot))
-    return stale_reads(reads, edits_between(read_logs(context.assets, steps), before, after))
+    return stale_reads(reads, node_changes_of_logs(read_logs(context.assets, steps), before, after))
 
 
 def _stale_error(
@@ -199,13 +199,13 @@ def _go(
     base = workspace.snapshot.nodes
     theirs_now = Workspace(context, end)
     tip = theirs_now.snapshot.nodes
-    theirs = edits_between(read_logs(context.assets, steps), base, tip)
+    theirs = node_changes_of_logs(read_logs(context.assets, steps), base, tip)
     if stale := stale_reads(reads, theirs):
         raise _stale_error(context, reads, workspace.snapshot_id, steps, stale)
     own = workspace.own()
     if lost := _outdated(own, base, tip, theirs):
         return lost
-    at = meet(own, base, theirs, tip)
+    at = align_nodes(own, base, theirs, tip)
     conflicts, decided = solve(at, workspace, theirs_now, solver, open_session)
     if len(decided) < len(conflicts):
         return conflicts
@@ -223,7 +223,7 @@ def _go(
     return []
 
 
-def _outdated(own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: Edits) -> list[Conflict]:
+def _outdated(own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: NodeChanges) -> list[Conflict]:
     """Arrays whose manifests were written for the commit, and that theirs has touched: whichever chunks it
     was, these manifests are those of another array now. No solver can mend that.
     """
@@ -245,7 +245,9 @@ def _outdated(own: ChangeSet, base: NodeTable, tip: NodeTable, theirs: Edits) ->
     ]
 
 
-def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Workspace) -> ChangeSet | None:
+def carry_over(
+    at: NodeAlignment, decided: Sequence[tuple[NodeConflict, Resolution]], base: Workspace
+) -> ChangeSet | None:
     """Ours, relative to the tip; None where what was decided cannot be done together.
 
     Raises ``SessionStateError`` (``merge-failed``) where nothing was to decide: that is a conflict without a
@@ -264,8 +266,8 @@ def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Works
 
 
 def solve(
-    at: Meeting, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
-) -> tuple[list[Conflict], list[tuple[Clash, Choice]]]:
+    at: NodeAlignment, workspace: Workspace, theirs: Workspace, solver: Any, open_session: OpenSession
+) -> tuple[list[Conflict], list[tuple[NodeConflict, Resolution]]]:
     """The conflicts, and those of them that the solver decides."""
     clashes = find_conflicts(at)
     if not clashes:
@@ -285,7 +287,12 @@ def solve(
 
 
 def _sides(
-    at: Meeting, clash: Clash, ours: Workspace, theirs: Workspace, base: Workspace, open_session: OpenSession
+    at: NodeAlignment,
+    clash: NodeConflict,
+    ours: Workspace,
+    theirs: Workspace,
+    base: Workspace,
+    open_session: OpenSession,
 ) -> Callable[[], Sides]:
     id_ = clash.node_id
 
@@ -295,7 +302,7 @@ def _sides(
 
     def make() -> Sides:
         new = clash.ours is Did.CREATED
-        their_path = at.place(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
+        their_path = at.tip_path(at.ours.created[id_]) if new else _path(theirs.snapshot.nodes, id_)
         mine = at.ours.created.get(id_, clash.path)
         gone = clash.ours is Did.DELETED
         return Sides(
@@ -312,22 +319,22 @@ def _path(nodes: NodeTable, id_: bytes) -> str | None:
     return None if row < 0 else nodes.paths.text(row)
 
 
-def _choice(at: Meeting, clash: Clash, answer: Any, workspace: Workspace) -> Choice | None:
+def _choice(at: NodeAlignment, clash: NodeConflict, answer: Any, workspace: Workspace) -> Resolution | None:
     """What an answer means; None if it decides nothing."""
     if answer is None or answer is VersionSelection.Fail:
         return None
     if answer is VersionSelection.UseTheirs:
-        return Choice(False)
+        return Resolution(False)
     if answer is VersionSelection.UseOurs:
-        return Choice(True) if ours_can_stand(at, clash) else None
+        return Resolution(True) if ours_can_stand(at, clash) else None
     if clash.type is ConflictType.ZarrMetadataDoubleUpdate and isinstance(answer, bytes):
-        return Choice(True, document=answer)
+        return Resolution(True, document=answer)
     if clash.type is ConflictType.ChunkDoubleUpdate and isinstance(answer, Sequence | np.ndarray):
         return _choice_of_chunks(clash, list(answer), workspace)
     raise _bad_answer(clash, answer)
 
 
-def _choice_of_chunks(clash: Clash, answers: list[Any], workspace: Workspace) -> Choice | None:
+def _choice_of_chunks(clash: NodeConflict, answers: list[Any], workspace: Workspace) -> Resolution | None:
     assert clash.chunks is not None
     if len(answers) != len(clash.chunks):
         raise InvalidInputError(
@@ -347,13 +354,13 @@ def _choice_of_chunks(clash: Clash, answers: list[Any], workspace: Workspace) ->
         raise _bad_answer(clash, answers)
     ours = np.array(kinds, bool)
     if not data:
-        return Choice(ours)
+        return Resolution(ours)
     at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
     refs: dict[Coords, ChunkRef | None] = dict(zip(at, map(workspace.keep, data.values()), strict=True))
-    return Choice(ours, table_of(refs, clash.chunks.shape[1]))
+    return Resolution(ours, table_of(refs, clash.chunks.shape[1]))
 
 
-def _bad_answer(clash: Clash, answer: Any) -> InvalidInputError:
+def _bad_answer(clash: NodeConflict, answer: Any) -> InvalidInputError:
     return InvalidInputError(
         f"no answer to {clash.type.name} at `{clash.path}`: {answer!r}. Expected a VersionSelection, bytes "
         "for metadata, or a sequence for chunks",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frazil.arguments import checks_arguments
-from frazil.changes.diff import compose
+from frazil.changes.diff import compose_logs
 from frazil.changes.log import transaction_log
 from frazil.changes.merge import check_forks
 from frazil.changes.reads import ReadSet, joined_reads
@@ -144,7 +144,7 @@ class Session(Rearranging):
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
         log = transaction_log(workspace.own(), bytes(12))
-        return presentation.diff(compose([log], workspace.start, workspace.nodes_table()))
+        return presentation.diff(compose_logs([log], workspace.start, workspace.nodes_table()))
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""

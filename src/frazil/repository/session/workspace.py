@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.changes.change_set import ChangeSet, check_coords, in_grid, manifest_covers
-from frazil.changes.chunk_edits import ChunkEdits, Coords
-from frazil.changes.merge import absorb, merge_forks
-from frazil.changes.moves import Tree
-from frazil.changes.prepared_manifests import Ready
+from frazil.changes.chunk_changes import ChunkChanges, Coords
+from frazil.changes.merge import merge_fork, merge_forks
+from frazil.changes.moves import MoveTree
+from frazil.changes.prepared_manifests import PreparedManifests
 from frazil.errors import ErrorKind, InvalidInputError, ReadOnlyError, StorageError
 from frazil.format.manifest import ChunkRef, ChunkTable, InlineRef, Manifest, NativeRef
 from frazil.format.snapshot import Node, NodeTable, Snapshot
@@ -48,7 +48,7 @@ class _Array:
     """An array ready for lookups: edits newest first, then the boxes of its manifests."""
 
     node: Node
-    edits: tuple[ChunkEdits, ...]
+    edits: tuple[ChunkChanges, ...]
     lows: list[list[int]]
     highs: list[list[int]]
 
@@ -112,11 +112,11 @@ class Workspace:
     @cached_property
     def here(self) -> NodeTable:
         """The nodes of ``base`` at the places where ``changes`` has moved them."""
-        return self.changes.moved(self.base)
+        return self.changes.moved_nodes(self.base)
 
     @cached_property
-    def _tree(self) -> Tree:
-        return Tree(self.base, self.changes.moves)
+    def _tree(self) -> MoveTree:
+        return MoveTree(self.base, self.changes.moves)
 
     @property
     def has_changes(self) -> bool:
@@ -140,11 +140,11 @@ class Workspace:
             if more:
                 self._require_uncommitted()
             for changes in (self.changes, more or ChangeSet()):
-                absorb(self.start, self.sealed, changes)
+                merge_fork(self.start, self.sealed, changes)
                 self.changes = ChangeSet()
                 self._forget("here", "_tree", *(["base"] if changes.nodes or changes.moves else []))
 
-    def adopt(self, ready: dict[bytes, Ready]) -> None:
+    def adopt(self, ready: dict[bytes, PreparedManifests]) -> None:
         """Manifests that others have written, in which the own edits of these arrays are contained."""
         with self._turn, self._lock:
             self.seal()
@@ -277,7 +277,7 @@ class Workspace:
     def nodes_table(self) -> NodeTable:
         """All nodes, changes included."""
         with self._lock:
-            return self.changes.edited(self.here)
+            return self.changes.apply_to_moved(self.here)
 
     # What was read. Nothing is noted of what the session has made: nobody else can change that.
 
@@ -305,7 +305,7 @@ class Workspace:
             self.note_document(path)  # nobody can write such a chunk
             return
         with self._lock:
-            is_own = any(edits.find_edit(coords)[0] for edits in array.edits)
+            is_own = any(edits.find_change(coords)[0] for edits in array.edits)
         if not is_own and not self._is_own_tree(path):
             self.reads.chunk(path, coords)
 
@@ -336,7 +336,7 @@ class Workspace:
             return None
         for edits in array.edits:
             with self._lock:
-                known, ref = edits.find_edit(coords)
+                known, ref = edits.find_change(coords)
             if known:
                 return ref
         assert array.node.array is not None

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from numpy.typing import NDArray
 
-from frazil.changes.diff import compose
-from frazil.changes.log import united
+from frazil.changes.diff import compose_logs
+from frazil.changes.log import union_of_chunks
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import id_to_text
 from frazil.format.nodes import NodeTable
@@ -105,7 +105,7 @@ def read(context: Context, slice_: CommitSlice) -> pa.Table:
     logs = logs_of(context.assets, commits)
     before, after = Workspace(context, commits.before), Workspace(context, commits.after)
     parts = [_node_part(logs, before.base, after.base)] if slice_.first == 0 else []
-    parts += _chunk_parts(united([log.updated_chunks for log in logs]), before, after, slice_)
+    parts += _chunk_parts(union_of_chunks([log.updated_chunks for log in logs]), before, after, slice_)
     table = pa.concat_tables(parts) if parts else _part()
     commit = {
         "snapshot_id": id_to_text(commits.id),
@@ -127,7 +127,7 @@ def _part(**columns: Any) -> pa.Table:
 
 
 def _node_part(logs: Sequence[TransactionLog], before: NodeTable, after: NodeTable) -> pa.Table:
-    changes = compose(logs, before, after)
+    changes = compose_logs(logs, before, after)
     old, new = paths_by_id(before), paths_by_id(after)
     ids = {path: id_to_text(id_) for id_, path in [*old.items(), *new.items()]}
     deleted = {path: id_to_text(id_) for id_, path in old.items()}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frazil.changes.change_set import ChangeSet
-from frazil.changes.chunk_edits import ChunkEdits
+from frazil.changes.chunk_changes import ChunkChanges
 from frazil.format.manifest import ChunkTable
 from frazil.format.nodes import Node, NodeTable
 from frazil.format.snapshot import ManifestFiles, Snapshot
@@ -51,7 +51,7 @@ class SharedVersion:
         """A session that reads these arrays, with the references of the tables."""
         ids = {node.path: node.id for node in self.nodes}
         changes = ChangeSet(
-            chunks={ids[path]: ChunkEdits(path, table.ndim, (table,)) for path, table in tables.items()}
+            chunks={ids[path]: ChunkChanges(path, table.ndim, (table,)) for path, table in tables.items()}
         )
         workspace = Workspace(_context(self.context), self.snapshot_id, changes)
         # The session never reads the file of the snapshot.
