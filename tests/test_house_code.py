@@ -152,6 +152,7 @@ PUBLIC_NAMES = {
     "frazil.importing.import_job.was_there": "of the report of an import",
     "frazil.pipeline.validation.report.found": "of the findings of a validation",
     "written_at": "of SnapshotInfo, as the reference names it",
+    "bytes_written": "of frazil.pipeline.Outcome, in pickles and in the metadata of commits",
     "known_commits": "of frazil.testing.invariants, as the reference names it",
 }
 

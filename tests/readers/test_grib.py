@@ -62,8 +62,8 @@ def test_missing_values_are_not_numbers(tmp_path: Path) -> None:
     values = np.where(np.arange(24) % 5, np.arange(24.0), 9999)
     path.write_bytes(message(2, shortName="t", bitmapPresent=1, missingValue=9999, values=values))
     with open_source(str(path)) as reader:
-        values = read_all(reader, "t").ravel()
-    same(np.isnan(values), np.arange(24) % 5 == 0)
+        decoded = read_all(reader, "t").ravel()
+    same(np.isnan(decoded), np.arange(24) % 5 == 0)
 
 
 def test_one_step_may_keep_its_dimensions(tmp_path: Path) -> None:

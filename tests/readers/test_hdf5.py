@@ -479,11 +479,11 @@ def test_regions_of_sparse_data(dtype: object, maximum: object, tmp_path: Path) 
                 (slice(38, 40), slice(28, 30)),
                 (slice(5, 5), slice(0, 30)),
             ]:
-                values = reader.read(name, (rows, columns))
-                same(values, expected[rows, columns])
+                actual = reader.read(name, (rows, columns))
+                same(actual, expected[rows, columns])
                 constant = reader.constant(name, (rows, columns))
                 if constant is not None:
-                    same(values, np.full(values.shape, constant))
+                    same(actual, np.full(actual.shape, constant))
         assert reader.constant("data", (slice(0, 8), slice(0, 30))) is not None
         assert reader.constant("data", (slice(0, 9), slice(0, 30))) is None
         assert reader.constant("never", (slice(0, 40), slice(0, 30))) is not None

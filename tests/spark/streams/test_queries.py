@@ -135,13 +135,13 @@ def test_commits_are_a_stream(
 
     rows = [tuple(row) for row in streaming.read.json(str(tmp_path / "out")).collect()]
     columns = streaming.read.json(str(tmp_path / "out")).columns
-    rows = sorted(
+    changes = sorted(
         (row["message"], row["change"], row["path"], row.get("chunk"), row["snapshot_id"])
         for row in (dict(zip(columns, row, strict=True)) for row in rows)
         if row["path"] == "/v" and row["chunk"] is not None
     )
     kinds = ["chunk_added", *["chunk_changed"] * 4]
-    assert rows == [(str(number), kinds[number], "/v", [0], ids[number]) for number in range(5)]
+    assert changes == [(str(number), kinds[number], "/v", [0], ids[number]) for number in range(5)]
 
 
 def doubled(rows: DataFrame, target: Target) -> None:

@@ -169,12 +169,12 @@ def test_values_move_with_their_coordinates(
     every = {x for x, _ in (*first, *then)}
     assert all_x == sorted(every, reverse=falling and len(xs) > 1)
     assert all_y == sorted({y for _, y in (*first, *then)})
-    values = array(repo, "v")[:]
+    stored = array(repo, "v")[:]
     assert {
-        (x, y): int(values[i, j])
+        (x, y): int(stored[i, j])
         for i, x in enumerate(all_x)
         for j, y in enumerate(all_y)
-        if values[i, j] >= 0
+        if stored[i, j] >= 0
     } == expected
     of_x = dict(zip(all_x, array(repo, "of_x")[:].tolist(), strict=True))
     assert of_x == {x: 10 * x if x in xs else -1 for x in every}

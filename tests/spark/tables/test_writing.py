@@ -247,9 +247,9 @@ def test_the_reference_reads_the_arrays(tmp_path: Path) -> None:
     )
     theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(place))
     session = theirs.readonly_session(snapshot_id=result.snapshot_id)
-    result = xr.open_zarr(session.store, consolidated=False)["t2m"]
-    assert result.sel(station="b").values.tolist() == [2.5, 1.5]
-    assert pd.Timestamp(result["time"].values[0]) == pd.Timestamp("2024-01-01")
+    array = xr.open_zarr(session.store, consolidated=False)["t2m"]
+    assert array.sel(station="b").values.tolist() == [2.5, 1.5]
+    assert pd.Timestamp(array["time"].values[0]) == pd.Timestamp("2024-01-01")
 
 
 def one_of_each(group: zarr.Group) -> None:
@@ -340,8 +340,8 @@ def test_columns_of_every_type_become_arrays_and_labels(repo: frazil.Repository,
     given_ = pa.table({"label": values, "n": [1, 2], "value": values})
     write_table(given_.slice(1), Target(repo), dims=["label"])
     result = write_table(given_.slice(0, 1), Target(repo), dims=["label"])
-    result = table(*planned(result.version.session(), Selection()))
-    order = result.sort_by("n")
+    rows_back = table(*planned(result.version.session(), Selection()))
+    order = rows_back.sort_by("n")
     assert order["n"].to_pylist() == [1, 2]
     assert order["label"].equals(order["value"])
     assert order["value"].to_pylist() == values.cast(order["value"].type).to_pylist()
