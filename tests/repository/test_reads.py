@@ -28,6 +28,8 @@ from frazil.errors import (
     RebaseFailedError,
     StaleReadError,
 )
+from frazil.repository.session import session as session_module
+from frazil.repository.session.pending_commit import PendingCommit
 from frazil.storage.counted import COUNTS
 from frazil.storage.memory import MemoryStorage
 
@@ -332,16 +334,16 @@ def test_each_attempt_compares(repo: frazil.Repository, monkeypatch: pytest.Monk
     put("bar")(session)
     others(repo, put("group/inside"))
     attempts = []
-    real = frazil.Session._end
+    real = session_module.write_commit
 
-    def end(self: frazil.Session, *args: Any) -> str:
-        if self is session:
+    def write_commit(pending: PendingCommit) -> bytes:
+        if pending.message == "bar":
             attempts.append(1)
             if len(attempts) == 2:
                 others(repo, put("foo"))
-        return real(self, *args)
+        return real(pending)
 
-    monkeypatch.setattr(frazil.Session, "_end", end)
+    monkeypatch.setattr(session_module, "write_commit", write_commit)
     with pytest.raises(StaleReadError):
         session.commit("bar", rebase_with=ConflictDetector(), reads=["foo"])
     assert len(attempts) == 2

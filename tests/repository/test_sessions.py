@@ -187,7 +187,7 @@ def test_one_session_has_a_lifetime_of_its_own(storage, monkeypatch):
         assert abs(session.expires_at - now - dt.timedelta(days=days)) < dt.timedelta(minutes=1)
         assert session.fork().expires_at == session.expires_at
         # a commit looks for what collections have taken since the session was opened, or longer
-        assert session._state.relied().since / 1e6 < now.timestamp() + 60
+        assert session._state.session_start().since / 1e6 < now.timestamp() + 60
     end = round(session.expires_at.timestamp() * 1e6)
     monkeypatch.setattr("frazil.repository.session.session_state.now_us", lambda: end - 1)
     fill(session.store, value=5)

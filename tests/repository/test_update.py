@@ -10,7 +10,8 @@ from frazil.format.keys import OVERWRITTEN, REPO
 from frazil.format.repo_info import UpdateKind, encode_repo_info, new_repo_info
 from frazil.repository.catalog.history import ops_log
 from frazil.repository.catalog.repo_changes import create_branch, delete_branch, set_metadata
-from frazil.repository.catalog.repo_update import read_repo_info, update_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import UpdateSettings, update_repo_info
 from frazil.repository.retries import RetryPolicy
 from frazil.storage.base import IfAbsent
 from frazil.storage.memory import MemoryStorage
@@ -30,7 +31,7 @@ def repository(choose=lambda key, condition: None):
 
 
 def update(storage, change, keep=1000, policy=QUICK):
-    return update_repo_info(storage, change, policy=policy, keep=keep, level=1)
+    return update_repo_info(storage, change, UpdateSettings(policy, keep, 1))
 
 
 def log(storage):

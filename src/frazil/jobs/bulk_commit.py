@@ -47,8 +47,8 @@ from frazil.jobs.segments import Corner, Segment
 from frazil.jobs.task_results import Result
 from frazil.repository.catalog.context import Context
 from frazil.repository.clock import new_object_id
-from frazil.repository.session.commit import num_refs, put_manifests, split_of
 from frazil.repository.session.interior import state_of
+from frazil.repository.session.manifest_files import num_refs, put_manifests, split_of
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.uploads import putting
 from frazil.repository.session.workspace import Workspace

@@ -9,7 +9,7 @@ from frazil.jobs.job import JOB
 from frazil.jobs.versions import takes_versions
 from frazil.repository.catalog.history import mentioning
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 
@@ -31,7 +31,7 @@ def job_metrics(
     if branch is not None and snapshot_id is not None:
         raise InvalidInputError("expected a branch or a snapshot_id, found both", ErrorKind.NOT_ALLOWED)
     if snapshot_id is None:
-        info = context_of(repo).repo_info()
+        info = context_of(repo).catalog.repo_info()
         infos = snapshot_infos(list(mentioning(info, branch_tip(info, branch or "main"), JOB)))
     else:
         infos = [repo.lookup_snapshot(snapshot_id)]

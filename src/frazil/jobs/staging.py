@@ -38,7 +38,7 @@ from frazil.jobs import wire
 from frazil.jobs.summary import Summary
 from frazil.jobs.task_results import Result, decode_result, joined, split
 from frazil.jobs.versions import takes_versions
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.clock import new_object_id, now_us, to_datetime
 from frazil.repository.handle.interior import context_of
@@ -177,13 +177,13 @@ class Staging:
         return plan
 
     def _has_base(self, plan: Plan) -> bool:
-        info = self._repo._context.repo_info()
+        info = self._repo._context.catalog.repo_info()
         return bool(info.snapshots.find(id_from_text(plan.base)) >= 0)
 
     def _begin(self, job: str, name: str, digest: str) -> Session:
         session = self._repo.writable_session(self._branch)
         state = state_of(session)
-        relied, started = state.relied(), now_us()
+        relied, started = state.session_start(), now_us()
         storage = self._repo.storage
         lease = take_lease(storage, self._place, relied.since, started, _purpose(job, self._branch))
         plan = Plan(
@@ -316,7 +316,7 @@ def _plan_of(data: bytes) -> Plan | None:
 def session_at(repo: Repository, branch: str, plan: Plan) -> Session:
     """A session for the branch that starts where the plan did."""
     context = context_of(repo)
-    repo_changes.branch_tip(context.repo_info(), branch)
+    repo_requirements.branch_tip(context.catalog.repo_info(), branch)
     workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())
     return Session(
         State(

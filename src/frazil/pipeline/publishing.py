@@ -50,7 +50,7 @@ from frazil.pipeline.validation.report import Report
 from frazil.pipeline.validation.rules import Rule, as_json, require_sound, rules_from
 from frazil.repository.catalog.history import is_in_history, mentioning
 from frazil.repository.catalog.presentation import snapshot_infos
-from frazil.repository.catalog.repo_changes import branch_tip
+from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
@@ -226,7 +226,7 @@ def rollback_to(repo: Repository, branch: str, to: str | datetime) -> str:
             )
     else:
         found = repo.lookup_tag(to) if to in repo.list_tags() else repo.lookup_snapshot(to).id
-        if not is_in_history(context_of(repo).repo_info(), id_from_text(found), id_from_text(tip)):
+        if not is_in_history(context_of(repo).catalog.repo_info(), id_from_text(found), id_from_text(tip)):
             raise InvalidInputError(
                 f"expected a snapshot in the history of `{branch}`, found {to}, which is not; to let the "
                 "branch point there anyway use repo.reset_branch",
@@ -248,7 +248,7 @@ def _require_new(repo: Repository, tag: str | None) -> None:
         raise AlreadyExistsError(
             f"tag: expected a new name, found `{tag}` at {repo.lookup_tag(tag)}", ErrorKind.TAG_ALREADY_EXISTS
         )
-    if tag in context_of(repo).repo_info().deleted_tags:
+    if tag in context_of(repo).catalog.repo_info().deleted_tags:
         raise AlreadyExistsError(
             f"tag: expected a new name, found `{tag}`, which was deleted and is never used again",
             ErrorKind.TAG_ALREADY_EXISTS,
@@ -257,7 +257,7 @@ def _require_new(repo: Repository, tag: str | None) -> None:
 
 def _ahead(repo: Repository, audit: str, branch: str) -> list[SnapshotInfo]:
     """Commits of the audit branch that the branch has not, newest first."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     snapshots = info.snapshots
     there, rows = (snapshots.chain(snapshots.find(branch_tip(info, name))) for name in (branch, audit))
     common = np.flatnonzero(np.isin(rows, there))
@@ -266,7 +266,7 @@ def _ahead(repo: Repository, audit: str, branch: str) -> list[SnapshotInfo]:
 
 def _is_behind(repo: Repository, branch: str, other: str) -> bool:
     """Whether a branch is in the history of another."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     return is_in_history(info, branch_tip(info, branch), branch_tip(info, other))
 
 
@@ -276,7 +276,7 @@ def _said(info: SnapshotInfo | SnapshotEntry) -> dict[str, Any]:
 
 
 def _published(repo: Repository, branch: str, job_id: str) -> str | None:
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     audits = mentioning(info, branch_tip(info, branch), AUDIT, job_id)
     return next((id_to_text(entry.id) for entry in audits if _said(entry).get("id") == job_id), None)
 

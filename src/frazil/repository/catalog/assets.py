@@ -25,7 +25,7 @@ from frazil.format.snapshot import Snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.cache_weights import held_bytes
 from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
-from frazil.repository.catalog.repo_update import LastSeen
+from frazil.repository.catalog.repo_info_file import RepoInfoCache
 from frazil.storage.base import Storage
 
 _NODE_BYTES: Final = 1024
@@ -103,10 +103,10 @@ class Assets:
         self.limits = limits
         self._snapshots: Kept[Snapshot] = Kept(limits.snapshot_nodes * _NODE_BYTES)
         self._manifests: Kept[Manifest] = Kept(limits.chunk_refs * _REFERENCE_BYTES)
-        self.last_seen = LastSeen()
-        #: Held by who commits again after another was first: threads of one handle that all come too late
-        #: would otherwise keep one another from it.
-        self.turn = RLock()
+        self.repo_info_cache = RepoInfoCache()
+        #: Held by a commit that is tried again: threads of one handle that all come too late would otherwise
+        #: keep one another from it.
+        self.retry_lock = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Assets, (self.storage, self.limits))
@@ -133,14 +133,14 @@ class Assets:
 
         return self._manifests.get(id_, fetch)
 
-    def keep_snapshot(self, snapshot: Snapshot) -> None:
-        """One that was just written."""
+    def store_snapshot(self, snapshot: Snapshot) -> None:
+        """Put a snapshot that was just written into the cache."""
         metadata = MetadataColumn.of([snapshot.metadata]).load(0)  # as it is read back
         as_read = replace(snapshot, metadata=metadata)
         self._snapshots.keep(snapshot.id, as_read, _weight_of_snapshot(as_read))
 
-    def keep_manifest(self, manifest: Manifest) -> None:
-        """One that was just written: whoever goes on from there need not read it."""
+    def store_manifest(self, manifest: Manifest) -> None:
+        """Put a manifest that was just written into the cache."""
         arrays = {node_id: table.compact() for node_id, table in manifest.arrays.items()}
         compact = Manifest(manifest.id, arrays)
         self._manifests.keep(manifest.id, compact, _weight_of_manifest(compact))

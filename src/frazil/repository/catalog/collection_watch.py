@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from frazil.format.repo_info import RepoInfo
-from frazil.repository.catalog.collection_guard import has_collected, is_collecting, newest_update
+from frazil.repository.catalog.collection_guard import has_collected, newest_update
+from frazil.repository.catalog.collection_records import is_collecting
 from frazil.storage.base import Storage
 
 

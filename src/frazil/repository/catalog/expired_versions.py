@@ -27,7 +27,7 @@ from frazil.format.keys import snapshot_key
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_changes import snapshot_not_found
+from frazil.repository.catalog.repo_requirements import snapshot_not_found
 
 #: What happens where others expire and collect versions; with the repository as it is then it may succeed.
 _PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
@@ -36,7 +36,7 @@ _PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
 def _is_listed(context: Context, id_: bytes) -> bool:
     if context.spec_version == 1:  # no list: a snapshot is there as long as its file is
         return context.storage.head(snapshot_key(id_)) is not None
-    return context.repo_info().snapshots.find(id_) >= 0
+    return context.catalog.repo_info().snapshots.find(id_) >= 0
 
 
 def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:
@@ -83,13 +83,13 @@ def snapshots_wanted() -> Iterator[None]:
 
 def is_outdated(context: Context, info: RepoInfo, error: IcechunkError) -> bool:
     """Whether ``error`` came of ``info``, which has changed since: the same work may succeed now."""
-    return error.kind in _PASSING and newest_update(context.repo_info()) != newest_update(info)
+    return error.kind in _PASSING and newest_update(context.catalog.repo_info()) != newest_update(info)
 
 
 def with_current[T](context: Context, work: Callable[[RepoInfo], T]) -> T:
     """``work`` on the repo info as it is; again as long as others take away what it needs."""
     while True:
-        info = context.repo_info()
+        info = context.catalog.repo_info()
         try:
             return work(info)
         except IcechunkError as error:

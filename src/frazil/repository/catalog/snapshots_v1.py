@@ -76,7 +76,7 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
         return dict(zip(ids, pool.map(read, ids), strict=True))
 
 
-def reached(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
+def reached_snapshots(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
     """The tips and all before them. What came after the listing is read; what cannot be read is raised."""
     out: dict[bytes, SnapshotEntry] = {}
     for tip in tips:

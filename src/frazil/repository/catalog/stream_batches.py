@@ -33,7 +33,7 @@ from frazil.format.ids import OBJECT_ID_BYTES, id_keys, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.catalog.amendments import Operations
 from frazil.repository.catalog.lineage import FRAZIL, all_ancestors, origin_of, second_parents
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.stream_records import BATCH, QUERY, STREAMS, Record, read_records, with_records
 from frazil.storage.base import Storage
 

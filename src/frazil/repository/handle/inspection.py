@@ -64,7 +64,7 @@ class Inspection:
         Keys: ``id``, ``header``, ``flushed_at``, ``commit_message``, ``metadata``, ``manifests``, ``nodes``.
         Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = named(snapshot_id, self._context.repo_info)
+        id_ = named(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
             snapshot, data = SNAPSHOT.read_with_bytes(self._context.storage, id_)
         return {"header": _header(data, FileType.SNAPSHOT), **_snapshot(snapshot)}
@@ -112,7 +112,7 @@ class Inspection:
         collapsed the commits before it, these are all their changes together, and ``synthetic_composite``
         names the logs. Raises ``SnapshotNotFoundError`` for a snapshot that the repository does not have.
         """
-        id_ = named(snapshot_id, self._context.repo_info)
+        id_ = named(snapshot_id, self._context.catalog.repo_info)
         with files_of(self._context, id_):
             log, data = TRANSACTION_LOG.read_with_bytes(self._context.storage, id_)
         pruned = self._pruned_logs(id_)
@@ -133,7 +133,7 @@ class Inspection:
         """The logs of ancestors that were expired, oldest first; None where the file is gone."""
         if self._context.spec_version < 2:
             return {}
-        snapshots = self._context.repo_info().snapshots
+        snapshots = self._context.catalog.repo_info().snapshots
         row = snapshots.find(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
         return dict(zip(ids, map(self._log_if_there, ids), strict=True))

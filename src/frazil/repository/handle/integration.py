@@ -36,7 +36,7 @@ from frazil.errors import (
 from frazil.format.ids import NODE_ID_BYTES, id_keys, id_list, id_matrix, id_to_text
 from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.repository.asynchronous import awaitable
-from frazil.repository.catalog import repo_changes
+from frazil.repository.catalog import repo_changes, repo_requirements
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import is_outdated, snapshots_wanted
@@ -135,7 +135,7 @@ class Integration:
             if base == start:
                 return tip
             if base == tip and fast_forward:
-                self._context.update(repo_changes.reset_branch(into, start, tip))
+                self._context.catalog.update_repo_info(repo_changes.reset_branch(into, start, tip))
                 return start
             told: dict[str, Any] = {PARENTS: [id_to_text(tip), id_to_text(start)]}
             brought, is_declared = batches_brought(info, start, tip, self._context.storage)
@@ -210,8 +210,8 @@ class Integration:
         solver = solver or ConflictDetector()
         require_solver(solver)
         for tries_left in reversed(range(_TRIES)):
-            info = self._context.repo_info()
-            tip = repo_changes.branch_tip(info, branch)
+            info = self._context.catalog.repo_info()
+            tip = repo_requirements.branch_tip(info, branch)
             try:
                 with snapshots_wanted():
                     integration = plan(info, tip)
@@ -277,13 +277,13 @@ def _named(info: RepoInfo, name: str) -> bytes:
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
         raise no_version(info, name)
-    repo_changes.require_snapshot(info, id_)
+    repo_requirements.require_snapshot(info, id_)
     return id_
 
 
 def _commit_of(context: Context, info: RepoInfo, name: str) -> tuple[SnapshotEntry, bytes]:
     """A snapshot and its parent."""
-    entry = info.snapshots.entry(repo_changes.require_snapshot(info, _named(info, name)))
+    entry = info.snapshots.entry(repo_requirements.require_snapshot(info, _named(info, name)))
     if entry.parent is None:
         raise InvalidInputError(
             f"{id_to_text(entry.id)} is the first snapshot, which changes nothing: name a commit after it",
@@ -315,7 +315,7 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
     """The newest snapshot that both come from, what was merged into them included."""
     table = info.snapshots
     for id_ in (one, other):
-        repo_changes.require_snapshot(info, id_)
+        repo_requirements.require_snapshot(info, id_)
     common = np.intersect1d(all_ancestors(info, one), all_ancestors(info, other))
     if not len(common):
         raise SessionStateError(

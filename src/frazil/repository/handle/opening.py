@@ -19,7 +19,8 @@ from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import UpdateSettings
 from frazil.repository.catalog.version_info import SpecVersion
 from frazil.repository.settings.config import RepositoryConfig, opened_with
 from frazil.repository.settings.config_document import from_document
@@ -63,9 +64,10 @@ def context_of(
     virtual = VirtualSources(containers, explicit_access(credentials), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)
-    catalog: Catalog = CatalogV2(storage, assets)
+    update_settings = UpdateSettings.of(settings)
+    catalog: Catalog = CatalogV2(storage, assets, update_settings)
     if spec_version == 1:
-        catalog = CatalogV1(storage, assets, config_version)
+        catalog = CatalogV1(storage, assets, update_settings, config_version)
     kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
     return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
 

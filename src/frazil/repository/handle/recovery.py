@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -52,18 +51,15 @@ from frazil.format.repo_info import OpsEntry, RepoInfo, SnapshotEntry, UpdateKin
 from frazil.format.snapshot import Snapshot, decode_snapshot
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.asynchronous import awaitable, awaitable_static
-from frazil.repository.catalog import presentation, repo_changes
+from frazil.repository.catalog import presentation, repo_changes, repo_requirements
 from frazil.repository.catalog.backups import Backup, State, backups, latest, read_backup
-from frazil.repository.catalog.collection_guard import (
-    CollectedMeanwhile,
-    before_collections,
-    newest_update,
-    require_none_running,
-)
+from frazil.repository.catalog.collection_guard import newest_update
+from frazil.repository.catalog.collection_records import require_none_running
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.files import before
-from frazil.repository.catalog.repo_changes import MAIN, new_snapshot, require_snapshot
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.files import older_ops_backup
+from frazil.repository.catalog.repo_changes import MAIN, new_snapshot
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.catalog.version_names import snapshot_id as named
 from frazil.repository.clock import from_datetime, now_us
@@ -177,17 +173,18 @@ class Recovery:
         context = self._context
         context.require_version_2()
         while True:
-            with suppress(CollectedMeanwhile):
-                return id_to_text(_recover(context, snapshot_id, branch, parent))
+            if (id_ := _recover(context, snapshot_id, branch, parent)) is not None:
+                return id_to_text(id_)
 
     list_backups_async = awaitable_static(list_backups)
     restore_async = awaitable_static(restore)
     recover_snapshot_async = awaitable(recover_snapshot)
 
 
-def _recover(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
-    """See ``Recovery.recover_snapshot``. Raises ``CollectedMeanwhile`` if garbage was collected meanwhile."""
-    info = context.repo_info()
+def _recover(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
+    """See ``Recovery.recover_snapshot``. None if garbage was collected at the same time."""
+    start = context.catalog.begin_commit()
+    info = start.info
     id_ = id_from_text(snapshot_id)
     if info.snapshots.find(id_) >= 0:
         raise AlreadyExistsError(
@@ -199,9 +196,11 @@ def _recover(context: Context, snapshot_id: str, branch: str, parent: str | None
     entry = SnapshotEntry(id_, follows, snapshot.flushed_at, snapshot.message, snapshot.metadata)
     exists = branch in info.branches
     change = new_snapshot(entry, branch if exists else None, follows)
-    context.update(before_collections(change, info))
+    start.save_backup(context.storage)
+    if context.catalog.finish_commit(change, start) is None:
+        return None
     if not exists:
-        context.update(repo_changes.create_branch(branch, id_))
+        context.catalog.update_repo_info(repo_changes.create_branch(branch, id_))
     return id_
 
 
@@ -243,7 +242,7 @@ def _with_whole_log(storage: Storage, state: State) -> State:
     """The backup, or, if backups behind it are gone, a new one whose log ends with its own entries."""
     info = state.info
     try:
-        while (older := before(storage, info)) is not None:
+        while (older := older_ops_backup(storage, info)) is not None:
             info = older
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
@@ -332,7 +331,7 @@ def _read(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
     except StorageError as error:
         if error.kind != ErrorKind.OBJECT_NOT_FOUND:
             raise
-        raise repo_changes.snapshot_not_found(id_to_text(id_)) from error
+        raise repo_requirements.snapshot_not_found(id_to_text(id_)) from error
     log = context.assets.transaction_log(id_)
     # What was read may come from a cache.
     own = [snapshot_key(id_), transaction_key(id_)]

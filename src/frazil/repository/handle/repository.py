@@ -26,9 +26,8 @@ from frazil.format.snapshot import encode_snapshot, initial_snapshot
 from frazil.format.transaction_log import empty_log, encode_transaction_log
 from frazil.repository.asynchronous import BothWays, awaitable, awaitable_class, awaitable_static
 from frazil.repository.attribution import Attribution
-from frazil.repository.catalog import presentation, repo_changes
+from frazil.repository.catalog import presentation, repo_requirements
 from frazil.repository.catalog.backups import with_hint
-from frazil.repository.catalog.catalog import policy_of
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.collection_guard import newest_update
 from frazil.repository.catalog.context import Context
@@ -37,7 +36,8 @@ from frazil.repository.catalog.expired_versions import files_of, snapshots_wante
 from frazil.repository.catalog.generations import older_layout, refuse_older
 from frazil.repository.catalog.history import ancestry, at_time, ops_log
 from frazil.repository.catalog.ops_values import Update
-from frazil.repository.catalog.repo_update import read_repo_info
+from frazil.repository.catalog.repo_info_file import read_repo_info
+from frazil.repository.catalog.repo_update import policy_of
 from frazil.repository.catalog.version_info import (
     Diff,
     ManifestFileInfo,
@@ -161,7 +161,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         if not storage.is_local:
             probe_conditions(storage)
         if isinstance(context.catalog, CatalogV1):
-            context.catalog.create(document, context.settings.compression_level)
+            context.catalog.create(document)
             return cls(context)
         level = context.settings.compression_level
         now = now_us()
@@ -353,7 +353,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         (``invalid-snapshot-id``) for a text that is not an id.
         """
         info = self._info()
-        row = repo_changes.require_snapshot(info, named(snapshot_id, lambda: info))
+        row = repo_requirements.require_snapshot(info, named(snapshot_id, lambda: info))
         return presentation.snapshot_info(info.snapshots.entry(row))
 
     def ancestry(
@@ -389,7 +389,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         info = self._info()
         if (branch, tag, snapshot_id) == (None, None, None):
             return ancestry_graph(info, info.branches, plain=plain)
-        named = {} if branch is None else {branch: repo_changes.branch_tip(info, branch)}
+        named = {} if branch is None else {branch: repo_requirements.branch_tip(info, branch)}
         return ancestry_graph(info, named, _one(info, branch, tag, snapshot_id), plain=plain)
 
     def ops_log(self) -> BothWays[Update]:
@@ -514,10 +514,10 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
     ) -> Session:
         require_writable(self.storage)
         info = self._info()
-        repo_changes.require_online(info)
+        repo_requirements.require_online(info)
         if mode is SessionMode.rearrange:
-            repo_changes.require_flag(info, MOVE_NODE)
-        tip = repo_changes.branch_tip(info, branch)
+            repo_requirements.require_flag(info, MOVE_NODE)
+        tip = repo_requirements.branch_tip(info, branch)
         opened_at = now_us()
         expires_at = opened_at + (lifetime or self._context.settings.session_lifetime) // _MICROSECOND
         reads = ReadTracker() if track_reads else None
@@ -561,7 +561,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         )
 
     def _info(self) -> RepoInfo:
-        return self._context.repo_info()
+        return self._context.catalog.repo_info()
 
     def async_ancestry(
         self, *, branch: str | None = None, tag: str | None = None, snapshot_id: str | None = None
@@ -601,9 +601,9 @@ def _one(info: RepoInfo, branch: str | None, tag: str | None, snapshot_id: str |
             f"{', '.join(map(repr, given)) or 'give branch="main"'}"
         )
     if branch is not None:
-        return repo_changes.branch_tip(info, branch)
+        return repo_requirements.branch_tip(info, branch)
     if tag is not None:
-        return repo_changes.tag_target(info, tag)
+        return repo_requirements.tag_target(info, tag)
     id_ = named(snapshot_id or "", lambda: info)
-    repo_changes.require_snapshot(info, id_)
+    repo_requirements.require_snapshot(info, id_)
     return id_

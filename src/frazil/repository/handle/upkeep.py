@@ -86,7 +86,7 @@ class Upkeep:
         if self._context.spec_version < 2:
             return set(ids_to_text(expire_v1(self._context, what)))
         change = Expiring(what)
-        return set(ids_to_text(change.ids(self._context.update(change))))
+        return set(ids_to_text(change.ids(self._context.catalog.update_repo_info(change))))
 
     def garbage_collect(
         self,

@@ -12,7 +12,7 @@ from frazil.format.repo_info import RepoInfo, SnapshotEntry
 from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import files_of
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.session.workspace import Workspace
 
 

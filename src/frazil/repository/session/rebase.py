@@ -42,7 +42,12 @@ from frazil.format.transaction_log import TransactionLog
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import with_current
-from frazil.repository.catalog.repo_changes import CHANGES_STAY, branch_tip, require_base, require_snapshot
+from frazil.repository.catalog.repo_requirements import (
+    CHANGES_STAY,
+    branch_tip,
+    require_base,
+    require_snapshot,
+)
 from frazil.repository.session.conflicts import Conflict, Side, Sides, VersionSelection
 from frazil.repository.session.workspace import Workspace
 
@@ -159,7 +164,7 @@ def require_unchanged(context: Context, reads: ReadSet, start: bytes, end: bytes
     """Raises ``StaleReadError`` if ``reads``, of the snapshot ``start``, are others in ``end``."""
     if start == end or not reads:
         return
-    steps = road(context.repo_info(), start, end)
+    steps = road(context.catalog.repo_info(), start, end)
     if stale := _stale_in(context, reads, start, steps):
         raise _stale_error(context, reads, start, steps, stale)
 

@@ -32,10 +32,17 @@ from frazil.repository.catalog import presentation
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.version_info import ChunkType, Diff, SessionMode
 from frazil.repository.paths import absolute
-from frazil.repository.session.commit import AMEND, COMMIT, FLUSH, Ending, end_session
-from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
-from frazil.repository.session.fast_forward import Patience
+from frazil.repository.session.commit import write_commit
+from frazil.repository.session.commit_retries import (
+    NO_RETRIES,
+    CommitRetries,
+    CommitRetryPolicy,
+    fast_forward_policy,
+    rebase_policy,
+)
+from frazil.repository.session.conflicts import ConflictSolver
 from frazil.repository.session.node_moves import Rearranging
+from frazil.repository.session.pending_commit import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
 from frazil.repository.session.read_set import Read, ReadTracker, declared_reads
 from frazil.repository.session.rebase import rebase, require_solver, require_unchanged
 from frazil.repository.session.session_state import State
@@ -44,10 +51,6 @@ from frazil.repository.settings.config import RepositoryConfig
 
 if TYPE_CHECKING:
     from frazil.zarr_store import IcechunkStore
-
-#: Of a commit's metadata, what the format keeps for itself.
-_RESERVED = "__icechunk"
-
 
 _log = logging.getLogger(__name__)
 
@@ -189,46 +192,84 @@ class Session(Rearranging):
         After it the session reads the new snapshot.
         """
         read_sets = self._read_sets(reads)
-        if rebase_with is None:
-            return self._fast_forward(message, metadata, allow_empty, read_sets)
-        require_solver(rebase_with)
-        if rebase_tries < 0:
+        policy = self._retry_policy(rebase_with, rebase_tries)
+        return self._write_commit(COMMIT, message, metadata, allow_empty, policy, read_sets)
+
+    def _retry_policy(self, solver: ConflictSolver | None, max_retries: int) -> CommitRetryPolicy:
+        if solver is None:
+            return fast_forward_policy(self._state.workspace.context.settings.fast_forward_timeout)
+        require_solver(solver)
+        if max_retries < 0:
             raise InvalidInputError(
-                f"rebase_tries: expected at least 0, found {rebase_tries}",
+                f"rebase_tries: expected at least 0, found {max_retries}",
                 ErrorKind.INVALID_COMMIT_CONFIGURATION,
             )
-        attempts = 0
-        with ExitStack() as held:
-            held.enter_context(self._state.workspace.committing())
-            while True:
-                told = _with_attempts({**self._state.default_metadata, **(metadata or {})}, attempts)
-                try:
-                    return self._end(COMMIT, message, told, allow_empty)
-                except ConflictError as error:
-                    if attempts >= rebase_tries or error.kind != ErrorKind.COMMIT_CONFLICT:
-                        raise
-                held.enter_context(self._state.workspace.context.assets.turn)
-                self.rebase(rebase_with, reads=read_sets)
-                attempts += 1
+        return rebase_policy(solver, max_retries)
 
-    def _fast_forward(
-        self, message: str, metadata: dict[str, Any] | None, allow_empty: bool, reads: Sequence[ReadSet]
+    def _write_commit(
+        self,
+        kind: CommitKind,
+        message: str,
+        metadata: dict[str, Any] | None,
+        allow_empty: bool = False,
+        policy: CommitRetryPolicy = NO_RETRIES,
+        reads: Sequence[ReadSet] = (),
     ) -> str:
-        """Commit on top of what others have committed, as long as there is no conflict and time."""
-        state = self._state
-        patience = Patience(state.workspace.context.settings.fast_forward_timeout)
-        with ExitStack() as held:
-            held.enter_context(state.workspace.committing())
+        """Commit, and while the policy allows it, rebase and commit again; the id of the new snapshot."""
+        retries = CommitRetries(policy)
+        with ExitStack() as locks:
+            locks.enter_context(self._state.workspace.committing())
             while True:
-                told = {**state.default_metadata, **(metadata or {})}
-                if patience.attempts:
-                    told = _with_attempts(told, patience.attempts)
+                pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
-                    return self._end(COMMIT, message, told, allow_empty)
+                    with span(kind.name), timed(_log, f"{kind.name} on {pending.branch!r}"):
+                        return self._finish_commit(write_commit(pending))
                 except ConflictError as error:
-                    patience.wait(error)
-                held.enter_context(state.workspace.context.assets.turn)
-                self.rebase(ConflictDetector(), reads=reads)
+                    retries.wait(error)
+                locks.enter_context(self._state.workspace.context.assets.retry_lock)
+                self.rebase(policy.solver, reads=reads)
+
+    def _pending_commit(
+        self, kind: CommitKind, message: str, metadata: dict[str, Any], allow_empty: bool
+    ) -> PendingCommit:
+        self._require_commit_allowed(kind, allow_empty)
+        state = self._state
+        workspace = state.workspace
+        return PendingCommit(
+            workspace.context,
+            kind,
+            state.branch,
+            workspace.snapshot,
+            workspace.own(),
+            message,
+            {**state.default_metadata, **metadata},
+            state.session_start(),
+            workspace.writer.flush,
+            workspace.earlier_manifests,
+            state.note,
+        )
+
+    def _require_commit_allowed(self, kind: CommitKind, allow_empty: bool) -> None:
+        state = self._state
+        if kind.moves_branch:
+            self._require_branch()
+        if not self.read_only:
+            self._require_not_ended()
+        if kind.needs_changes and not state.workspace.has_changes and not allow_empty:
+            raise SessionStateError(
+                "no changes to commit: write something first, or give allow_empty=True",
+                ErrorKind.NO_CHANGES_TO_COMMIT,
+            )
+
+    def _finish_commit(self, id_: bytes) -> str:
+        """Make this a session that reads the new snapshot; the id as text."""
+        state = self._state
+        if state.lease is not None:
+            state.lease.give_back(state.workspace.context.storage)
+        state.workspace = state.workspace.moved_to(id_)
+        state.mode = SessionMode.readonly
+        state.merged.clear()
+        return id_to_text(id_)
 
     def rebase(self, solver: ConflictSolver, *, reads: Sequence[Read | ReadSet] = ()) -> None:
         """Take the session's changes to the tip of its branch, so that they can be committed there.
@@ -321,7 +362,7 @@ class Session(Rearranging):
         (``rearrange-session-only``); ``FormatError`` in a repository of spec version 1.
         """
         self._state.workspace.context.require_version_2()
-        return self._end(AMEND, message, metadata, allow_empty)
+        return self._write_commit(AMEND, message, metadata, allow_empty)
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
         """Save the changes as a snapshot that no branch leads to; its id.
@@ -329,47 +370,7 @@ class Session(Rearranging):
         It follows the snapshot that the session started from, wherever the branch is now; create a branch or
         tag on it, or garbage collection will remove it. After it the session only reads, the new snapshot.
         """
-        return self._end(FLUSH, message, metadata)
-
-    def _end(
-        self, ending: Ending, message: str, metadata: dict[str, Any] | None, allow_empty: bool = False
-    ) -> str:
-        state = self._state
-        told = f"{ending.name} on {state.branch!r}"
-        with state.workspace.committing(), span(ending.name), timed(_log, told):
-            self._require_ending(ending, allow_empty)
-            workspace = state.workspace
-            id_ = end_session(
-                workspace.context,
-                ending,
-                state.branch,
-                workspace.snapshot,
-                workspace.own(),
-                message,
-                {**state.default_metadata, **(metadata or {})},
-                workspace.writer.flush,
-                state.relied(),
-                workspace.attempts,
-                state.note,
-            )
-            if state.lease is not None:
-                state.lease.give_back(workspace.context.storage)
-            state.workspace = workspace.moved_to(id_)
-            state.mode = SessionMode.readonly
-            state.merged.clear()
-            return id_to_text(id_)
-
-    def _require_ending(self, ending: Ending, allow_empty: bool) -> None:
-        state = self._state
-        if ending.moves_branch:
-            self._require_branch()
-        if not self.read_only:
-            self._require_not_ended()
-        if ending.needs_changes and not state.workspace.has_changes and not allow_empty:
-            raise SessionStateError(
-                "no changes to commit: write something first, or give allow_empty=True",
-                ErrorKind.NO_CHANGES_TO_COMMIT,
-            )
+        return self._write_commit(FLUSH, message, metadata)
 
     # Forks
 
@@ -391,8 +392,8 @@ class Session(Rearranging):
             workspace.writer.flush()
             self._seal()
             if state.lease is None:
-                relied = state.relied()
-                state.lease = Lease.take(workspace.context.storage, relied.since, state.ends())
+                start = state.session_start()
+                state.lease = Lease.take(workspace.context.storage, start.since, state.ends())
             forked = Workspace(
                 workspace.context,
                 workspace.snapshot_id,
@@ -539,15 +540,6 @@ class Session(Rearranging):
     get_node_id_async = awaitable(get_node_id)
     chunk_type_async = awaitable(chunk_type)
     all_virtual_chunk_locations_async = awaitable(all_virtual_chunk_locations)
-
-
-def _with_attempts(metadata: dict[str, Any], attempts: int) -> dict[str, Any]:
-    """A commit's metadata with the number of rebases that it took."""
-    known = metadata.get(_RESERVED)
-    return {
-        **metadata,
-        _RESERVED: {**(known if isinstance(known, dict) else {}), "rebase_attempts": attempts},
-    }
 
 
 def reading(workspace: Workspace) -> Session:

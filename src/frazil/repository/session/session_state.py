@@ -9,7 +9,7 @@ from typing import Any
 from frazil.changes.fork_generations import Seen
 from frazil.changes.reads import ReadSet
 from frazil.errors import ErrorKind, ReadOnlyError, SessionStateError
-from frazil.repository.catalog.collection_guard import Relied
+from frazil.repository.catalog.collection_guard import SessionStart
 from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.repo_changes import Note
 from frazil.repository.catalog.version_info import SessionMode
@@ -52,14 +52,14 @@ class State:
             self.expires_at = min(self.expires_at, found)
         return self.expires_at
 
-    def relied(self) -> Relied:
-        """What garbage collections must not have taken."""
+    def session_start(self) -> SessionStart:
+        """When the session started: garbage collections spare files that are not older."""
         lifetime = self.workspace.context.settings.session_lifetime // timedelta(microseconds=1)
         starts = [self.ends() - lifetime, now_us() - (elapsed_us() - self.made_at)]
         if self.since is not None:
             starts.append(self.since)
         # The earliest: this host's clock may have been set back since.
-        return Relied(self.seen, min(starts))
+        return SessionStart(self.seen, min(starts))
 
 
 class Permissions:

@@ -36,7 +36,7 @@ from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.expired_versions import require_listed
 from frazil.repository.catalog.missing_names import no_node
 from frazil.repository.clock import new_node_id
-from frazil.repository.session.commit import Attempts
+from frazil.repository.session.earlier_manifests import EarlierManifests
 from frazil.repository.session.read_set import ReadTracker
 
 #: Indices of chunks are less.
@@ -76,7 +76,7 @@ class Workspace:
         self.reader = context.reader(self.writer)
         self._arrays: dict[str, _Array] = {}
         self._lock = RLock()
-        self.attempts = Attempts()
+        self.earlier_manifests = EarlierManifests()
         self._committed = False
         self._discards = 0
         self._was_changed = False  # even if a rebase left nothing of it
@@ -212,7 +212,7 @@ class Workspace:
         with self._turn, self._lock:
             self.sealed = ChangeSet()
             self.changes = ChangeSet()
-            self.attempts = Attempts()
+            self.earlier_manifests = EarlierManifests()
             self._was_changed = False
             self._discards += 1
             self._forget("base", "here", "_tree")

@@ -70,7 +70,7 @@ def batches_done(repo: Repository, snapshot_id: str, query: str) -> Done:
     Raises ``SessionStateError`` (``not-allowed``) where that cannot be known.
     """
     context = context_of(repo)
-    return History(context.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
+    return History(context.catalog.repo_info(), id_from_text(snapshot_id), context.storage).done(query)
 
 
 def is_done(repo: Repository, snapshot_id: str, stamp: Stamp) -> bool:

@@ -37,7 +37,7 @@ from frazil.format.ops_log import OpsEntry
 from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.catalog.history import ancestry, ops_log
 from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.repo_changes import require_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
@@ -159,7 +159,7 @@ def snapshots(repo: Repository) -> pa.Table:
     >>> snapshots(frazil.Repository.create(frazil.in_memory_storage()))["message"].to_pylist()
     ['Repository initialized']
     """
-    known = context_of(repo).whole().snapshots
+    known = context_of(repo).catalog.full_repo_info().snapshots
     newest = np.argsort(known.flushed_at(), kind="stable")[::-1].astype(np.int64)
     return pa.table(_entries(known.entries(newest)), SCHEMAS["snapshots"])
 
@@ -169,13 +169,13 @@ def history(
 ) -> pa.Table:
     """A snapshot and all before it, newest first."""
     tip = _session(repo, branch, tag, snapshot_id).workspace.snapshot_id
-    columns = _entries(chain.from_iterable(ancestry(context_of(repo).repo_info(), tip)))
+    columns = _entries(chain.from_iterable(ancestry(context_of(repo).catalog.repo_info(), tip)))
     return pa.table({"position": np.arange(len(columns["snapshot_id"])), **columns}, SCHEMAS["history"])
 
 
 def refs(repo: Repository) -> pa.Table:
     """Branches, tags, and tags that were deleted, whose names are never used again."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     groups = {"branch": info.branches, "tag": info.tags}
     names = [name for each in groups.values() for name in sorted(each)]
     ids = [id_to_text(each[name]) for each in groups.values() for name in sorted(each)]
@@ -194,7 +194,7 @@ def refs(repo: Repository) -> pa.Table:
 def ops(repo: Repository) -> pa.Table:
     """Everything that was ever done to the repository, newest first (spec version 2)."""
     context_of(repo).require_version_2()
-    entries = list(ops_log(repo.storage, context_of(repo).repo_info()))
+    entries = list(ops_log(repo.storage, context_of(repo).catalog.repo_info()))
     return pa.table(
         {
             "position": np.arange(len(entries)),
@@ -489,7 +489,7 @@ def changes(
     arrays that are there at the end). Chunks that were written and taken back in between are in no row.
     """
     context = context_of(repo)
-    info = context.repo_info()
+    info = context.catalog.repo_info()
     after = _snapshot(repo, end or "main")
     row = require_snapshot(info, after)
     before = _snapshot(repo, start) if start is not None else info.snapshots.entry(row).parent or after
@@ -548,7 +548,7 @@ def _paths_by_id(found: NodeTable) -> dict[bytes, str]:
 
 def _snapshot(repo: Repository, name: str) -> bytes:
     """The snapshot that a text names: its id or the first characters of that, a branch or a tag."""
-    info = context_of(repo).repo_info()
+    info = context_of(repo).catalog.repo_info()
     id_ = find_snapshot(name, lambda: info)
     if id_ is None:
         raise no_version(info, name)
