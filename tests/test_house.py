@@ -76,7 +76,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark.runtime": {"jobs"},
     "spark.tables": ROOMS | {"jobs", "spark.runtime"},
     "spark.streams": ROOMS | {"jobs", "spark.runtime", "spark.tables"},
-    "spark": ROOMS | {"jobs", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
+    "spark": ROOMS
+    | {"jobs", "pipeline.maintenance", "spark.__init__", "spark.runtime", "spark.tables", "spark.streams"},
     "spark.__init__": {"pipeline.__init__", "spark", "spark.runtime", "spark.tables", "spark.streams"},
     "pyspark_frazil": {"spark"},  # a package beside ours, for Spark to find
     "cli": ROOMS | {"maintenance", "importing", "readers", "pipeline.__init__", "pipeline.ingest"},

@@ -60,7 +60,7 @@ def test_the_cause_and_the_line_of_the_user(
     shown = "".join(traceback.format_exception(error)).splitlines()
     below = len(shown) - next(i for i, line in enumerate(shown) if "TaskFailedError: task 3" in line)
     assert below <= len(lines) + 11
-    assert not re.search(r"py4j|pyspark|frazil/spark/job|\tat org\.apache", "\n".join(shown))
+    assert not re.search(r"py4j|pyspark|frazil/jobs/job|\tat org\.apache", "\n".join(shown))
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert vars(again) == vars(error)
@@ -70,7 +70,7 @@ def test_causes_in_the_task_are_kept(every_engine: Engine) -> None:
     error = failed(every_engine, "chain")
     assert error.traceback.index("KeyError: 'y'") < error.traceback.index("ValueError: no value")
     assert "in deep" in error.traceback
-    assert "frazil/spark" not in error.traceback
+    assert "frazil/jobs" not in error.traceback
 
 
 def test_errors_that_another_attempt_does_not_cure_get_one(tmp_path: Path) -> None:

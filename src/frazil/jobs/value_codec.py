@@ -157,6 +157,8 @@ _GUARDED: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("decimal", "Decimal"): _decimal_of,
     ("fractions", "Fraction"): _fraction_of,
 }
+#: Rooms whose dataclasses are values of tasks.
+_ROOMS: Final = ("frazil.jobs.", "frazil.pipeline.", "frazil.readers.", "frazil.spark.")
 _LONGEST_RANGE: Final = 1_000_000
 _LARGEST_EXPONENT: Final = 1_000
 
@@ -174,7 +176,7 @@ class _Unpickler(pickle.Unpickler):
         if (module == builtins.__name__ and name in _BUILTINS) or (module, name) in _ALLOWED:
             return super().find_class(module, name)
         # With its own name only: other modules can be reached by dots.
-        if "." not in name and (module == self._module or f"{module}.".startswith("frazil.spark.")):
+        if "." not in name and (module == self._module or f"{module}.".startswith(_ROOMS)):
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module and is_dataclass(found):
                 return found

@@ -53,7 +53,7 @@ HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 FORMATS: Final = {
     "hdf5": Format("hdf5", "Hdf5Reader", ("h5py",), (HDF5_SIGNATURE,)),
     "netcdf3": Format("netcdf3", "NetCdf3Reader", (), (b"CDF\x01", b"CDF\x02", b"CDF\x05")),
-    "grib": Format("grib2", "GribReader", ("cfgrib", "eccodes"), (b"GRIB",)),
+    "grib": Format("grib", "GribReader", ("cfgrib", "eccodes"), (b"GRIB",)),
     "geotiff": Format("geotiff", "GeoTiffReader", ("rasterio",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
     "zarr": Format("zarr", "ZarrReader", ("zarr",)),
 }
