@@ -93,7 +93,7 @@ def test_a_fork_written_while_it_is_pickled(repo):
     make, arguments = fork.workspace.__reduce__()
     write(fork, 1)
     workspace = make(*pickle.loads(pickle.dumps(arguments)))
-    assert [workspace.read("/t", (at,)) is not None for at in range(2)] == [True, False]
+    assert [workspace.chunks.read("/t", (at,)) is not None for at in range(2)] == [True, False]
 
 
 def test_written_while_it_is_reindexed(repo):

@@ -67,7 +67,7 @@ def misalignments(session: Session, writes: Sequence[str]) -> Iterator[Misalignm
     >>> [(each.group, each.above, each.dim) for each in misalignments(session, ["/half/t"])]
     [('/half', '/', 'x')]
     """
-    tree = _Tree(session, session.workspace.nodes_table())
+    tree = _Tree(session, session.workspace.nodes.node_table())
     written = tree.groups_of(writes)
     for group in sorted(written | tree.groups_below(written)):
         sizes = tree.sizes(group)

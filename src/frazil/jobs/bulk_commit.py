@@ -77,7 +77,7 @@ def unloaded(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Segment, .
     ``place`` is a folder of the storage.
     """
     workspace = fork.workspace
-    changes = workspace.own()
+    changes = workspace.own_changes()
     many = [id_ for id_, edits in changes.chunks.items() if len(edits.table()) >= _SENT]
     if not many:
         return changes, ()
@@ -85,7 +85,7 @@ def unloaded(fork: ForkSession, place: str) -> tuple[ChangeSet, tuple[Segment, .
     parts: list[tuple[Node, ChunkTable]] = []
     for id_ in many:
         edits = changes.chunks[id_]
-        parts.append((workspace.require_array(edits.path), edits.table()))
+        parts.append((workspace.nodes.require_array(edits.path), edits.table()))
         rest.chunks[id_] = ChunkEdits(edits.path, edits.ndim)  # the array was written to
     return rest, tuple(stage(workspace.context, place, parts))
 
@@ -176,7 +176,7 @@ class Gathered:
                 return
             self._stage_waiting(_SENT)
             self.session.merge(*map(self._fork, self.changes))
-            workspace.adopt(_second_stage(workspace, self.segments, self.place, engine))
+            workspace.adopt_manifests(_second_stage(workspace, self.segments, self.place, engine))
         finally:
             if not self.keeps:
                 clear(storage, self.segments)
@@ -209,7 +209,7 @@ class Gathered:
                     changes.chunks[id_] = ChunkEdits(waiting.path, waiting.ndim)
                     path = waiting.path
             _require_once(path, tables)
-            node = nodes.get(id_) or self.session.workspace.require_array(path)
+            node = nodes.get(id_) or self.session.workspace.nodes.require_array(path)
             parts.append((node, ChunkTable.merge(tables)))
         if parts:
             self.segments += stage(context, self.place, parts)
@@ -283,8 +283,8 @@ def _second_stage(
     by_array: dict[bytes, list[Segment]] = {}
     for segment in segments:
         by_array.setdefault(segment.node_id, []).append(segment)
-    own = workspace.own()
-    nodes = workspace.nodes_table()
+    own = workspace.own_changes()
+    nodes = workspace.nodes.node_table()
     rows = rows_of(nodes, id_matrix(list(by_array), NODE_ID_BYTES))
     arrays = dict(zip(by_array, map(nodes.node, rows.tolist()), strict=True))
     files = _files(workspace, own)

@@ -220,7 +220,7 @@ class Staging:
         if first is not None and repo.lookup_branch(self._branch) != plan.base:
             # Whoever changed what the job will change: better to know before the work than after.
             trial = session_at(repo, self._branch, plan)
-            trial.workspace.replace(wire.decode(split(first, 2)[1]))
+            trial.workspace.replace_changes(wire.decode(split(first, 2)[1]))
             try:
                 trial.rebase(ConflictDetector())
             except IcechunkError as error:
@@ -242,7 +242,7 @@ class Staging:
             known, changes = split(data, 2)
             if known != said:
                 raise Unusable("`prepare` gave other items than before")
-            session.workspace.replace(wire.decode(changes))
+            session.workspace.replace_changes(wire.decode(changes))
         return Round(self._rounds.below(f"{number}.{hashlib.sha256(data).hexdigest()[:16]}"))
 
     def has_work(self) -> bool:

@@ -146,8 +146,9 @@ def test_garbage_collection_is_told_of_chunks_that_are_shared(earth: frazil.Repo
     old, new, move = as_it_is(info(source, "/t"), "/p/t")
     create(session, source, old, new)
     assert share(session, source, move) == 4 * 3 * 4
-    shared = source.workspace.table("/t")
-    assert {*id_list(session.workspace.own().chunk_files())} == {*id_list(shared.chunk_ids)} - {bytes(12)}
+    shared = source.workspace.chunks.ref_table("/t")
+    own = session.workspace.own_changes().chunk_files()
+    assert {*id_list(own)} == {*id_list(shared.chunk_ids)} - {bytes(12)}
 
 
 @pytest.mark.parametrize("west", [-180, 0, 180])

@@ -51,12 +51,12 @@ class Present:
         if self.path and {"", ".", ".."} & {*parts}:
             raise InvalidInputError(f"expected the path of a group, found {group!r}", ErrorKind.INVALID_KEY)
         for at in range(1, len(parts) + 1):
-            if session.workspace.is_array(path := f"/{'/'.join(parts[:at])}"):
+            if session.workspace.nodes.is_array(path := f"/{'/'.join(parts[:at])}"):
                 raise InvalidInputError(
                     f"expected a group at `{path}` in the repository, found an array",
                     ErrorKind.INVALID_ARRAY_METADATA,
                 )
-        node = session.workspace.node(f"/{self.path}")
+        node = session.workspace.nodes.node(f"/{self.path}")
         self.arrays: dict[str, zarr.Array[Any]] = {}
         if node is not None:
             self.arrays = {name: open_target(session.store, f"{self.path}/{name}") for name in self._names()}
@@ -64,7 +64,9 @@ class Present:
     def _names(self) -> list[str]:
         workspace = self.session.workspace
         at = f"/{self.path}".rstrip("/")
-        return [name for name in workspace.children(at or "/") if workspace.is_array(f"{at}/{name}")]
+        return [
+            name for name in workspace.nodes.children(at or "/") if workspace.nodes.is_array(f"{at}/{name}")
+        ]
 
     def reopen(self, name: str) -> None:
         """Open an array again whose metadata have changed."""

@@ -64,7 +64,7 @@ def _path(group: str) -> str:
 
 def load(session: Session, group: str) -> Record:
     """What is known of a group; nothing if nobody ingested into it."""
-    if session.workspace.node(f"/{_path(group)}") is None:
+    if session.workspace.nodes.node(f"/{_path(group)}") is None:
         return EMPTY
     columns = [np.asarray(array_at(session, f"{_path(group)}/{name}")[:]) for name in Record.__slots__]
     return Record(*columns)
@@ -72,7 +72,7 @@ def load(session: Session, group: str) -> Record:
 
 def load_attrs(session: Session, group: str) -> dict[str, Any]:
     """What is known of all files of a group."""
-    if session.workspace.node(f"/{_path(group)}") is None:
+    if session.workspace.nodes.node(f"/{_path(group)}") is None:
         return {}
     return dict(zarr.open_group(session.store, path=_path(group), mode="r").attrs)
 

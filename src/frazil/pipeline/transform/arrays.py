@@ -233,12 +233,12 @@ def selected(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
     if isinstance(paths, str):
         paths = [paths]
     workspace = session.workspace
-    nodes = workspace.nodes_table()
+    nodes = workspace.nodes.node_table()
     all_paths, rows = nodes.paths_list(), np.arange(len(nodes))
     found: dict[str, None] = {}
     for path in paths:
         absolute = "/" + path.strip("/")
-        if workspace.require(absolute).array is not None:
+        if workspace.nodes.require_node(absolute).array is not None:
             found[absolute] = None
         below = nodes.below(absolute)
         arrays = rows[below][nodes.is_array[below]]
@@ -248,7 +248,7 @@ def selected(session: Session, paths: Sequence[str]) -> list[ArrayInfo]:
 
 def info(session: Session, path: str) -> ArrayInfo:
     """One array. Raises ``InvalidInputError`` (``not-an-array``) for a group."""
-    node = session.workspace.require_array("/" + path.strip("/"))
+    node = session.workspace.nodes.require_array("/" + path.strip("/"))
     return ArrayInfo(node.path, json.loads(node.user_data))
 
 
@@ -258,7 +258,7 @@ def companions(session: Session, arrays: Sequence[ArrayInfo]) -> list[ArrayInfo]
     waiting = list(arrays)
     while waiting:
         for path in named_by(waiting.pop()):
-            node = None if path in known else session.workspace.node(path)
+            node = None if path in known else session.workspace.nodes.node(path)
             if node is not None and node.array is not None:
                 known[path] = info(session, path)
                 waiting.append(known[path])
@@ -325,11 +325,11 @@ def create(session: Session, source: Session, old: ArrayInfo, new: ArrayInfo) ->
             ) from error
     workspace = session.workspace
     make_groups(session, source, old.group, new.group)
-    there = workspace.node(new.path)
+    there = workspace.nodes.node(new.path)
     if there is not None:
-        workspace.require_array(new.path)
-        workspace.delete_node(new.path)
-    workspace.set_node(new.path, new.encoded())
+        workspace.nodes.require_array(new.path)
+        workspace.nodes.delete_node(new.path)
+    workspace.nodes.set_node(new.path, new.encoded())
 
 
 def make_groups(session: Session, source: Session, old: str, new: str) -> None:
@@ -337,7 +337,7 @@ def make_groups(session: Session, source: Session, old: str, new: str) -> None:
     workspace, names = session.workspace, [name for name in new.split("/") if name]
     for depth in range(len(names) + 1):
         path = "/" + "/".join(names[:depth])
-        there = workspace.node(path)
+        there = workspace.nodes.node(path)
         if there is not None and there.array is not None:
             raise InvalidInputError(
                 f"expected a group at `{path}` to make arrays in, found an array", ErrorKind.NOT_A_GROUP
@@ -348,10 +348,10 @@ def make_groups(session: Session, source: Session, old: str, new: str) -> None:
         up = len(names) - depth
         parts = [name for name in old.split("/") if name]
         if up <= len(parts):
-            origin = source.workspace.node("/" + "/".join(parts[: len(parts) - up]))
+            origin = source.workspace.nodes.node("/" + "/".join(parts[: len(parts) - up]))
             if origin is not None and origin.array is None:
                 document["attributes"] = json.loads(origin.user_data).get("attributes") or {}
-        workspace.set_node(path, json.dumps(document).encode())
+        workspace.nodes.set_node(path, json.dumps(document).encode())
 
 
 def refuse_overwriting(

@@ -209,9 +209,9 @@ def add_attributes(writing: Session, session: Session, path: str, attributes: Js
     """To those of a group, which is made if it is not there."""
     workspace = writing.workspace
     make_groups(writing, session, "/", path)
-    document = json.loads(workspace.require(path).user_data)
+    document = json.loads(workspace.nodes.require_node(path).user_data)
     document["attributes"] = {**(document.get("attributes") or {}), **attributes}
-    workspace.set_node(path, json.dumps(document).encode())
+    workspace.nodes.set_node(path, json.dumps(document).encode())
 
 
 def _items(builds: Sequence[Build], number: int) -> list[Item]:

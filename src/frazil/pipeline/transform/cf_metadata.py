@@ -78,7 +78,7 @@ def bounds_of(array: ArrayInfo) -> str | None:
 def coordinate_of(session: Session, array: ArrayInfo, dim: str | None) -> ArrayInfo | None:
     """The coordinate variable of a dimension."""
     path = f"{array.group.rstrip('/')}/{dim}"
-    node = session.workspace.node(path) if dim else None
+    node = session.workspace.nodes.node(path) if dim else None
     if node is None or node.array is None:
         return None
     found = info(session, path)

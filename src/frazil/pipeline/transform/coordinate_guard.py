@@ -48,7 +48,7 @@ def refuse_relabelling(
     beside: dict[str, list[ArrayInfo]] = {}  # each group is listed once
     for each in labels:
         new = each.new
-        node = workspace.node(new.path)
+        node = workspace.nodes.node(new.path)
         if node is None or node.array is None:
             continue
         if new.group not in beside:
@@ -65,7 +65,7 @@ def refuse_relabelling(
 
 def _arrays(session: Session, group: str) -> list[ArrayInfo]:
     """The arrays of a group."""
-    nodes = session.workspace.nodes_table()
+    nodes = session.workspace.nodes.node_table()
     below, paths = nodes.below(group), nodes.paths_list()
     arrays = np.arange(len(nodes))[below][nodes.is_array[below]].tolist()
     some = map(paths.__getitem__, arrays)

@@ -261,7 +261,7 @@ def _rewrite(
     def finish(writing: Session, values: list[Any]) -> None:
         for each in two_stages:
             assert each.between is not None
-            writing.workspace.delete_node(each.between.path)
+            writing.workspace.nodes.delete_node(each.between.path)
 
     job = Job(
         name,

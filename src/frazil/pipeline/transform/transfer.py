@@ -73,7 +73,7 @@ def moved(session: Session, move: Move) -> ChunkTable:
 def share(session: Session, source: Session, move: Move) -> int:
     """On the driver, in one repository: refer to the same chunks; how many."""
     table = moved(source, move)
-    session.workspace.set_refs(move.path, table)
+    session.workspace.chunks.set_refs(move.path, table)
     return len(table)
 
 
@@ -100,9 +100,9 @@ def fetch(fork: ForkSession, source: Session, move: Move) -> Outcome:
             except IcechunkError:
                 _name_failure(source, move, wanted, coords[start:stop])
                 raise
-            kept = list(threads.map(workspace.keep, data))
+            kept = list(threads.map(workspace.chunks.store_bytes, data))
             refs: dict[Any, Any] = dict(zip(coords[start:stop], kept, strict=True))
-            workspace.set_refs(move.path, table_of(refs, table.ndim))
+            workspace.chunks.set_refs(move.path, table_of(refs, table.ndim))
     return Outcome(chunks=len(table), bytes_read=size, bytes_written=size)
 
 

@@ -247,7 +247,7 @@ class Integration:
         brought = None if len(decided) < len(conflicts) else carry_over(at, decided, before)
         if brought is None:
             raise RebaseFailedError(id_to_text(end), conflicts)
-        work.continue_on(tip, brought)
+        work.rebase_onto(tip, brought)
         expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
         metadata = dict(self._default_metadata)
         seen = newest_update(info)
@@ -327,7 +327,7 @@ def _merge_base(info: RepoInfo, one: bytes, other: bytes) -> bytes:
 
 
 def _version(workspace: Workspace) -> Version:
-    return Version(workspace.snapshot.nodes, workspace.table)
+    return Version(workspace.snapshot.nodes, workspace.chunks.ref_table)
 
 
 def _edits(context: Context, info: RepoInfo, before: Workspace, after: Workspace) -> tuple[Edits, set[bytes]]:

@@ -387,9 +387,9 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
 def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
     """Whether the chunks that are different are those of the log. Reads manifests."""
     old, new = Workspace(context, before), Workspace(context, after.id)
-    written = compare(old.base, new.base, old.table, new.table).updated_chunks
+    written = compare(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
     for path, chunks in written.items():
-        known = log.updated_chunks.get(new.require(path).id)
+        known = log.updated_chunks.get(new.nodes.require_node(path).id)
         if known is None or not in_both(chunks, known).all():
             return False
     return True

@@ -71,7 +71,7 @@ class CommitRetries:
 
     policy: CommitRetryPolicy
     count: int = 0
-    _started: float = field(default_factory=monotonic)
+    _started: float = field(default_factory=lambda: monotonic())
 
     def metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """The metadata of the next attempt: with the number of rebases before it."""

@@ -73,7 +73,7 @@ class Side:
     @property
     def metadata(self) -> bytes | None:
         """The node's ``zarr.json``; None if the node is not there."""
-        node = None if self.path is None else self._workspace.node(self.path)
+        node = None if self.path is None else self._workspace.nodes.node(self.path)
         return None if node is None else node.user_data
 
     def read(self, chunks: ArrayLike) -> list[bytes | None]:
@@ -81,7 +81,7 @@ class Side:
         if self.path is None:
             return [None] * len(np.asarray(chunks))
         workspace, path = self._workspace, self.path
-        found = (workspace.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
+        found = (workspace.chunks.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
         return [None if data is None else bytes(data) for data in found]
 
     @property

@@ -26,7 +26,7 @@ def difference(context: Context, info: RepoInfo, before: bytes, after: bytes) ->
     rows = info.snapshots.chain(end).tolist()
     old, new = Workspace(context, before), Workspace(context, after)
     if start == end or start not in rows:
-        return compare(old.base, new.base, old.table, new.table)
+        return compare(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table)
     groups = list(map(partial(_logs, context), map(info.snapshots.entry, rows[: rows.index(start)])))
     oldest_first = list(chain.from_iterable(reversed(groups)))
     return compose(oldest_first, old.base, new.base, list(chain.from_iterable(groups)))

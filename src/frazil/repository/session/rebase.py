@@ -211,7 +211,7 @@ def _go(
     theirs = edits_between(read_logs(context.assets, steps), base, tip)
     if stale := stale_reads(reads, theirs):
         raise _stale_error(context, reads, workspace.snapshot_id, steps, stale)
-    own = workspace.own()
+    own = workspace.own_changes()
     if lost := _outdated(own, base, tip, theirs):
         return lost
     at = meet(own, base, theirs, tip)
@@ -228,7 +228,7 @@ def _go(
         late = NOTHING_READ if tracker is None else tracker.reads()
         if stale := stale_reads(late, theirs):
             raise _stale_error(context, late, workspace.snapshot_id, steps, stale)
-        workspace.continue_on(end, changes)
+        workspace.rebase_onto(end, changes)
     return []
 
 
@@ -260,7 +260,7 @@ def carry_over(at: Meeting, decided: Sequence[tuple[Clash, Choice]], base: Works
     Raises ``SessionStateError`` (``merge-failed``) where nothing was to decide: that is a conflict without a
     row in the table.
     """
-    changes = rebased(at, decided, base.table)
+    changes = rebased(at, decided, base.chunks.ref_table)
     if not (decided or at.moves or at.theirs.moved) or is_whole(at, changes):
         return changes
     if decided:
@@ -299,7 +299,7 @@ def _sides(
     id_ = clash.node_id
 
     def side(workspace: Workspace, path: str | None) -> Side:
-        there = path is not None and workspace.node(path) is not None
+        there = path is not None and workspace.nodes.node(path) is not None
         return Side(workspace, id_, path if there else None, open_session)
 
     def make() -> Sides:
@@ -358,7 +358,9 @@ def _choice_of_chunks(clash: Clash, answers: list[Any], workspace: Workspace) ->
     if not data:
         return Choice(ours)
     at: list[Coords] = list(map(tuple, clash.chunks[list(data)].tolist()))
-    refs: dict[Coords, ChunkRef | None] = dict(zip(at, map(workspace.keep, data.values()), strict=True))
+    refs: dict[Coords, ChunkRef | None] = dict(
+        zip(at, map(workspace.chunks.store_bytes, data.values()), strict=True)
+    )
     return Choice(ours, table_of(refs, clash.chunks.shape[1]))
 
 

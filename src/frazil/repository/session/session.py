@@ -146,15 +146,15 @@ class Session(Rearranging):
     def status(self) -> Diff:
         """What changed since the session's snapshot."""
         workspace = self._state.workspace
-        log = transaction_log(workspace.own(), bytes(12))
-        return presentation.diff(compose([log], workspace.start, workspace.nodes_table()))
+        log = transaction_log(workspace.own_changes(), bytes(12))
+        return presentation.diff(compose([log], workspace.start, workspace.nodes.node_table()))
 
     def discard_changes(self) -> None:
         """Forget everything that was not committed."""
         self._require_not_reading()
         state = self._state
-        with state.workspace.committing():
-            state.workspace.discard()
+        with state.workspace.commit_lock:
+            state.workspace.discard_changes()
             state.merged.clear()
             state.generation += 1
             state.discarded_before = state.generation
@@ -218,7 +218,7 @@ class Session(Rearranging):
         """Commit, and while the policy allows it, rebase and commit again; the id of the new snapshot."""
         retries = CommitRetries(policy)
         with ExitStack() as locks:
-            locks.enter_context(self._state.workspace.committing())
+            locks.enter_context(self._state.workspace.commit_lock)
             while True:
                 pending = self._pending_commit(kind, message, retries.metadata(metadata or {}), allow_empty)
                 try:
@@ -240,7 +240,7 @@ class Session(Rearranging):
             kind,
             state.branch,
             workspace.snapshot,
-            workspace.own(),
+            workspace.own_changes(),
             message,
             {**state.default_metadata, **metadata},
             state.session_start(),
@@ -266,7 +266,7 @@ class Session(Rearranging):
         state = self._state
         if state.lease is not None:
             state.lease.give_back(state.workspace.context.storage)
-        state.workspace = state.workspace.moved_to(id_)
+        state.workspace = state.workspace.end_at(id_)
         state.mode = SessionMode.readonly
         state.merged.clear()
         return id_to_text(id_)
@@ -305,7 +305,7 @@ class Session(Rearranging):
         [1, 1, 2, 2]
         """
         state = self._state
-        with state.workspace.committing(), span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
+        with state.workspace.commit_lock, span("rebase"), timed(_log, f"rebase on {state.branch!r}"):
             branch = self._require_branch()
             read_sets = self._read_sets(reads)
             before = state.workspace.snapshot_id
@@ -387,7 +387,7 @@ class Session(Rearranging):
             )
         workspace = state.workspace
         with (
-            workspace.committing()
+            workspace.commit_lock
         ):  # and other threads wait: what they write is durable before, or comes after
             workspace.writer.flush()
             self._seal()
@@ -397,7 +397,7 @@ class Session(Rearranging):
             forked = Workspace(
                 workspace.context,
                 workspace.snapshot_id,
-                workspace.everything(),
+                workspace.all_changes(),
                 reads=None if workspace.reads is None else ReadTracker(),
             )
         return ForkSession(
@@ -423,7 +423,7 @@ class Session(Rearranging):
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
-        with self._state.workspace.committing():  # and other threads wait, each with its forks
+        with self._state.workspace.commit_lock:  # and other threads wait, each with its forks
             self._merge(others)
 
     def _merge(self, others: Sequence[ForkSession]) -> None:
@@ -457,10 +457,10 @@ class Session(Rearranging):
     def _take(self, forks: Sequence[State]) -> None:
         """Take over the changes of forks that may be merged."""
         state = self._state
-        changes = [fork.workspace.taken() for fork in forks]
+        changes = [fork.workspace.durable_changes() for fork in forks]
         self._seal()
         twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
-        state.workspace.merge(changes, twins)
+        state.workspace.merge_changes(changes, twins)
         state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
         state.seen = min(state.seen, *(fork.seen for fork in forks))
         for each in changes:
@@ -473,7 +473,7 @@ class Session(Rearranging):
         if state.workspace.changes:
             state.merged.add(state.generation, state.workspace.changes)
             state.generation += 1
-            state.workspace.seal()
+            state.workspace.seal_changes()
 
     # Chunks
 
@@ -483,16 +483,16 @@ class Session(Rearranging):
         Raises ``NodeNotFoundError`` if there is no node at ``path``.
         """
         workspace, path = self._state.workspace, absolute(path)
-        workspace.note_document(path)
-        return id_to_text(workspace.require(path).id)
+        workspace.notes.note_document(path)
+        return id_to_text(workspace.nodes.require_node(path).id)
 
     def chunk_type(self, array_path: str, chunk_coordinates: Sequence[int]) -> ChunkType:
         """Where a chunk's bytes are: native, virtual, inline, or nowhere (``uninitialized``)."""
         workspace, path = self._state.workspace, absolute(array_path)
         coords = _coordinates(chunk_coordinates)
-        workspace.note_chunk(path, coords)
-        workspace.require_array(path)
-        return presentation.chunk_type(workspace.ref(path, coords))
+        workspace.notes.note_chunk(path, coords)
+        workspace.nodes.require_array(path)
+        return presentation.chunk_type(workspace.chunks.ref(path, coords))
 
     async def chunk_coordinates(
         self, array_path: str, batch_size: int = 1000
@@ -510,8 +510,8 @@ class Session(Rearranging):
     def chunk_table(self, array_path: str) -> ChunkTable:
         """All references of an array, as columns."""
         workspace, path = self._state.workspace, absolute(array_path)
-        workspace.note_tree(path)
-        return workspace.table(path)
+        workspace.notes.note_tree(path)
+        return workspace.chunks.ref_table(path)
 
     def all_virtual_chunk_locations(self) -> list[str]:
         """The URL of every virtual chunk of every array; relative locations lead where their container is.
@@ -520,12 +520,12 @@ class Session(Rearranging):
         container.
         """
         workspace = self._state.workspace
-        workspace.note_tree("/")
-        nodes = workspace.nodes_table()
+        workspace.notes.note_tree("/")
+        nodes = workspace.nodes.node_table()
         arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
         out: list[str] = []
         for path in arrays:
-            table = workspace.table(path)
+            table = workspace.chunks.ref_table(path)
             rows = table.source[table.kind == ChunkKind.VIRTUAL]
             if len(rows):
                 locations = workspace.context.virtual.urls(table.foreign.locations.texts())

@@ -50,7 +50,7 @@ def set_one(
     if not 0 <= offset <= _MAX_U64 or not 0 <= length <= _MAX_U64:
         raise _invalid(f"an offset and a length of 64 bits, found {offset} and {length}")
     _require_bytes(length > 0, path)
-    workspace.set_ref(path, coords, VirtualRef(location, offset, length, *_checksum(checksum)))
+    workspace.chunks.set_ref(path, coords, VirtualRef(location, offset, length, *_checksum(checksum)))
 
 
 def set_some(
@@ -185,10 +185,10 @@ def _set(
         Ragged.empty(),
     ).sorted()
     if known.all():
-        workspace.set_refs(path, table)
+        workspace.chunks.set_refs(path, table)
         return None
     good = known[table.source]
-    workspace.set_refs(path, table.take(good))
+    workspace.chunks.set_refs(path, table.take(good))
     return list(map(tuple, table.index[~good].tolist())) or None
 
 
@@ -239,11 +239,11 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     if batch_size < 1:
         raise InvalidInputError(f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED)
     path = absolute(array_path)
-    workspace.note_tree(path)
-    node = workspace.node(path)
+    workspace.notes.note_tree(path)
+    node = workspace.nodes.node(path)
     if node is None or node.array is None:
         return
-    table = workspace.table(node.path)
+    table = workspace.chunks.ref_table(node.path)
     native = ids_to_text(table.chunk_ids)
     foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
@@ -267,7 +267,7 @@ def _grid_index(shape: tuple[int, ...], corner: tuple[int, ...]) -> NDArray[np.u
 
 
 def _rank(workspace: Workspace, path: str) -> int:
-    array = workspace.require(path).array
+    array = workspace.nodes.require_node(path).array
     if array is None:
         raise InvalidInputError(
             f"expected an array at `{path}`, found a group: name an array in it", ErrorKind.NOT_AN_ARRAY

@@ -395,7 +395,7 @@ def regions(
 
 
 def _regions(session: Session, path: str, slab: str | None) -> pa.Table | None:
-    node = session.workspace.require_array(path)
+    node = session.workspace.nodes.require_array(path)
     assert node.array is not None
     counts, shape, names = node.array.num_chunks, node.array.shape, node.array.dimension_names or ()
     found = session.chunk_table(path)
@@ -511,7 +511,7 @@ def changes(
     old, new = (repo.readonly_session(snapshot_id=id_to_text(each)) for each in (before, after))
     old_paths = _paths_by_id(old.workspace.snapshot.nodes)
     for path, index in sorted(found.updated_chunks.items()):
-        node = new.workspace.node(path)
+        node = new.workspace.nodes.node(path)
         if node is None or node.array is None or path in found.deleted_arrays:
             continue
         was = old_paths.get(node.id)
@@ -568,7 +568,7 @@ def _session(repo: Repository, branch: str | None, tag: str | None, snapshot_id:
 def _paths(session: Session, array: str | None) -> list[str]:
     if array is not None:
         path = "/" + array.strip("/")
-        session.workspace.require_array(path)
+        session.workspace.nodes.require_array(path)
         return [path]
     found = session.workspace.snapshot.nodes
     return found.take(found.is_array).paths_list()

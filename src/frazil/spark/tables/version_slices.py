@@ -45,7 +45,7 @@ class Shared:
         tables.
         """
         workspace = session.workspace
-        nodes = tuple(map(_without_manifests, map(workspace.require_array, paths)))
+        nodes = tuple(map(_without_manifests, map(workspace.nodes.require_array, paths)))
         return Shared(pickle.dumps(workspace.context), workspace.snapshot_id, nodes)
 
     def session(self, tables: Tables) -> Session:
