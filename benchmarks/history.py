@@ -63,8 +63,8 @@ def make(root: str, commits: int) -> None:
 
     file = Path(root) / "repo"
     info = decode_repo_info(file.read_bytes(), "repo")
-    tip = info.snapshots.entry(info.snapshots.find(info.branches["main"]))
-    first = info.snapshots.entry(info.snapshots.find(tip.parent))
+    tip = info.snapshots.entry(info.snapshots.find_snapshot(info.branches["main"]))
+    first = info.snapshots.entry(info.snapshots.find_snapshot(tip.parent))
     start = tip.flushed_at - (commits + 1) * SECOND
     ids = [first.id, *(os.urandom(12) for _ in range(commits - 2)), tip.id]
     entries = [replace(first, flushed_at=start)]

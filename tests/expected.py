@@ -74,12 +74,12 @@ def ops_of(repo: Any) -> list[Expected]:
 def kind_text(kind: object) -> str:
     """``NewCommit(branch="main", new_snap_id="...")``; the two print a status in different ways."""
     text = str(kind).rpartition("ops.UpdateType.")[2]
-    found = _STATUS.fullmatch(text)
-    if found is None:
+    match = _STATUS.fullmatch(text)
+    if match is None:
         return text
-    when = datetime.fromisoformat(found["when"]) if "T" in found["when"] else _literal_time(found["when"])
-    reason = re.sub(r"^Some\((.*)\)$", r"\1", found["reason"]).strip("\"'")
-    return f"RepoStatusChanged({found['availability']}, {when.isoformat()}, {reason})"
+    when = datetime.fromisoformat(match["when"]) if "T" in match["when"] else _literal_time(match["when"])
+    reason = re.sub(r"^Some\((.*)\)$", r"\1", match["reason"]).strip("\"'")
+    return f"RepoStatusChanged({match['availability']}, {when.isoformat()}, {reason})"
 
 
 _STATUS = re.compile(
@@ -137,9 +137,9 @@ def check_repository(repo: frazil.Repository, expected: Expected) -> None:
 
 def check_log(repo: frazil.Repository, name: str, expected: Expected) -> None:
     log = repo._context.assets.transaction_log(id_from_text(name))
-    found: Expected = {field: sorted(map(id_text, getattr(log, field))) for field in LISTS}
-    found["updated_chunks"] = {id_to_text(node): at.tolist() for node, at in log.updated_chunks.items()}
-    found["moved_nodes"] = [
+    actual: Expected = {field: sorted(map(id_text, getattr(log, field))) for field in LISTS}
+    actual["updated_chunks"] = {id_to_text(node): at.tolist() for node, at in log.updated_chunks.items()}
+    actual["moved_nodes"] = [
         {"from": m.source, "to": m.target, "node_id": id_to_text(m.node_id), "node_type": int(m.is_array)}
         for m in log.moves
     ]
@@ -148,7 +148,7 @@ def check_log(repo: frazil.Repository, name: str, expected: Expected) -> None:
         entry["node_id"]: sorted(entry["chunks"]) for entry in expected["updated_chunks"]
     }
     wanted["moved_nodes"] = expected["moved_nodes"] or []
-    assert found == wanted, f"transaction log {name}"
+    assert actual == wanted, f"transaction log {name}"
 
 
 def id_text(row: Any) -> str:
@@ -268,13 +268,13 @@ def check_values(session: Any, expected: Expected, unread: Unread) -> bool:
     if wanted is None:
         return False
     if "error" in wanted:
-        known = unread(path, expected)
-        if known is None:
+        values = unread(path, expected)
+        if values is None:
             return False
-        assert array_at(session, path)[...].tolist() == known, path
+        assert array_at(session, path)[...].tolist() == values, path
         return True
-    found = digest_of(array_at(session, path))
-    assert found == {name: value for name, value in wanted.items() if name in found}, path
+    digest = digest_of(array_at(session, path))
+    assert digest == {name: value for name, value in wanted.items() if name in digest}, path
     return True
 
 

@@ -139,11 +139,11 @@ def _targets() -> Iterator[str]:
         for member in dir(value):
             if member.startswith("_") or (name == "Storage" and member not in USERS):
                 continue
-            found = inspect.getattr_static(value, member)
+            attribute = inspect.getattr_static(value, member)
             module = str(getattr(getattr(value, member), "__module__", ""))
             if f"{name}.{member}" in LEFT_OUT or not module.startswith("frazil"):  # zarr's own
                 continue
-            of_users = name in OWNERS or isinstance(found, classmethod | staticmethod | type)
+            of_users = name in OWNERS or isinstance(attribute, classmethod | staticmethod | type)
             if (
                 of_users
                 and callable(getattr(value, member))
@@ -167,8 +167,8 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
 
 
-async def _all_of(found: Any) -> None:
-    async for _ in found:
+async def _all_of(results: Any) -> None:
+    async for _ in results:
         pass
 
 
@@ -203,7 +203,7 @@ def _on_purpose(error: BaseException) -> bool:
 TARGETS = sorted(set(_targets()))
 
 
-def test_there_is_something_to_call() -> None:
+def test_some_functions_are_called() -> None:
     assert len(TARGETS) > 150
 
 

@@ -56,7 +56,7 @@ def test_versions() -> None:
     assert lines == ["True 2.3.0", "True", "icechunk icechunk.types None", "[] True"]
 
 
-def test_what_is_not_public_is_not_there() -> None:
+def test_names_that_are_not_public_do_not_exist() -> None:
     lines = run("""
         import importlib
         import frazil.compat
@@ -104,8 +104,8 @@ def test_what_is_missing_for_a_submodule_is_named() -> None:
     """) == ["dask False"]
 
 
-@pytest.mark.parametrize("installed_there", [False, True])
-def test_pickles_are_read_by_processes_that_did_not_install_it(installed_there: bool) -> None:
+@pytest.mark.parametrize("installed", [False, True])
+def test_pickles_are_read_by_processes_that_did_not_install_it(installed: bool) -> None:
     assert run(f"""
         import pickle, subprocess, sys
         import frazil.compat
@@ -121,10 +121,10 @@ def test_pickles_are_read_by_processes_that_did_not_install_it(installed_there: 
         cloudpickle.register_pickle_by_value(sys.modules["__main__"])
         config = icechunk.RepositoryConfig.default()
         sent = cloudpickle.dumps([config, error, icechunk.ChunkType.native, work])
-        there = "import frazil.compat; frazil.compat.install_as_icechunk();" if {installed_there} else ""
-        there += "import pickle, sys; got = pickle.load(sys.stdin.buffer);"
-        there += "print(type(got[0]).__module__, type(got[1]).__name__, got[1].args, got[2], got[3]())"
-        done = subprocess.run([sys.executable, "-c", there], input=sent, stdout=subprocess.PIPE, check=True)
+        script = "import frazil.compat; frazil.compat.install_as_icechunk();" if {installed} else ""
+        script += "import pickle, sys; got = pickle.load(sys.stdin.buffer);"
+        script += "print(type(got[0]).__module__, type(got[1]).__name__, got[1].args, got[2], got[3]())"
+        done = subprocess.run([sys.executable, "-c", script], input=sent, stdout=subprocess.PIPE, check=True)
         print(done.stdout.decode().strip())
     """) == [
         "frazil.repository.settings.config ConflictError ('A', 'B') ChunkType.native ('2.3.0', 'frazil')"

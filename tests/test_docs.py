@@ -18,7 +18,7 @@ import frazil
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-WRITTEN = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES_AND_FILES = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 #: Pages whose repositories xarray opens as a tree: data, and results beside them.
@@ -45,11 +45,11 @@ def test_the_code_runs(page: Path, tmp_path: Path) -> None:
     assert done.stderr == ""
     # What a comment says that a `print` prints is printed.
     for line in code.splitlines():
-        said = re.fullmatch(r"\s*print\(.*\)  # (.*)", line)
-        if said and "..." not in said[1]:
-            assert said[1] in done.stdout.splitlines(), f"{line}\nfound:\n{done.stdout}"
+        printed = re.fullmatch(r"\s*print\(.*\)  # (.*)", line)
+        if printed and "..." not in printed[1]:
+            assert printed[1] in done.stdout.splitlines(), f"{line}\nfound:\n{done.stdout}"
     if page.stem in TREES:
-        roots = [found.parent for found in tmp_path.rglob("repo") if found.with_name("snapshots").is_dir()]
+        roots = [file.parent for file in tmp_path.rglob("repo") if file.with_name("snapshots").is_dir()]
         assert roots
         for root in roots:
             assert_opens_as_a_tree(root)
@@ -67,7 +67,7 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES_AND_FILES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
     for link in LINK.findall(page.read_text()):

@@ -24,6 +24,6 @@ def test_examples_of(name: str, tmp_path, monkeypatch) -> None:
     assert result.failed == 0
 
 
-def test_some_examples_were_found() -> None:
+def test_some_examples_exist() -> None:
     assert "frazil.errors" in MODULES
     assert doctest.testmod(importlib.import_module("frazil.errors")).attempted > 0

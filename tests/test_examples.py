@@ -123,5 +123,5 @@ def test_parallel_writes_with_spark() -> None:
     assert "spark      True  By 8 Spark tasks" in run("parallel_writes", "spark")
 
 
-def test_every_how_to_is_here() -> None:
+def test_every_how_to_is_listed() -> None:
     assert {path.stem for path in HOW_TO.glob("*.py")} == SHOWS.keys()

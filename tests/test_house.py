@@ -26,7 +26,7 @@ OF_REPOSITORY = {
 ROOMS = CORE | OF_REPOSITORY | {"zarr_store"}
 
 # What every room may use. They import nothing but each other.
-COMMON = {"about", "arguments", "errors", "display", "extras", "logs"}
+COMMON = {"about", "arguments", "errors", "display", "extras", "logs", "threads"}
 
 # Room, inner room, or module at the top -> what else it may import of Frazil. Every room may import itself.
 # `repository`, `pipeline` and `spark` have inner rooms: see `room`.
@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "extras": set(),
     "logs": set(),
     "display": set(),
+    "threads": set(),
     "format": set(),
     "storage": set(),
     "changes": {"format"},
@@ -321,6 +322,11 @@ def test_no_imports_inside_functions() -> None:
 def test_deliberate_imports_are_still_there() -> None:
     there = {(found.module, found.target) for found in EVERY_IMPORT if found.in_function}
     assert there >= {edge for edge in DELIBERATE if edge[0] in PATHS}
+
+
+def test_one_module_makes_thread_pools() -> None:
+    users = [module for module, path in PATHS.items() if "ThreadPoolExecutor(" in path.read_text()]
+    assert users == ["frazil.threads"]
 
 
 def test_no_import_cycles() -> None:

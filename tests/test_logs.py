@@ -124,8 +124,9 @@ def test_spans_are_exported_to_the_endpoint(monkeypatch) -> None:
     recorder = _Recorder()
     for name in ("sdk.trace", "sdk.trace.export", "sdk.resources", "exporter.otlp.proto.grpc.trace_exporter"):
         module = types.ModuleType(f"opentelemetry.{name}")
-        for made in ("TracerProvider", "BatchSpanProcessor", "Resource", "OTLPSpanExporter"):
-            setattr(module, made, recorder if made == "Resource" else getattr(recorder, made))
+        for class_name in ("TracerProvider", "BatchSpanProcessor", "Resource", "OTLPSpanExporter"):
+            value = recorder if class_name == "Resource" else getattr(recorder, class_name)
+            setattr(module, class_name, value)
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setenv("ICECHUNK_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "weather")
@@ -146,12 +147,12 @@ def test_spans_are_exported_to_the_endpoint(monkeypatch) -> None:
 
 
 def test_without_the_packages_a_warning_says_what_to_install(monkeypatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(logs._root, "warning", lambda text, *args: said.append(text % args))
+    warnings: list[str] = []
+    monkeypatch.setattr(logs._root, "warning", lambda text, *args: warnings.append(text % args))
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     frazil.initialize_logs()
-    assert ['pip install "frazil[telemetry]"' in text for text in said] == [True]
+    assert ['pip install "frazil[telemetry]"' in text for text in warnings] == [True]
 
 
 def _program(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -353,7 +353,7 @@ def test_near_names(name: str, names: list[str], meant: str | None) -> None:
     assert suggest(name, names) == ("" if meant is None else f". Did you mean `{meant}`?")
 
 
-def test_a_near_name_among_many_is_found_soon() -> None:
+def test_a_near_name_among_many_is_suggested_soon() -> None:
     names = [f"experiment/{number:06}" for number in range(100_000)]
     start = time.process_time()
     assert "`experiment/031415`" in suggest("experiment/o31415", names)
@@ -464,8 +464,8 @@ def test_the_page_has_every_kind() -> None:
 
 def test_the_page_has_every_class() -> None:
     page = (ROOT / "docs" / "errors.md").read_text()
-    known = {each.__name__ for each in vars(frazil).values() if _is_error(each)}
-    assert {name for name in known if f"`{name}`" not in page} <= {"NotFoundError"}
+    names = {each.__name__ for each in vars(frazil).values() if _is_error(each)}
+    assert {name for name in names if f"`{name}`" not in page} <= {"NotFoundError"}
 
 
 def _is_error(value: object) -> bool:

@@ -113,7 +113,7 @@ def mixed(count: int) -> ChunkTable:
     makers = (virtual, distinct, native, inline, partial(virtual, etag="e"), partial(virtual, modified=5))
     rows = np.arange(count)
     parts = [make(count).take(rows % len(makers) == number) for number, make in enumerate(makers)]
-    return ChunkTable.merge(parts)
+    return ChunkTable.merge_tables(parts)
 
 
 TABLES: Final = {"virtual": virtual, "distinct": distinct, "native": native, "inline": inline, "mixed": mixed}
@@ -135,14 +135,14 @@ def open_manifest(file: bytes) -> ChunkTable:
 
 def fresh(table: ChunkTable) -> ChunkTable:
     """The same rows, without the search keys that a table keeps."""
-    return table.take(slice(None))
+    return table.select_chunks(slice(None))
 
 
 def halves(count: int) -> list[ChunkTable]:
     """Two tables of every kind that have half of their rows in common, not in order."""
     rows = np.arange(count)
     table = mixed(count)
-    return [table.take(rows[: count * 3 // 4]), table.take(rows[count // 4 :])]
+    return [table.select_chunks(rows[: count * 3 // 4]), table.select_chunks(rows[count // 4 :])]
 
 
 def shuffled(count: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -151,12 +151,12 @@ def shuffled(count: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 def many_tables(count: int) -> list[ChunkTable]:
     table, parts = native(count), count // 100
-    return [table.take(slice(part, None, parts)) for part in range(parts)]
+    return [table.select_chunks(slice(part, None, parts)) for part in range(parts)]
 
 
 def find_some(table: ChunkTable) -> None:
     table = fresh(table)
-    assert min([table.find((row, 7)) for row in range(4)]) == 7
+    assert min([table.find_chunk((row, 7)) for row in range(4)]) == 7
 
 
 def many_arrays(count: int) -> Manifest:
@@ -181,15 +181,15 @@ REFERENCES: Final = [
     Case("compress-locations", distinct, compressed),
     Case("decompress-locations", lambda n: compressed(distinct(n)), open_manifest),
     Case("sort", shuffled, lambda given: ChunkTable.from_native(*given, np.arange(len(given[0])), 0, 1)),
-    Case("merge", halves, ChunkTable.merge),
+    Case("merge", halves, ChunkTable.merge_tables),
     Case("find-some", native, find_some),
     Case("duplicates", halves, ChunkTable.duplicates),
     Case(
         "find-many",
         lambda n: (native(n), grid(n)[::-1].astype(np.uint32)),
-        lambda given: fresh(given[0]).find_many(given[1]),
+        lambda given: fresh(given[0]).find_chunks(given[1]),
     ),
-    Case("prune", lambda n: mixed(n).take(slice(0, None, 3)), ChunkTable.prune),
+    Case("prune", lambda n: mixed(n).select_chunks(slice(0, None, 3)), ChunkTable.prune),
 ]
 
 # ------------------------------------------------------------------------------------- changes
@@ -277,7 +277,7 @@ CHANGES: Final = [
     ],
     Case(
         "plan",
-        lambda n: (array_of(n, 20), native(n).take(slice(0, n // 20)), (10**6, WIDE)),
+        lambda n: (array_of(n, 20), native(n).select_chunks(slice(0, n // 20)), (10**6, WIDE)),
         lambda given: plan(*given),
     ),
     Case(
@@ -332,7 +332,7 @@ def open_snapshot(data: bytes) -> NodeTable:
 def change_one_node(data: bytes) -> bytes:
     """Read the snapshot, change a node, write it."""
     snapshot = decode_snapshot(data, "x")
-    row = snapshot.nodes.find("/group000000/array03")
+    row = snapshot.nodes.find_node("/group000000/array03")
     node = dataclasses.replace(snapshot.nodes.node(row), user_data=b"{}")
     table = snapshot.nodes.edit(np.array([row]), NodeTable.from_nodes([node]))
     return encode_snapshot(dataclasses.replace(snapshot, nodes=table))
@@ -340,7 +340,7 @@ def change_one_node(data: bytes) -> bytes:
 
 def find_all(data: bytes) -> None:
     table = open_snapshot(data)
-    assert min(map(table.find, table.paths_list())) == 0
+    assert min(map(table.find_node, table.paths_list())) == 0
     groups = map("/group{:06d}".format, range(-(-len(table) // 50)))
     assert sum(map(len, map(table.children, groups))) == len(table)
 
@@ -382,7 +382,9 @@ def add_a_snapshot(data: bytes) -> bytes:
 
 def walk(data: bytes) -> None:
     info = open_repo_info(data)
-    assert len(info.snapshots.chain(info.snapshots.find(info.branches["main"]))) == len(info.snapshots)
+    assert len(info.snapshots.chain(info.snapshots.find_snapshot(info.branches["main"]))) == len(
+        info.snapshots
+    )
 
 
 METADATA: Final = [
@@ -403,7 +405,7 @@ METADATA: Final = [
 def tagged(count: int) -> RepoInfo:
     """With tags far from each other, which keep old snapshots."""
     info = repo_info(count)
-    chain = info.snapshots.chain(info.snapshots.find(info.branches["main"]))
+    chain = info.snapshots.chain(info.snapshots.find_snapshot(info.branches["main"]))
     tags = {f"t{place}": info.snapshots.id_of(int(chain[place * count // 10])) for place in range(1, 9)}
     return dataclasses.replace(info, tags=tags)
 
@@ -415,7 +417,7 @@ def expire_most(info: RepoInfo) -> None:
 
 def drop_the_dead(info: RepoInfo) -> None:
     """All but a few versions are on no branch."""
-    chain = info.snapshots.chain(info.snapshots.find(info.branches["main"]))
+    chain = info.snapshots.chain(info.snapshots.find_snapshot(info.branches["main"]))
     alone = dataclasses.replace(info, branches={"main": info.snapshots.id_of(int(chain[-2]))}, tags={})
     assert len(without_dead(alone, info.snapshots.ids()).snapshots) == 2
 
@@ -438,7 +440,7 @@ UPKEEP: Final = [
 TIMED: Final = [
     Case("find-all-nodes", snapshot_file, find_all),
     Case("encode-manifest-of-arrays", many_arrays, encode_manifest, 2_000),
-    Case("merge-many", many_tables, ChunkTable.merge),
+    Case("merge-many", many_tables, ChunkTable.merge_tables),
 ]
 
 # ----------------------------------------------------------------------------------- end to end
@@ -492,7 +494,7 @@ def overwrite_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
     """A commit that has to read a manifest, merge it with references of its own, and write it again."""
     repo, table = given
     session = repo.writable_session("main")
-    session.workspace.chunks.set_refs("/a", table.take(slice(0, len(table) // 2)))
+    session.workspace.chunks.set_refs("/a", table.select_chunks(slice(0, len(table) // 2)))
     assert len(session.status().updated_chunks) == 1
     session.commit("half of them again")
 
@@ -509,8 +511,8 @@ def rebase_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
     """Two sessions, of which the later wrote half of the chunks of the earlier, and some more."""
     repo, table = given
     early, late = repo.writable_session("main"), repo.writable_session("main")
-    early.workspace.chunks.set_refs("/a", table.take(slice(0, 2 * len(table) // 3)))
-    late.workspace.chunks.set_refs("/a", table.take(slice(len(table) // 3, None)))
+    early.workspace.chunks.set_refs("/a", table.select_chunks(slice(0, 2 * len(table) // 3)))
+    late.workspace.chunks.set_refs("/a", table.select_chunks(slice(len(table) // 3, None)))
     early.commit("early")
     late.commit("late", rebase_with=frazil.BasicConflictSolver())
 
@@ -524,7 +526,7 @@ def merge_half(given: tuple[frazil.Repository, ChunkTable]) -> None:
         (f"b-{start}", slice(len(table) // 3, None)),
     ):
         session = repo.writable_session(branch)
-        session.workspace.chunks.set_refs("/a", table.take(part))
+        session.workspace.chunks.set_refs("/a", table.select_chunks(part))
         session.commit("a part")
     merged = repo.merge(f"b-{start}", solver=frazil.BasicConflictSolver())
     repo.revert(merged, solver=frazil.BasicConflictSolver())
@@ -574,7 +576,7 @@ END_TO_END: Final = [
     Case("overwrite-half", lambda n: (committed(mixed, n), distinct(n)), overwrite_half),
     Case("rebase-half", lambda n: (committed(mixed, n), distinct(n)), rebase_half),
     Case("merge-half", lambda n: (committed(mixed, n), distinct(n)), merge_half),
-    Case("merge-forks", lambda n: [mixed(n).take(slice(k, None, 4)) for k in range(4)], merge_forks),
+    Case("merge-forks", lambda n: [mixed(n).select_chunks(slice(k, None, 4)) for k in range(4)], merge_forks),
 ]
 
 CASES: Final = [

@@ -34,9 +34,9 @@ def test_latency_can_be_changed_and_is_of_a_remote_storage() -> None:
 
 
 @FEW
-@given(found=trees.tree_and_mixed_moves())
-def test_moves_of_a_model_and_of_a_session_agree(found) -> None:
-    tree, moves = found
+@given(sample=trees.tree_and_mixed_moves())
+def test_moves_of_a_model_and_of_a_session_agree(sample) -> None:
+    tree, moves = sample
     model, session, repo = utils.tree_to_model_and_icechunk(tree)
     session.commit("tree")
     arrays, groups = set(tree.arrays()), set(tree.groups())

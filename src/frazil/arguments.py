@@ -28,7 +28,7 @@ import numpy as np
 from frazil.display import suggest
 from frazil.errors import ErrorKind, IcechunkError, InternalError
 
-_KNOWN: Final[Mapping[str, tuple[type, ...]]] = {
+_CLASSES: Final[Mapping[str, tuple[type, ...]]] = {
     "None": (type(None),),
     "str": (str,),
     "bool": (bool, np.bool_),
@@ -104,6 +104,60 @@ def wrong_type(name: str, value: object, *expected: str) -> TypeError:
 type _Expected = tuple[tuple[type, ...], str, bool] | None
 
 
+class _ArgumentCheck:
+    """The check of the arguments of one function.
+
+    Its signature and annotations are read at the first call: hundreds of functions would make the import
+    slow.
+    """
+
+    __slots__ = ("_expected", "_function", "_only", "_signature")
+
+    def __init__(self, function: Callable[..., Any], only: Container[str] | None) -> None:
+        self._function = function
+        self._only = only
+        self._signature: inspect.Signature | None = None
+        self._expected: dict[str, _Expected] = {}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """``TypeError`` if an argument is unknown, missing, or of the wrong type."""
+        signature = self._signature or self._read_signature()
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError:
+            self._raise_as_python_does(signature, args, kwargs)
+            raise
+        for name, value in given.arguments.items():
+            wanted = self._expected[name]
+            if wanted is not None and not _is_one(value, wanted):
+                raise wrong_type(f"{self._function.__name__}: {name}", value, *wanted[1].split(" or "))
+
+    def _read_signature(self) -> inspect.Signature:
+        signature = inspect.signature(self._function)
+        module = inspect.unwrap(self._function).__globals__
+        only = self._only
+        self._expected = {
+            name: None
+            if parameter.kind in _VARIOUS or (only is not None and name not in only)
+            else _expected(parameter.annotation, module)
+            for name, parameter in signature.parameters.items()
+        }
+        self._signature = signature
+        return signature
+
+    def _raise_as_python_does(
+        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Call the function: Python's own message names the function and the wrong argument."""
+        try:
+            inspect.unwrap(self._function)(*args, **kwargs)
+        except TypeError as error:
+            unknown = _UNEXPECTED.search(str(error))
+            if unknown is None:
+                raise
+            raise TypeError(f"{error}{suggest(unknown[1], signature.parameters)}") from None
+
+
 def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None) -> Callable[P, R]:
     """A function that looks at its arguments first; ``TypeError`` if one is of the wrong type.
 
@@ -116,39 +170,7 @@ def checked[**P, R](function: Callable[P, R], only: Container[str] | None = None
     Traceback (most recent call last):
     TypeError: double: number: expected int, found str
     """
-    # Both at the first call: hundreds of functions would make the import slow.
-    signature: inspect.Signature | None = None
-    expected: dict[str, _Expected] = {}
-
-    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        nonlocal expected, signature
-        if signature is None:
-            made = inspect.signature(function)
-            module = inspect.unwrap(function).__globals__
-            parameters = made.parameters.items()
-            expected = {
-                name: None
-                if parameter.kind in _VARIOUS or (only is not None and name not in only)
-                else _expected(parameter.annotation, module)
-                for name, parameter in parameters
-            }
-            signature = made
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError:
-            try:
-                # Python says it better: which function, which argument.
-                inspect.unwrap(function)(*args, **kwargs)
-            except TypeError as error:
-                unknown = _UNEXPECTED.search(str(error))
-                if unknown is None:
-                    raise
-                raise TypeError(f"{error}{suggest(unknown[1], signature.parameters)}") from None
-            raise
-        for name, value in given.arguments.items():
-            wanted = expected[name]
-            if wanted is not None and not _is_one(value, wanted):
-                raise wrong_type(f"{function.__name__}: {name}", value, *wanted[1].split(" or "))
+    check = _ArgumentCheck(function, only)
 
     if inspect.iscoroutinefunction(function):
 
@@ -228,18 +250,18 @@ def _expected(annotation: object, module: Mapping[str, Any]) -> _Expected:
     while (shorter := _GENERIC.sub("", text)) != text:
         text = shorter
     names = [name.strip() for name in text.split("|")]
-    found: list[type] = []
+    classes: list[type] = []
     for name in names:
-        known = _KNOWN.get(name) or _class(module.get(name))
-        if known is None:
+        named = _CLASSES.get(name) or _class(module.get(name))
+        if named is None:
             return None
-        found += known
+        classes += named
     sequence = any(name in ("Sequence", "Iterable") for name in names) and "str" not in names
     members = [
         each.__name__ for name in names if _is_alias(module.get(name)) for each in _class(module[name]) or ()
     ]
     names = [name for name in names if not _is_alias(module.get(name))]
-    return tuple(found), " or ".join([*members, *names]), sequence
+    return tuple(classes), " or ".join([*members, *names]), sequence
 
 
 def _is_alias(value: object) -> bool:

@@ -85,8 +85,8 @@ def store_dask(
                 f"store_dask does not support the argument {name}: give arguments of dask.compute"
             )
     if not all(isinstance(source, Array) for source in sources):
-        found = ", ".join(type(source).__name__ for source in sources)
-        raise InvalidInputError(f"sources: expected dask arrays, found {found}", ErrorKind.NOT_ALLOWED)
+        type_names = ", ".join(type(source).__name__ for source in sources)
+        raise InvalidInputError(f"sources: expected dask arrays, found {type_names}", ErrorKind.NOT_ALLOWED)
     session = _session(targets)
     _require_reachable(session, store_kwargs.get("scheduler"))
     where_to = [None] * len(targets) if regions is None else regions
@@ -98,12 +98,12 @@ def store_dask(
         )
     # Shared by all tasks, and so sent to each process once.
     fork = delayed(session.fork(), traverse=False)
-    written = [
+    chunk_writes = [
         delayed(_write_chunk)(fork, target.path, _settings(target), where, chunk)
         for source, target, region in zip(sources, targets, where_to, strict=True)
         for where, chunk in _chunks(source, target, region)
     ]
-    merged = _tree(written, lambda group: delayed(_merge)(fork, group), split_every)
+    merged = _tree(chunk_writes, lambda group: delayed(_merge)(fork, group), split_every)
     session.merge(*compute(*merged, **store_kwargs))  # type: ignore[no-untyped-call]  # dask has no types
     return session
 

@@ -59,7 +59,7 @@ def quoted(text: str) -> str:
 
 
 #: Names that `suggest` looks at, and those of them that it compares letter by letter.
-_LOOKED_AT: Final = 200_000
+_MAX_CANDIDATES: Final = 200_000
 _COMPARED: Final = 200
 #: How similar a name has to be; 1 is the same.
 _SIMILAR: Final = 0.65
@@ -73,16 +73,16 @@ def suggest(name: str, names: Iterable[str]) -> str:
     >>> suggest("quite-another", ["dev", "main"])
     ''
     """
-    known = {each.casefold(): each for each in islice(names, _LOOKED_AT)}
+    candidates = {each.casefold(): each for each in islice(names, _MAX_CANDIDATES)}
     wanted = name.casefold()
     letters = set(wanted)
 
     def distance(other: str) -> int:
         return len(letters ^ set(other)) + abs(len(wanted) - len(other))
 
-    near = known if len(known) <= _COMPARED else nsmallest(_COMPARED, known, distance)
+    near = candidates if len(candidates) <= _COMPARED else nsmallest(_COMPARED, candidates, distance)
     close = get_close_matches(wanted, near, 1, _SIMILAR)
-    return f". Did you mean `{known[close[0]]}`?" if close else ""
+    return f". Did you mean `{candidates[close[0]]}`?" if close else ""
 
 
 def span(value: timedelta) -> str:

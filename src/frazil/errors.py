@@ -8,9 +8,11 @@
     │   ├── NodeNotFoundError
     │   ├── SnapshotNotFoundError
     │   ├── RefNotFoundError
-    │   └── RepositoryNotFoundError
+    │   ├── RepositoryNotFoundError
+    │   └── KeyNotFoundError      (also FileNotFoundError): as zarr expects of a store
     ├── AlreadyExistsError
     ├── ReadOnlyError
+    │   └── ReadOnlyStoreError    (also ValueError): as zarr expects of a store
     ├── InvalidInputError         (also ValueError): the caller's arguments
     │   └── InvalidMetadataError  (also TypeError)
     ├── SessionStateError         right call, wrong moment
@@ -365,6 +367,12 @@ class RepositoryNotFoundError(NotFoundError):
     default_kind = ErrorKind.REPOSITORY_NOT_FOUND
 
 
+class KeyNotFoundError(NotFoundError, FileNotFoundError):
+    """No value has this key in a store: a ``FileNotFoundError`` for zarr."""
+
+    default_kind = ErrorKind.KEY_NOT_FOUND
+
+
 class AlreadyExistsError(IcechunkError):
     """Something with this name is there already."""
 
@@ -375,6 +383,12 @@ class ReadOnlyError(IcechunkError):
     """A write to a session, store, storage or repository that only reads."""
 
     default_kind = ErrorKind.READ_ONLY_SESSION
+
+
+class ReadOnlyStoreError(ReadOnlyError, ValueError):
+    """A write to a store that was opened read-only: a ``ValueError`` for zarr."""
+
+    default_kind = ErrorKind.READ_ONLY_STORE
 
 
 class InvalidInputError(IcechunkError, ValueError):

@@ -111,10 +111,10 @@ def set_logs_filter(log_filter_directive: str | None) -> None:
 def _parsed(text: str) -> Iterator[tuple[str, int]]:
     """Logger and level of each directive that is one."""
     for directive in filter(None, map(str.strip, text.split(","))):
-        found = _DIRECTIVE.fullmatch(directive)
-        target, word = (found["target"], found["level"].lower()) if found else (None, "")
+        match = _DIRECTIVE.fullmatch(directive)
+        target, word = (match["target"], match["level"].lower()) if match else (None, "")
         level = _NUMBERS.get(int(word)) if word.isdecimal() else _LEVELS.get(word)
-        if level is None and found and target is None and _our_logger(word):
+        if level is None and match and target is None and _our_logger(word):
             target, level = word, TRACE  # a target alone: all of it
         if level is None:
             expected = ", ".join(_LEVELS)

@@ -81,7 +81,7 @@ def test_any_history_of_nodes(history):
             session.delete(path)
             prefix = path.rstrip("/") + "/"
             if path in model:
-                model = {k: known for k, known in model.items() if k != path and not k.startswith(prefix)}
+                model = {k: node for k, node in model.items() if k != path and not k.startswith(prefix)}
         elif path in model and (model[path] == GROUP) != (document == GROUP):
             with pytest.raises(AlreadyExistsError):
                 session.set(path, document)
@@ -153,7 +153,7 @@ def test_references_that_cannot_be_set(path, coords, error, kind):
     assert not session.changes.chunks
 
 
-def test_deleting_references_that_cannot_be_there_is_no_change():
+def test_deleting_impossible_references_is_no_change():
     session = Session()
     session.set("/a", array())
     for path, coords in (("/a", (5,)), ("/a", (0, 0)), ("/x", (0,)), ("/a", (0,))):
@@ -161,19 +161,19 @@ def test_deleting_references_that_cannot_be_there_is_no_change():
     assert not any(session.changes.chunks.values())
 
 
-def test_manifests_that_others_have_written():
+def test_manifests_of_other_writers():
     session = Session()
     session.set("/", GROUP)
     session.set("/a", array())
     base = NodeTable.from_nodes(session.committed())
-    node = base.node(base.find("/a"))
+    node = base.node(base.find_node("/a"))
     refs = (ManifestRef(bytes(12), np.array([[0, 2]], np.uint32)),)
     ready = {node.id: Ready("/a", refs, ManifestFiles.empty(), np.array([[1]], np.uint32))}
     changes = merge_forks(base, ChangeSet(), [ChangeSet(ready=ready)])
     assert changes
     assert changes.copy().node(base, "/a").array.manifests == refs
     after = changes.apply(base)
-    assert after.node(after.find("/a")).array.manifests == refs
+    assert after.node(after.find_node("/a")).array.manifests == refs
     assert transaction_log(changes, bytes(12)).updated_chunks[node.id].tolist() == [[1]]
     assert pickle.loads(pickle.dumps(changes)).ready[node.id].manifests == refs
     changes.set_node(base, "/a", array(8), session.new_id)

@@ -28,8 +28,8 @@ def test_what_differs(ndim: int, data: Any) -> None:
     tables = st.dictionaries(st.tuples(*[st.integers(0, 2)] * ndim), refs, max_size=6)
     one, other = data.draw(tables), data.draw(tables)
     wanted = sorted(at for at in one.keys() | other.keys() if one.get(at) != other.get(at))
-    found = differing(table_of(one, ndim), table_of(other, ndim))
-    assert list(map(tuple, found.tolist())) == wanted
+    coords = differing(table_of(one, ndim), table_of(other, ndim))
+    assert list(map(tuple, coords.tolist())) == wanted
 
 
 def test_another_number_of_dimensions() -> None:

@@ -47,7 +47,7 @@ def test_what_was_changed_and_then_deleted_has_its_old_name() -> None:
     assert changes.updated_chunks["/a"].tolist() == [[1]]
 
 
-def test_all_moves_are_there_by_target_segment_by_segment() -> None:
+def test_moves_are_sorted_by_target_segment_by_segment() -> None:
     moves = [Move("/a", "/m-", A, True), Move("/m-", "/m/x", A, True)]
     logs = [replace(EMPTY, moves=(move,)) for move in moves]
     assert compose(logs, table(a=A), table(b=B)).moved == (("/m-", "/m/x"), ("/a", "/m-"))

@@ -25,7 +25,7 @@ from frazil.format.transaction_log import (
 
 A = b"\0" * 7 + b"a"
 EMPTY = empty_log(bytes(12))
-HERE = np.array([[1, 2]], np.uint32)
+COORDS = np.array([[1, 2]], np.uint32)
 
 
 def log(*chosen: str, id_: bytes = A, **others: Any) -> TransactionLog:
@@ -59,22 +59,22 @@ def test_a_node_is_in_one_list(kind: str, first: str | None, then: str | None, l
 def test_a_log_that_holds_a_node_twice_already() -> None:
     """As the reference writes it when it amends."""
     assert lists(amended(log("new_groups", "updated_groups"), log())) == ["new_groups"]
-    assert lists(amended(log("new_arrays", "deleted_arrays", updated_chunks={A: HERE}), log())) == []
+    assert lists(amended(log("new_arrays", "deleted_arrays", updated_chunks={A: COORDS}), log())) == []
     assert lists(amended(log("new_arrays", "updated_arrays"), log("deleted_arrays"))) == []
 
 
 @pytest.mark.parametrize("first", ["new_arrays", "updated_arrays", None])
 def test_chunks_and_moves_of_what_is_gone(first: str | None) -> None:
     move = (Move("/a", "/b", A, True),)
-    one = log(*([first] if first else []), updated_chunks={A: HERE}, moves=move)
+    one = log(*([first] if first else []), updated_chunks={A: COORDS}, moves=move)
     left = amended(one, log("deleted_arrays"))
     assert (left.updated_chunks, left.moves) == ({}, ())
 
 
 def test_what_is_new_was_not_moved() -> None:
     """It had no place before; and its chunks stay."""
-    made = log("new_arrays", updated_chunks={A: HERE})
-    left = amended(made, replace(EMPTY, moves=(Move("/a", "/b", A, True),)))
+    created = log("new_arrays", updated_chunks={A: COORDS})
+    left = amended(created, replace(EMPTY, moves=(Move("/a", "/b", A, True),)))
     assert (lists(left), left.moves, list(left.updated_chunks)) == (["new_arrays"], (), [A])
 
 

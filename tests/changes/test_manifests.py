@@ -31,7 +31,7 @@ class Array:
         table = table_of(changes, 2)
         rewrite = plan(self.data, table, split)
         new = distribute(self.data, [self.files[ref.id] for ref in rewrite.read], table, split)
-        refs = list(rewrite.kept)
+        refs = list(rewrite.unchanged)
         for part in new:
             ref = ManifestRef(len(self.files).to_bytes(12, "big"), part.bounds())
             self.files[ref.id] = part
@@ -83,13 +83,13 @@ def test_a_smaller_and_again_larger_grid_shows_no_old_chunks(first, split, secon
         array.check()
 
 
-def test_only_the_touched_box_is_read_and_written():
+def test_only_the_touched_box_is_read_and_rewritten():
     array = Array()
     everything = {(i, j): InlineRef(b"x") for i in range(6) for j in range(5)}
     array.commit(everything, (2, 5))
     assert len(array.data.manifests) == 3
     rewrite, new = array.commit({(0, 0): InlineRef(b"y")}, (2, 5))
-    assert (len(rewrite.kept), len(rewrite.read), len(new)) == (2, 1, 1)
+    assert (len(rewrite.unchanged), len(rewrite.read), len(new)) == (2, 1, 1)
     array.check()
 
 
@@ -109,7 +109,7 @@ def test_scalar_array():
     edit = table_of({(): InlineRef(b"b")}, 0)
     assert len(plan(held, edit, ()).read) == 1
     assert distribute(held, first, edit, ())[0].ref(0) == InlineRef(b"b")
-    assert plan(held, ChunkTable.empty(0), ()).kept == held.manifests
+    assert plan(held, ChunkTable.empty(0), ()).unchanged == held.manifests
 
 
 def test_bounds_are_tight():

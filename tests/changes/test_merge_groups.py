@@ -42,7 +42,7 @@ def test_groups_that_differ_are_a_conflict() -> None:
     assert error.value.kind == frazil.ErrorKind.MERGE_FAILED
 
 
-def test_arrays_made_twice_are_a_conflict() -> None:
+def test_arrays_created_twice_are_a_conflict() -> None:
     _, session, forks = _forked()
     for fork in forks:
         zarr.create_array(fork.store, name="a", shape=(2,), chunks=(1,), dtype="i4")

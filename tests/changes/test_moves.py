@@ -18,7 +18,7 @@ def nodes() -> NodeTable:
     return NodeTable.from_nodes([Node(path.encode().ljust(8), path, b"{}", None) for path in BASE])
 
 
-def there(table: NodeTable) -> dict[str, bytes]:
+def paths_of(table: NodeTable) -> dict[str, bytes]:
     return dict(zip(table.paths_list(), map(bytes, table.ids), strict=True))
 
 
@@ -27,7 +27,7 @@ def there(table: NodeTable) -> dict[str, bytes]:
 @example([("/f", "/d/f"), ("/d/f", "/g"), ("/d", "/a/g")], 14)
 def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:
     base = nodes()
-    model = there(base)
+    model = paths_of(base)
     moves, first = Moves(), Moves()
     tree = Tree(base, moves)
     for number, (source, target) in enumerate(steps):
@@ -44,10 +44,10 @@ def test_subtrees_go_together(steps: list[tuple[str, str]], cut: int) -> None:
             continue
         below_source = [path for path in model if f"{path}/".startswith(f"{source}/")]
         model.update({target + path[len(source) :]: model.pop(path) for path in below_source})
-        assert all((tree.find(path) >= 0) == (path in model) for path in PLACES)
+        assert all((tree.find_node(path) >= 0) == (path in model) for path in PLACES)
     whole = composed(first, moves)
-    assert there(moved(base, whole)) == model
-    assert there(moved(moved(base, first), moves)) == model
+    assert paths_of(moved(base, whole)) == model
+    assert paths_of(moved(moved(base, first), moves)) == model
     assert {move.source for move in whole.values()} <= set(BASE)
     assert {path for path, id_ in model.items() if bytes(id_).rstrip().decode() != path} == {
         move.target for move in whole.values() if move.source != move.target

@@ -34,15 +34,15 @@ EDITS = st.dictionaries(
 
 @given(st.lists(EDITS, max_size=8), EDITS, st.integers(0, 8))
 def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits, since: int) -> None:
-    layers, known = Layers(), {}
+    layers, last = Layers(), {}
     for generation, edits in enumerate(steps):
         layers.add(table_of(edits, 2), generation)
-        known.update((at, (generation, ref)) for at, ref in edits.items())
+        last.update((at, (generation, ref)) for at, ref in edits.items())
         if generation % 3 == 0:
             layers.differing(table_of(edits, 2), 0)  # someone asks in between
-    found = layers.differing(table_of(asked, 2), since)
-    assert sorted(map(tuple, found.tolist())) == sorted(
-        at for at, ref in asked.items() if at in known and known[at][0] >= since and known[at][1] != ref
+    coords = layers.differing(table_of(asked, 2), since)
+    assert sorted(map(tuple, coords.tolist())) == sorted(
+        at for at, ref in asked.items() if at in last and last[at][0] >= since and last[at][1] != ref
     )
     sizes = [len(table) for table, _ in layers.parts]
     assert all(later * 2 < earlier for earlier, later in pairwise(sizes))
@@ -50,20 +50,20 @@ def test_layers_know_what_was_set_last_and_when(steps: list[Edits], asked: Edits
 
 @given(st.lists(EDITS, min_size=1, max_size=8))
 def test_edits_added_one_by_one_are_those_of_all(steps: list[Edits]) -> None:
-    edits, known = ChunkEdits("/a", 2), {}
+    edits, model = ChunkEdits("/a", 2), {}
     for step in steps:
-        edits.add(table_of(step, 2))
-        known |= step
-    assert {at: edits.get(at) for at in known} == {at: (True, ref) for at, ref in known.items()}
+        edits.add_table(table_of(step, 2))
+        model |= step
+    assert {at: edits.find_edit(at) for at in model} == {at: (True, ref) for at, ref in model.items()}
     table = edits.table()
-    assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == known
+    assert {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())} == model
 
 
 @pytest.mark.parametrize("one", REFS, ids=repr)
 def test_rows_are_the_same_if_their_references_are(one: ChunkRef | None) -> None:
     everything = table_of({(n,): ref for n, ref in enumerate(REFS)}, 1)
     # the sources lie elsewhere in another table
-    other = ChunkTable.merge(
+    other = ChunkTable.merge_tables(
         [table_of({(90,): REFS[2], (91,): REFS[5], (92,): REFS[7]}, 1), table_of({(0,): one}, 1)]
     )
     row = np.zeros(len(REFS), np.int64)

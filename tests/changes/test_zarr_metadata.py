@@ -46,7 +46,7 @@ def test_number_of_chunks(shape, grid, counts):
     assert parse_node(document(shape, grid)).num_chunks == counts
 
 
-def test_dimension_names_are_kept():
+def test_dimension_names_stay():
     array = parse_node(document(dimension_names=["y", None]))
     assert array.dimension_names == ("y", None)
     assert parse_node(document()).dimension_names is None

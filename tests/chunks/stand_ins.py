@@ -93,9 +93,9 @@ class Foreign:
         self.gets.append((url, start, stop))
         if url not in self.objects:
             raise StorageError(f"{url} not found", ErrorKind.VIRTUAL_CHUNK_FETCH)
-        data, found, modified = self.objects[url]
+        data, current, modified = self.objects[url]
         is_newer = not_modified_since is not None and not_modified_since.timestamp() < modified
-        if (etag or found) != found or is_newer:
+        if (etag or current) != current or is_newer:
             raise StorageError(f"{url} was modified", ErrorKind.VIRTUAL_CHUNK_MODIFIED)
         if self.is_strict and stop > len(data):
             raise StorageError(f"{url} ends at {len(data)}", ErrorKind.VIRTUAL_CHUNK_FETCH)

@@ -32,14 +32,14 @@ def test_every_wanted_byte_is_fetched_and_the_bounds_hold(
     wanted: list[tuple[int, int, int]], gap: int, waste: int, size: int
 ) -> None:
     wanted = [(key, start, start + length) for key, start, length in wanted]
-    made = plan(wanted, gap=gap, waste=waste, size=size)
-    for (key, start, stop), part, offset in zip(wanted, made.part, made.offset, strict=True):
-        assert made.key[part] == key
-        assert made.start[part] + offset == start
-        assert stop <= made.stop[part]
-    for part in range(len(made)):
-        spans = [wanted[i][1:] for i in np.flatnonzero(made.part == part)]
-        start, stop = int(made.start[part]), int(made.stop[part])
+    reads = plan(wanted, gap=gap, waste=waste, size=size)
+    for (key, start, stop), part, offset in zip(wanted, reads.part, reads.offset, strict=True):
+        assert reads.key[part] == key
+        assert reads.start[part] + offset == start
+        assert stop <= reads.stop[part]
+    for part in range(len(reads)):
+        spans = [wanted[i][1:] for i in np.flatnonzero(reads.part == part)]
+        start, stop = int(reads.start[part]), int(reads.stop[part])
         gaps = not_asked_for(start, stop, spans)
         assert max(gaps) <= gap
         assert sum(gaps) <= waste
@@ -50,42 +50,42 @@ def test_every_wanted_byte_is_fetched_and_the_bounds_hold(
 @given(ranges)
 def test_what_touches_is_one_request_where_nothing_forbids_it(wanted: list[tuple[int, int, int]]) -> None:
     wanted = [(key, start, start + length) for key, start, length in wanted]
-    made = plan(wanted, gap=0, waste=0, size=1 << 40)
+    reads = plan(wanted, gap=0, waste=0, size=1 << 40)
     touched = {(key, byte) for key, start, stop in wanted for byte in range(start, stop)}
-    assert len(made) == len({(key, byte) for key, byte in touched if (key, byte - 1) not in touched})
-    assert (made.stop - made.start).sum() == len(touched)
+    assert len(reads) == len({(key, byte) for key, byte in touched if (key, byte - 1) not in touched})
+    assert (reads.stop - reads.start).sum() == len(touched)
 
 
 def test_the_chunks_of_a_pack_are_few_requests() -> None:
     starts = np.random.default_rng(1).permutation(4096) * 16384
-    made = plan_reads(np.zeros(4096, int), starts, starts + 16384, 65536, 1 << 20, 4 << 20)
-    assert len(made) == 16
-    assert (made.stop - made.start == 4 << 20).all()
+    reads = plan_reads(np.zeros(4096, int), starts, starts + 16384, 65536, 1 << 20, 4 << 20)
+    assert len(reads) == 16
+    assert (reads.stop - reads.start == 4 << 20).all()
 
 
 def test_sparse_ranges_are_bounded_by_their_waste() -> None:
     starts = np.arange(1000) * 60_000
-    made = plan_reads(np.zeros(1000, int), starts, starts + 1000, 65536, 1 << 20, 1 << 30)
-    fetched = int((made.stop - made.start).sum())
-    assert len(made) == 56  # 18 to a request: 17 gaps of 59,000 bytes are just below 1 MiB
-    assert fetched - 1000 * 1000 <= len(made) << 20
+    reads = plan_reads(np.zeros(1000, int), starts, starts + 1000, 65536, 1 << 20, 1 << 30)
+    fetched = int((reads.stop - reads.start).sum())
+    assert len(reads) == 56  # 18 to a request: 17 gaps of 59,000 bytes are just below 1 MiB
+    assert fetched - 1000 * 1000 <= len(reads) << 20
 
 
 def test_nothing_wanted_is_nothing_fetched() -> None:
-    made = plan([], gap=1, waste=1, size=1)
-    assert len(made) == 0
-    assert made.part.tolist() == []
+    reads = plan([], gap=1, waste=1, size=1)
+    assert len(reads) == 0
+    assert reads.part.tolist() == []
 
 
 def test_offsets_near_the_largest_do_not_overflow() -> None:
     top = (1 << 63) - 1
-    made = plan(
+    reads = plan(
         [(0, top - 10, top), (0, 0, 10), (1, top - 5, top), (0, top - 20, top - 15)], gap=8, waste=8, size=99
     )
-    assert made.start.tolist() == [0, top - 20, top - 5]
-    assert made.part.tolist() == [1, 0, 2, 1]
+    assert reads.start.tolist() == [0, top - 20, top - 5]
+    assert reads.part.tolist() == [1, 0, 2, 1]
 
 
 def test_what_lies_within_a_large_range_comes_with_it() -> None:
-    made = plan([(0, 0, 1000), (0, 10, 20), (0, 900, 1000), (0, 999, 1001)], gap=0, waste=0, size=100)
-    assert (made.start.tolist(), made.stop.tolist()) == ([0, 999], [1000, 1001])
+    reads = plan([(0, 0, 1000), (0, 10, 20), (0, 900, 1000), (0, 999, 1001)], gap=0, waste=0, size=100)
+    assert (reads.start.tolist(), reads.stop.tolist()) == ([0, 999], [1000, 1001])

@@ -43,14 +43,14 @@ class Aging(Storage):
 
     def head(self, key: str) -> ObjectInfo | None:
         self.heads += 1
-        found = super().head(key)
-        if found is None:
+        info = super().head(key)
+        if info is None:
             return None
-        return ObjectInfo(key, found.size, datetime.fromtimestamp(self.stored_at[key] / 1e6, UTC))
+        return ObjectInfo(key, info.size, datetime.fromtimestamp(self.stored_at[key] / 1e6, UTC))
 
     @property
     def chunks(self) -> dict[str, bytes]:
-        return {found.key: bytes(self.get(found.key)) for found in self.list("chunks")}
+        return {info.key: bytes(self.get(info.key)) for info in self.list("chunks")}
 
     def collect(self, before: int) -> None:
         """What garbage collection does to files that nobody refers to."""
@@ -70,15 +70,21 @@ def store_on(storage: Aging, *, compare: bool = True, quiet: list[bool] | None =
 
 def test_a_file_is_named_by_the_first_bytes_of_the_sha_256() -> None:
     storage = Aging()
-    assert store_on(storage).put(DATA) == ID
+    assert store_on(storage).put_chunk(DATA) == ID
     assert storage.chunks == {chunk_key(ID): DATA}
 
 
 @pytest.mark.parametrize("compare", [True, False])
-def test_what_is_there_is_not_sent_again(compare: bool) -> None:
+def test_existing_chunks_are_not_sent_again(compare: bool) -> None:
     storage = Aging()
     first, second = store_on(storage), store_on(storage, compare=compare)
-    assert first.put(DATA) == first.put(DATA) == second.put(DATA) == second.put(DATA) == ID
+    assert (
+        first.put_chunk(DATA)
+        == first.put_chunk(DATA)
+        == second.put_chunk(DATA)
+        == second.put_chunk(DATA)
+        == ID
+    )
     assert len(storage.puts) == 1
     assert storage.heads == 2  # one for each session
     assert len(storage.gets) == (1 if compare else 0)
@@ -91,18 +97,18 @@ def test_other_bytes_under_the_same_id_stay_and_ours_go_elsewhere(other: bytes, 
     storage.put(chunk_key(ID), other)
     store = store_on(storage, compare=compare)
     if len(other) == len(DATA) and not compare:
-        assert store.put(DATA) == ID  # as its documentation says
+        assert store.put_chunk(DATA) == ID  # as its documentation says
         return
-    id_ = store.put(DATA)
+    id_ = store.put_chunk(DATA)
     assert id_ == (1).to_bytes(12, "big")
     assert storage.chunks == {chunk_key(ID): other, chunk_key(id_): DATA}
 
 
-def test_hashes_that_meet_within_a_session_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_that_collide_within_a_session_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_addressing, "digest_of", lambda data: bytes(12) + sha256(data).digest()[12:])
     storage = Aging()
     store = store_on(storage)
-    ids = [store.put(data) for data in (b"one", b"two", b"one", b"two")]
+    ids = [store.put_chunk(data) for data in (b"one", b"two", b"one", b"two")]
     assert ids[0] == ids[2] == bytes(12)
     assert {ids[1], ids[3]}.isdisjoint({ids[0]})
     assert [storage.chunks[chunk_key(id_)] for id_ in ids] == [b"one", b"two", b"one", b"two"]
@@ -110,45 +116,45 @@ def test_hashes_that_meet_within_a_session_are_told_apart(monkeypatch: pytest.Mo
 
 def test_a_young_file_is_taken_and_brings_the_end_of_the_session_forward() -> None:
     storage = Aging()
-    store_on(storage).put(DATA)
+    store_on(storage).put_chunk(DATA)
     stored = storage.now
     storage.now += 12 * HOUR
     store = store_on(storage)
     assert store.keep_until is None
-    store.put(b"another")
+    store.put_chunk(b"another")
     assert store.keep_until is None
-    store.put(DATA)
+    store.put_chunk(DATA)
     assert store.keep_until == stored + 21 * HOUR
     assert len(storage.puts) == 2
 
 
 @pytest.mark.parametrize("compare", [True, False])
-def test_an_old_file_is_made_young(compare: bool) -> None:
+def test_an_old_file_is_renewed(compare: bool) -> None:
     storage = Aging()
-    store_on(storage).put(DATA)
+    store_on(storage).put_chunk(DATA)
     storage.now += 12 * HOUR + 1
     store = store_on(storage, compare=compare)
-    assert store.put(DATA) == ID
+    assert store.put_chunk(DATA) == ID
     assert store.keep_until is None
     assert storage.stored_at == {chunk_key(ID): storage.now}
     assert len(storage.gets) == 1  # nothing is replaced unseen
 
 
-def test_no_collection_with_an_allowed_cut_off_takes_a_chunk_that_was_found() -> None:
+def test_no_collection_with_an_allowed_cut_off_deletes_a_reused_chunk() -> None:
     """Every age of the file, every moment of a collection, every moment of the commit, hour by hour."""
     for age in range(0, 60, 3):
         for collected in range(0, 48, 3):
             storage = Aging()
-            store_on(storage).put(DATA)
+            store_on(storage).put_chunk(DATA)
             storage.now += age * HOUR
             store = store_on(storage)
-            found = storage.now
-            id_ = store.put(DATA)
-            until = min(found + LIFETIME, store.keep_until or found + LIFETIME)
-            assert until >= found + LIFETIME // 3
-            begun = found + collected * HOUR
-            if begun <= until:  # later ones see the commit
-                storage.collect(begun - LIFETIME)
+            reused_at = storage.now
+            id_ = store.put_chunk(DATA)
+            until = min(reused_at + LIFETIME, store.keep_until or reused_at + LIFETIME)
+            assert until >= reused_at + LIFETIME // 3
+            collection_start = reused_at + collected * HOUR
+            if collection_start <= until:  # later ones see the commit
+                storage.collect(collection_start - LIFETIME)
             assert storage.chunks == {chunk_key(id_): DATA}, (age, collected)
 
 
@@ -163,11 +169,11 @@ def test_a_collection_that_may_have_seen_the_file_while_it_was_old_is_given_anot
     quiet: list[bool],
 ) -> None:
     storage = Aging()
-    store_on(storage).put(DATA)
+    store_on(storage).put_chunk(DATA)
     storage.now += 100 * HOUR
     listed = storage.now - LIFETIME
     old = [key for key, when in storage.stored_at.items() if when < listed]
-    id_ = store_on(storage, quiet=quiet).put(DATA)
+    id_ = store_on(storage, quiet=quiet).put_chunk(DATA)
     storage.delete(old)
     assert storage.chunks == {chunk_key(id_): DATA}
     assert id_ != ID
@@ -197,31 +203,31 @@ class Interfering(Aging):
 def test_two_sessions_that_create_the_same_file_share_it() -> None:
     storage = Interfering()
     storage.before_create = [DATA]
-    assert store_on(storage).put(DATA) == ID
+    assert store_on(storage).put_chunk(DATA) == ID
 
 
 def test_a_file_created_meanwhile_with_other_bytes_is_not_replaced() -> None:
     storage = Interfering()
     storage.before_create = [b"x" * len(DATA)]
-    id_ = store_on(storage).put(DATA)
+    id_ = store_on(storage).put_chunk(DATA)
     assert storage.chunks == {chunk_key(ID): b"x" * len(DATA), chunk_key(id_): DATA}
 
 
 def test_a_file_that_goes_while_it_is_compared_is_created() -> None:
     storage = Interfering()
-    store_on(storage).put(DATA)
+    store_on(storage).put_chunk(DATA)
     storage.before_get = [False, True]
-    assert store_on(storage).put(DATA) == ID
+    assert store_on(storage).put_chunk(DATA) == ID
     storage.before_get.clear()
     assert storage.chunks == {chunk_key(ID): DATA}
 
 
 def test_a_file_that_comes_and_goes_for_ever_is_stored_apart() -> None:
     storage = Interfering()
-    store_on(storage).put(DATA)
+    store_on(storage).put_chunk(DATA)
     storage.before_get = [True] * 10
     storage.before_create = [DATA] * 10
-    id_ = store_on(storage).put(DATA)
+    id_ = store_on(storage).put_chunk(DATA)
     storage.before_get.clear()
     assert id_ != ID
     assert storage.chunks[chunk_key(id_)] == DATA
@@ -232,8 +238,8 @@ def test_a_failed_write_is_reported_and_tried_again() -> None:
     store = store_on(storage)
     storage.failing_puts = 1
     with pytest.raises(StorageError):
-        store.put(DATA)
-    assert store.put(DATA) == ID
+        store.put_chunk(DATA)
+    assert store.put_chunk(DATA) == ID
     assert storage.chunks == {chunk_key(ID): DATA}
 
 
@@ -242,19 +248,19 @@ def test_threads_store_the_same_bytes_once() -> None:
     store = store_on(storage)
     storage.open_gate.clear()
     with ThreadPoolExecutor(8) as pool:
-        ids = [pool.submit(store.put, DATA) for _ in range(8)]
+        ids = [pool.submit(store.put_chunk, DATA) for _ in range(8)]
         threading.Timer(0.02, storage.open_gate.set).start()
         assert {each.result(10) for each in ids} == {ID}
     assert len(storage.puts) == storage.heads == 1
 
 
-def test_what_is_forgotten_is_found_in_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forgotten_chunks_are_recognised_in_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_addressing, "REMEMBERED", 2)
     storage = Aging()
     store = store_on(storage)
     chunks = [bytes([i]) * 9 for i in range(4)]
-    first = [store.put(data) for data in chunks]
-    assert [store.put(data) for data in chunks] == first
+    first = [store.put_chunk(data) for data in chunks]
+    assert [store.put_chunk(data) for data in chunks] == first
     assert len(storage.puts) == 4
     assert storage.heads > 4
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.chunks.stand_ins import Foreign, Storage, numbered_ids
 
+from frazil.chunks.ranges import MergeLimits
 from frazil.chunks.reader import ChunkReader
 from frazil.chunks.virtual import Container, VirtualSources
 from frazil.chunks.writer import ChunkWriter, PackSettings
@@ -31,14 +32,19 @@ def foreign() -> Foreign:
     return Foreign({FOREIGN: (PACK, "etag-1", 1000)})
 
 
-def reader_on(storage: Storage, foreign: Foreign | None = None, **limits: int) -> ChunkReader:
+_LIMITS = MergeLimits()
+
+
+def reader_on(
+    storage: Storage, foreign: Foreign | None = None, limits: MergeLimits = _LIMITS, **options: int
+) -> ChunkReader:
     """A reader of one pack and, with ``foreign``, of one object of others."""
     storage.put(chunk_key(PACK_ID), PACK)
     sources = NO_SOURCES
     if foreign is not None:
         containers = [Container(None, "s3://bucket/", s3_store())]
         sources = VirtualSources(containers, {"s3://bucket/": None}, open_foreign=foreign)
-    return ChunkReader(storage, sources, **limits)
+    return ChunkReader(storage, sources, limits=limits, **options)
 
 
 def native(offset: int, length: int) -> NativeRef:
@@ -60,15 +66,11 @@ def many(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> by
     return bytes(reader.read_many([(ref, start, stop), (ref, 0, 1)])[0])
 
 
-def many_awaited(reader: ChunkReader, ref: ChunkRef, start: int, stop: int | None) -> bytes:
-    return bytes(asyncio.run(_awaited(reader.read_many_async([(ref, start, stop)])))[0])
-
-
 async def _awaited[T](awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 
-every_way = pytest.mark.parametrize("read", [plain, awaited, many, many_awaited])
+every_way = pytest.mark.parametrize("read", [plain, awaited, many])
 near_and_far = pytest.mark.parametrize("is_local", [True, False])
 every_kind = pytest.mark.parametrize(
     "ref",
@@ -167,7 +169,7 @@ def test_own_chunks_are_read_before_they_are_durable(is_local: bool) -> None:
     writer = ChunkWriter(storage, PackSettings(), numbered_ids())
     reader = ChunkReader(storage, NO_SOURCES, writer)
     ref = writer.write(b"not yet durable")
-    for read in (plain, awaited, many, many_awaited):
+    for read in (plain, awaited, many):
         assert read(reader, ref, 4, 7) == b"yet"
     assert storage.gets == []
     writer.flush()
@@ -194,11 +196,10 @@ def test_many_are_as_one_by_one(
         "inline": lambda offset, length: InlineRef(PACK[offset : offset + length]),
     }
     storage = Storage(is_local=is_local)
-    reader = reader_on(storage, foreign(), max_gap=gap, max_waste=waste, max_merged=size)
+    reader = reader_on(storage, foreign(), MergeLimits(gap, waste, size))
     requests = [(make[kind](offset, length), 0, None) for kind, offset, length in wanted]
     expected = [PACK[offset : offset + length] for _, offset, length in wanted]
     assert list(map(bytes, reader.read_many(requests))) == expected
-    assert list(map(bytes, asyncio.run(_awaited(reader.read_many_async(requests))))) == expected
 
     async def together() -> list[bytes]:
         return [bytes(data) for data in await asyncio.gather(*(reader.read_async(*r) for r in requests))]
@@ -234,7 +235,6 @@ def test_a_local_storage_is_never_awaited() -> None:
 
     async def main() -> None:
         await asyncio.gather(*(reader.read_async(native(i, 1)) for i in range(10)))
-        await reader.read_many_async([(native(i, 1), 0, None) for i in range(10)])
 
     asyncio.run(main())
     assert storage.async_gets == 0
@@ -260,11 +260,11 @@ def test_reads_of_one_turn_are_one_request() -> None:
 
 def test_requests_at_once_are_bounded() -> None:
     storage = Storage(is_local=False)
-    reader = reader_on(storage, max_gap=0, max_requests=3)
+    reader = reader_on(storage, limits=MergeLimits(max_gap=0), max_requests=3)
 
     async def main() -> None:
-        await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(20)))
-        await reader.read_many_async([(native(i * 100, 10), 0, None) for i in range(20)])
+        for _ in range(2):
+            await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(20)))
 
     asyncio.run(main())
     assert storage.async_gets == 40
@@ -273,7 +273,7 @@ def test_requests_at_once_are_bounded() -> None:
 
 def test_closed_event_loops_are_let_go() -> None:
     storage = Storage(is_local=False)
-    reader = reader_on(storage, max_gap=0, max_requests=1)
+    reader = reader_on(storage, limits=MergeLimits(max_gap=0), max_requests=1)
 
     async def main() -> None:
         await asyncio.gather(*(reader.read_async(native(i * 100, 10)) for i in range(5)))
@@ -304,8 +304,8 @@ def test_errors_go_to_those_who_asked() -> None:
         refs = [native(0, 10), NativeRef(bytes(12), 0, 1), native(20, 10), NativeRef(bytes(12), 5, 1)]
         return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
 
-    found = asyncio.run(main())
-    assert [isinstance(outcome, StorageError) for outcome in found] == [False, True, False, True]
+    outcomes = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in outcomes] == [False, True, False, True]
 
 
 def test_a_foreign_object_that_is_too_short_fails_only_those_past_its_end() -> None:
@@ -317,9 +317,9 @@ def test_a_foreign_object_that_is_too_short_fails_only_those_past_its_end() -> N
         refs = [VirtualRef(FOREIGN, at, 50) for at in (9_800, 9_900, 9_960, 9_950)]
         return await asyncio.gather(*map(reader.read_async, refs), return_exceptions=True)
 
-    found = asyncio.run(main())
-    assert [isinstance(outcome, StorageError) for outcome in found] == [False, False, True, False]
-    assert bytes(found[3]) == PACK[9_950:]  # type: ignore[call-overload]
+    outcomes = asyncio.run(main())
+    assert [isinstance(outcome, StorageError) for outcome in outcomes] == [False, False, True, False]
+    assert bytes(outcomes[3]) == PACK[9_950:]  # type: ignore[call-overload]
 
 
 def test_a_cancelled_reader_does_not_disturb_the_others() -> None:
@@ -390,7 +390,7 @@ def test_several_event_loops_and_threads_share_a_reader() -> None:
 
 def test_threads_fetch_from_a_remote_storage_side_by_side() -> None:
     storage = Storage(is_local=False)
-    reader = reader_on(storage, max_gap=0)
+    reader = reader_on(storage, limits=MergeLimits(max_gap=0))
     meeting = threading.Barrier(4)
 
     def slow(key: str, start: int = 0, stop: int | None = None) -> bytes:
@@ -398,14 +398,14 @@ def test_threads_fetch_from_a_remote_storage_side_by_side() -> None:
         return PACK[start:stop]
 
     storage.get = slow  # type: ignore[method-assign]
-    found = reader.read_many([(native(i * 1000, 10), 0, None) for i in range(4)])
-    assert list(map(bytes, found)) == [PACK[i * 1000 : i * 1000 + 10] for i in range(4)]
+    chunks = reader.read_many([(native(i * 1000, 10), 0, None) for i in range(4)])
+    assert list(map(bytes, chunks)) == [PACK[i * 1000 : i * 1000 + 10] for i in range(4)]
 
 
 def test_a_reader_can_be_pickled() -> None:
     storage = MemoryStorage()
     writer = ChunkWriter(storage, PackSettings(), _fixed_id)
-    reader = ChunkReader(storage, NO_SOURCES, writer, max_gap=7, max_requests=5)
+    reader = ChunkReader(storage, NO_SOURCES, writer, limits=MergeLimits(max_gap=7), max_requests=5)
     ref = writer.write(b"before")
     asyncio.run(_awaited(reader.read_async(ref)))
     copy = pickle.loads(pickle.dumps(reader))

@@ -39,7 +39,7 @@ def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> V
 
 
 @pytest.mark.parametrize(
-    ("location", "kept"),
+    ("location", "expected"),
     [
         ("s3://b/k", "s3://b/k"),
         ("s3://b//k/../x", "s3://b//k/../x"),
@@ -68,9 +68,9 @@ def sources(authorised: Sequence[str] = (), foreign: Foreign | None = None) -> V
         ("file:///data/a?../b#c", "file:///data/a?../b#c"),
     ],
 )
-def test_locations_are_kept_as_the_field_keeps_them(location: str, kept: str) -> None:
-    assert normalized(location) == kept
-    assert normalized(kept) == kept
+def test_locations_are_normalized(location: str, expected: str) -> None:
+    assert normalized(location) == expected
+    assert normalized(expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_locations_are_kept_as_the_field_keeps_them(location: str, kept: str) ->
     ],
 )
 def test_what_is_no_url_is_refused(location: str) -> None:
-    for call in (normalized, sources().find, sources().resolve):
+    for call in (normalized, sources().find_container, sources().resolve):
         with pytest.raises(InvalidInputError) as error:
             call(location)
         assert error.value.kind == ErrorKind.INVALID_VIRTUAL_REF
@@ -115,7 +115,7 @@ def test_what_is_no_url_is_refused(location: str) -> None:
     ],
 )
 def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
-    assert sources().find(location).url_prefix == prefix
+    assert sources().find_container(location).url_prefix == prefix
     assert sources().matching([location]).tolist() == [True]
 
 
@@ -139,7 +139,7 @@ def test_the_longest_prefix_wins(location: str, prefix: str) -> None:
 )
 def test_what_has_no_container_is_refused(location: str) -> None:
     with pytest.raises(InvalidInputError) as error:
-        sources().find(location)
+        sources().find_container(location)
     assert error.value.kind == ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK
     assert sources().matching([location]).tolist() == [False]
 
@@ -169,7 +169,7 @@ def test_a_store_is_opened_once_with_its_own_credentials() -> None:
     ]
 
 
-def test_credentials_are_found_under_any_spelling_of_the_prefix() -> None:
+def test_credentials_match_any_spelling_of_the_prefix() -> None:
     foreign = Foreign({"file:///data/x": (DATA, "e", 1)})
     some = sources(["file:///other/../data/"], foreign)
     assert bytes(some.read(VirtualRef("file:/data/x", 0, 2))) == DATA[:2]
@@ -186,7 +186,7 @@ def test_checksums_go_with_the_read() -> None:
 
 def test_containers_of_early_formats_name_a_scheme() -> None:
     old = VirtualSources([Container(None, "s3", s3_store())], {"s3": None}, open_foreign=Foreign({}))
-    assert old.find("s3://any/key").url_prefix == "s3"
+    assert old.find_container("s3://any/key").url_prefix == "s3"
 
 
 def test_a_pickle_opens_its_stores_anew() -> None:
@@ -225,9 +225,9 @@ def test_local_files_are_read_in_the_state_that_was_remembered(tmp_path: Path) -
 def test_matching_many_locations_costs_little() -> None:
     locations = [f"s3://{'b' if i % 2 else 'other'}/{i % 1000}" for i in range(200_000)]
     start = time.perf_counter()
-    found = sources().matching(locations)
+    matches = sources().matching(locations)
     assert time.perf_counter() - start < 1
-    assert found.tolist() == [i % 2 == 1 for i in range(200_000)]
+    assert matches.tolist() == [i % 2 == 1 for i in range(200_000)]
 
 
 def test_relative_locations_as_urls() -> None:

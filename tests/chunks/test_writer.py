@@ -54,26 +54,26 @@ steps = st.lists(
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(steps)
-def test_what_was_written_is_readable_at_every_moment(program: list[int | str]) -> None:
+def test_chunks_are_readable_at_every_moment(program: list[int | str]) -> None:
     storage = Storage()
     writer = writer_on(storage)
     reader = ChunkReader(storage, VirtualSources([], {}), writer)
-    written: list[tuple[NativeRef, bytes]] = []
+    chunks: list[tuple[NativeRef, bytes]] = []
     for number, step in enumerate(program):
         if isinstance(step, int):
             data = chunk(number, step)
-            written.append((writer.write(data), data))
+            chunks.append((writer.write(data), data))
         elif step == "async":
             data = chunk(number, 20)
-            written.append((asyncio.run(writer.write_async(data)), data))
+            chunks.append((asyncio.run(writer.write_async(data)), data))
         elif step == "flush":
             writer.flush()
-            assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
-            assert all(pending(writer, ref) is None for ref, _ in written)
+            assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
+            assert all(pending(writer, ref) is None for ref, _ in chunks)
         else:
-            assert [bytes(reader.read(ref)) for ref, _ in written] == [data for _, data in written]
+            assert [bytes(reader.read(ref)) for ref, _ in chunks] == [data for _, data in chunks]
     writer.flush()
-    assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+    assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
     assert all(size <= 100 for _, size in storage.puts)
 
 
@@ -216,20 +216,20 @@ def test_failed_packs_do_not_pile_up_in_memory() -> None:
     storage = Storage()
     storage.failing_puts = 1000
     writer = writer_on(storage, max_in_flight=2)
-    written: list[tuple[NativeRef, bytes]] = []
+    chunks: list[tuple[NativeRef, bytes]] = []
 
     def write_for_ever() -> None:
         for i in itertools.cycle(range(256)):
-            written.append((writer.write(bytes([i]) * 40), bytes([i]) * 40))  # noqa: PERF401  # seen as it grows
+            chunks.append((writer.write(bytes([i]) * 40), bytes([i]) * 40))  # noqa: PERF401  # seen as it grows
 
     with pytest.raises(StorageError):
         write_for_ever()
-    assert len(written) == 6  # two packs that failed and a full open one
+    assert len(chunks) == 6  # two packs that failed and a full open one
     storage.failing_puts = 0
     writer.flush()
-    written.append((writer.write(b"more"), b"more"))
+    chunks.append((writer.write(b"more"), b"more"))
     writer.flush()
-    assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+    assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
 
 
 def test_a_writer_waits_when_enough_packs_are_in_flight() -> None:
@@ -282,18 +282,18 @@ def test_many_threads_write_at_once() -> None:
     def write(thread: int) -> list[tuple[NativeRef, bytes]]:
         barrier.wait(10)
         chunks = [chunk(thread * 37 + i, 1 + (thread * i) % 90) for i in range(200)]
-        written = []
+        chunks = []
         for i, data in enumerate(chunks):
-            written.append((writer.write(data), data))
+            chunks.append((writer.write(data), data))
             if i % 50 == 49:
                 writer.flush()
-                assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
-        return written
+                assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
+        return chunks
 
     with ThreadPoolExecutor(8) as pool:
-        written = [pair for part in pool.map(write, range(8)) for pair in part]
+        chunks = [pair for part in pool.map(write, range(8)) for pair in part]
     writer.flush()
-    assert [stored(storage, ref) for ref, _ in written] == [data for _, data in written]
+    assert [stored(storage, ref) for ref, _ in chunks] == [data for _, data in chunks]
 
 
 def test_forgotten_chunks_are_gone_and_their_failure_too() -> None:
@@ -339,8 +339,8 @@ def test_what_is_not_durable_cannot_be_pickled() -> None:
 def test_a_forked_child_does_not_go_on_with_an_open_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = writer_on(MemoryStorage(), SMALL)
     ref = writer.write(b"of the parent")
-    here = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: here + 1)
+    process = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: process + 1)
     for call in (writer.flush, lambda: writer.write(b"of the child")):
         with pytest.raises(StorageError) as error:
             call()

@@ -36,7 +36,7 @@ def table_of(model: Model, ndim: int) -> ChunkTable:
                 tables.append(ChunkTable.from_native([at], ids, 0, offset, length))
             case VirtualRef(location, offset, length, etag, modified):
                 tables.append(ChunkTable.from_virtual([at], [location], offset, length, etag, modified))
-    return ChunkTable.merge(tables)
+    return ChunkTable.merge_tables(tables)
 
 
 def model_of(table: ChunkTable) -> Model:
@@ -81,7 +81,7 @@ def test_merge_is_update(drawn: tuple[int, list[Model]]) -> None:
     model: Model = {}
     for part in parts:
         model.update(part)
-    merged = ChunkTable.merge([table_of(part, ndim) for part in parts])
+    merged = ChunkTable.merge_tables([table_of(part, ndim) for part in parts])
     assert model_of(merged) == model
     assert merged.index.tolist() == sorted(map(list, model))
     assert merged.ndim == ndim
@@ -95,7 +95,9 @@ def test_few_changes_of_many_rows() -> None:
         8,
     )
     inline = ChunkTable.from_inline([[3, 3], [9, 9]], [b"xy", b"z"])
-    changed = ChunkTable.merge([many, ChunkTable.merge([inline, ChunkTable.from_absent([[0, 0], [4, 4]])])])
+    changed = ChunkTable.merge_tables(
+        [many, ChunkTable.merge_tables([inline, ChunkTable.from_absent([[0, 0], [4, 4]])])]
+    )
     expected = {
         **model_of(many),
         (3, 3): InlineRef(b"xy"),
@@ -107,7 +109,7 @@ def test_few_changes_of_many_rows() -> None:
     assert changed.index.tolist() == sorted(map(list, expected))
     assert len(many.stored()) == 100
     # One of them is new.
-    grown = ChunkTable.merge([many, ChunkTable.from_inline([[3, 3], [9, 10]], [b"xy", b"z"])])
+    grown = ChunkTable.merge_tables([many, ChunkTable.from_inline([[3, 3], [9, 10]], [b"xy", b"z"])])
     assert model_of(grown) == {**model_of(many), (3, 3): InlineRef(b"xy"), (9, 10): InlineRef(b"z")}
 
 
@@ -117,10 +119,10 @@ def test_look_up(drawn: tuple[int, list[Model]]) -> None:
     ndim, (model, *others) = drawn
     table = table_of(model, ndim)
     wanted = [*model, *(at for other in others for at in other)]
-    rows = [table.find(at) for at in wanted]
+    rows = [table.find_chunk(at) for at in wanted]
     assert [row >= 0 for row in rows] == [at in model for at in wanted]
     assert [table.ref(row) for row in rows if row >= 0] == [model[at] for at in wanted if at in model]
-    many = table.find_many(np.array(wanted, np.uint32).reshape(len(wanted), ndim))
+    many = table.find_chunks(np.array(wanted, np.uint32).reshape(len(wanted), ndim))
     assert many.tolist() == rows
 
 
@@ -130,8 +132,8 @@ def test_duplicates(drawn: tuple[int, list[Model]]) -> None:
     ndim, parts = drawn
     seen = [at for part in parts for at in part]
     wanted = sorted({at for at in seen if seen.count(at) > 1})
-    found = ChunkTable.duplicates([table_of(part, ndim) for part in parts])
-    assert list(map(tuple, found.tolist())) == wanted
+    coords = ChunkTable.duplicates([table_of(part, ndim) for part in parts])
+    assert list(map(tuple, coords.tolist())) == wanted
 
 
 @cases
@@ -140,16 +142,16 @@ def test_some_rows(drawn: tuple[int, list[Model]], data: st.DataObject) -> None:
     ndim, (model, *_) = drawn
     table = table_of(model, ndim)
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(table), max_size=len(table))), np.bool_)
-    kept = {at: ref for (at, ref), keep in zip(model_of(table).items(), mask, strict=True) if keep}
-    taken = table.take(mask)
-    assert model_of(taken) == kept
+    expected = {at: ref for (at, ref), keep in zip(model_of(table).items(), mask, strict=True) if keep}
+    taken = table.select_chunks(mask)
+    assert model_of(taken) == expected
     pruned = taken.prune()
-    assert model_of(pruned) == kept
-    natives = [ref for ref in kept.values() if isinstance(ref, NativeRef)]
+    assert model_of(pruned) == expected
+    natives = [ref for ref in expected.values() if isinstance(ref, NativeRef)]
     assert len(pruned.chunk_ids) == len(natives)
-    assert len(pruned.inline) == sum(isinstance(ref, InlineRef) for ref in kept.values())
-    assert model_of(pickle.loads(pickle.dumps(taken))) == kept
-    assert model_of(taken.stored()) == {at: ref for at, ref in kept.items() if ref is not None}
+    assert len(pruned.inline) == sum(isinstance(ref, InlineRef) for ref in expected.values())
+    assert model_of(pickle.loads(pickle.dumps(taken))) == expected
+    assert model_of(taken.stored()) == {at: ref for at, ref in expected.items() if ref is not None}
 
 
 @cases
@@ -202,24 +204,24 @@ def test_wrong_input(make: Callable[[], ChunkTable], kind: ErrorKind) -> None:
     assert caught.value.kind == kind
 
 
-def test_coordinates_of_another_rank_are_not_there() -> None:
+def test_coordinates_of_another_rank_have_no_row() -> None:
     table = ChunkTable.from_inline([[0, 0]], [b""])
-    assert table.find((0,)) == table.find((0, 0, 0)) == table.find((-1, 0)) == -1
-    assert table.find_many(np.zeros((2, 3), np.uint32)).tolist() == [-1, -1]
-    assert ChunkTable.empty(2).find((0, 0)) == -1
+    assert table.find_chunk((0,)) == table.find_chunk((0, 0, 0)) == table.find_chunk((-1, 0)) == -1
+    assert table.find_chunks(np.zeros((2, 3), np.uint32)).tolist() == [-1, -1]
+    assert ChunkTable.empty(2).find_chunk((0, 0)) == -1
 
 
 def test_pickles_hold_only_what_is_used() -> None:
     ids = np.random.default_rng(0).integers(0, 256, (100_000, 12)).astype(np.uint8)
     table = ChunkTable.from_native(np.arange(100_000)[:, None], ids, range(100_000), 0, 1)
-    few = table.take(slice(500, 510))
+    few = table.select_chunks(slice(500, 510))
     assert len(pickle.dumps(few)) < 3000
     assert model_of(pickle.loads(pickle.dumps(few))) == model_of(few)
 
 
 def test_tables_of_one_manifest_share_their_sources_when_merged() -> None:
     table = ChunkTable.from_inline([[0], [1], [2]], [b"a", b"b", b"c"])
-    merged = ChunkTable.merge([table.take(slice(0, 1)), table.take(slice(1, 3))])
+    merged = ChunkTable.merge_tables([table.select_chunks(slice(0, 1)), table.select_chunks(slice(1, 3))])
     assert merged.inline is table.inline
 
 

@@ -26,7 +26,7 @@ blobs = st.lists(st.binary(max_size=6), max_size=12)
 
 @cases
 @given(blobs)
-def test_bytes_there_and_back(rows: list[bytes]) -> None:
+def test_round_trip_of_bytes(rows: list[bytes]) -> None:
     ragged = Ragged.of_bytes(rows)
     assert ragged.blobs() == rows
     assert [ragged.bytes(i) for i in range(len(ragged))] == rows

@@ -29,7 +29,7 @@ LISTS = ("new_groups", "new_arrays", "deleted_groups", "deleted_arrays", "update
 
 def _manifest() -> bytes:
     ids = np.arange(36, dtype=np.uint8).reshape(3, 12)
-    table = ChunkTable.merge(
+    table = ChunkTable.merge_tables(
         [
             ChunkTable.from_native([[0, 0], [0, 1], [0, 2]], ids, range(3), 0, 9),
             ChunkTable.from_virtual([[1, i] for i in range(4)], ["s3://b/a", "s3://b/b"] * 2, 1, 2, etag="e"),
@@ -57,7 +57,7 @@ def _read_manifest(data: bytes) -> None:
     manifest = decode_manifest(data, "file-name")
     for table in manifest.arrays.values():
         for row in range(min(len(table), 50)):
-            table.find(tuple(table.index[row].tolist()))
+            table.find_chunk(tuple(table.index[row].tolist()))
             with contextlib.suppress(FormatError):
                 table.ref(row)
     small = {node: table for node, table in manifest.arrays.items() if len(table) < 100}

@@ -40,7 +40,7 @@ def _checked(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", FileType)
-def test_there_and_back(kind: FileType) -> None:
+def test_round_trip(kind: FileType) -> None:
     file = seal([b"abc", np.arange(3, dtype=np.uint8), b""], kind)
     header, payload = open_envelope(file, kind)
     assert (header.spec_version, header.file_type, header.compression) == (2, kind, Compression.ZSTD)
@@ -107,7 +107,7 @@ def test_uncompressed_payload() -> None:
         (_file(b"no zstd at all"), ErrorKind.DESERIALIZATION, "zstd"),
     ],
 )
-def test_what_is_wrong_is_said(file: bytes, kind: ErrorKind, words: str) -> None:
+def test_errors_name_the_fault(file: bytes, kind: ErrorKind, words: str) -> None:
     with pytest.raises(FormatError, match=words) as caught:
         open_envelope(file, FileType.MANIFEST)
     assert caught.value.kind == kind
@@ -178,7 +178,7 @@ def test_a_file_of_few_bytes_does_not_grow_to_gibibytes(monkeypatch: pytest.Monk
     assert peak < 1 << 24
 
 
-def test_what_is_written_is_always_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_envelope_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal rows compress so well that the file would look like a bomb: it is compressed less."""
     monkeypatch.setattr("frazil.format.envelope.FREE_PAYLOAD_BYTES", 1 << 20)
     for payload in (bytes(1 << 24), b"equal rows" * (1 << 20)):

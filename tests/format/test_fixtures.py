@@ -122,7 +122,7 @@ def test_transaction_logs(repo: Path) -> None:
             assert moves == (expected["moved_nodes"] or [])
 
 
-def test_snapshots_are_written_in_the_version_they_have(repo: Path) -> None:
+def test_snapshots_keep_their_spec_version(repo: Path) -> None:
     for path in sorted((repo / "repo" / "snapshots").glob("*")):
         data = path.read_bytes()
         snapshot = decode_snapshot(data, path.name)
@@ -136,11 +136,11 @@ def test_snapshots_are_written_in_the_version_they_have(repo: Path) -> None:
             assert str(again.nodes.node(row)) == str(snapshot.nodes.node(row))
         if snapshot.spec_version == 1:
             entry = decode_entry(data, path.name)
-            known = (
+            expected = (
                 snapshot.id,
                 snapshot.parent_id,
                 snapshot.flushed_at,
                 snapshot.message,
                 snapshot.metadata,
             )
-            assert (entry.id, entry.parent, entry.flushed_at, entry.message, entry.metadata) == known
+            assert (entry.id, entry.parent, entry.flushed_at, entry.message, entry.metadata) == expected

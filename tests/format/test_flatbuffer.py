@@ -21,7 +21,7 @@ CHILD = Layout({0: "u8", 1: "V8", 2: "u4", 4: "u1"}, 5)
 BARE = Layout({}, 5)
 
 
-def written(names: list[str], with_fields: list[bool], numbers: list[int]) -> Buffer:
+def buffer_of(names: list[str], with_fields: list[bool], numbers: list[int]) -> Buffer:
     """A root with children (some of them without any field), strings, numbers and a string of its own."""
     writer = Writer()
     root, at = writer.table(ROOT)
@@ -52,9 +52,9 @@ def written(names: list[str], with_fields: list[bool], numbers: list[int]) -> Bu
     st.lists(st.tuples(st.text("aé/", max_size=9), st.booleans()), max_size=9),
     st.lists(st.integers(0, 2**64 - 1), max_size=12),
 )
-def test_there_and_back(rows: list[tuple[str, bool]], numbers: list[int]) -> None:
+def test_round_trip(rows: list[tuple[str, bool]], numbers: list[int]) -> None:
     names, chosen = [name for name, _ in rows], [has for _, has in rows]
-    buffer = written(names, chosen, numbers)
+    buffer = buffer_of(names, chosen, numbers)
     assert bytes(buffer.bytes[4:8]) == b"Ichk"
     root = buffer.root()
     assert root.scalars(3, "<u8").tolist() == [2**63]
@@ -85,8 +85,8 @@ def test_gather_at_any_position(kind: str) -> None:
     data = bytes(range(64))
     width = np.dtype(kind).itemsize
     for positions in ([0, 8, 16], [1, 2, 3], [64 - width, 0], [5], []):
-        found = Buffer(data).gather(np.array(positions, np.int64), kind)
-        assert found.tobytes() == b"".join(data[at : at + width] for at in positions)
+        gathered = Buffer(data).gather(np.array(positions, np.int64), kind)
+        assert gathered.tobytes() == b"".join(data[at : at + width] for at in positions)
     for positions in ([-1], [65 - width], [0, 65 - width], [0, -8], [2**62]):
         with pytest.raises(FormatError, match="outside of 64 bytes"):
             Buffer(data).gather(np.array(positions, np.int64), kind)
@@ -129,13 +129,13 @@ def test_vectors_of_offsets(counts: list[int], seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(texts))
     for part in np.array_split(order, 2):
         vectors.lead(np.sort(part), targets[np.sort(part)])
-    found = []
+    actual = []
     for position in vectors.positions.tolist():
         link(root, ROOT, 0, at, position)
         buffer = Buffer(b"".join(part.tobytes() for part in writer.finish(at)))
-        found.append(buffer.root().string_vectors(0)[0].texts())
+        actual.append(buffer.root().string_vectors(0)[0].texts())
     starts = np.cumsum(counts) - counts
-    assert found == [texts[a : a + n] for a, n in zip(starts.tolist(), counts, strict=True)]
+    assert actual == [texts[a : a + n] for a, n in zip(starts.tolist(), counts, strict=True)]
 
 
 def test_no_buffer_beyond_two_gigabytes() -> None:
@@ -155,17 +155,17 @@ def test_sharing_has_limits() -> None:
         at = start + 8 * i
         raw += struct.pack("<iI", at - 8, vector - at - 4)
     raw += struct.pack("<I", count) + bytes(4 * count)
-    found = Tables(Buffer(raw), start + 8 * np.arange(tables))
-    assert len(found.take(slice(0, 2)).numbers(0, "<u4").values) == 2 * count
+    sharing = Tables(Buffer(raw), start + 8 * np.arange(tables))
+    assert len(sharing.take(slice(0, 2)).numbers(0, "<u4").values) == 2 * count
     for read in (
-        lambda: found.numbers(0, "<u4"),
-        lambda: found.children(0),
-        lambda: found.string_vectors(0),
+        lambda: sharing.numbers(0, "<u4"),
+        lambda: sharing.children(0),
+        lambda: sharing.string_vectors(0),
     ):
         with pytest.raises(FormatError, match="vectors of 67108864 elements"):
             read()
 
 
 def test_ranges_by() -> None:
-    found = ranges_by(np.array([100, 8, 50]), np.array([2, 0, 3]), 4)
-    assert found.tolist() == [100, 104, 50, 54, 58]
+    starts = ranges_by(np.array([100, 8, 50]), np.array([2, 0, 3]), 4)
+    assert starts.tolist() == [100, 104, 50, 54, 58]

@@ -140,7 +140,7 @@ def test_wide_offsets(n: int) -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_be_written(value: Any) -> None:
+def test_unsupported_values_are_refused(value: Any) -> None:
     with pytest.raises(InvalidInputError) as error:
         dumps({"v": value})
     assert error.value.kind == "bad-metadata"

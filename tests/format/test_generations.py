@@ -36,7 +36,7 @@ def expected(folder: Path) -> dict[str, Any]:
     return content
 
 
-def test_the_fixtures_are_here() -> None:
+def test_fixtures_exist() -> None:
     fixture_path("v2-2.3.0", "basic", "repo", "repo")
     assert len(V1) >= 9
     assert len(V2) >= 10
@@ -77,7 +77,7 @@ def check_snapshot(snapshot: Snapshot, content: dict[str, Any]) -> None:
     paths = snapshot.nodes.paths_list()
     assert paths == sorted((node["path"] for node in nodes), key=str.encode)
     for node in nodes:
-        row = snapshot.nodes.find(node["path"])
+        row = snapshot.nodes.find_node(node["path"])
         assert paths[row] == node["path"]
         check_node(snapshot, row, node)
         parent, _, last = node["path"].rpartition("/")
@@ -85,18 +85,18 @@ def check_snapshot(snapshot: Snapshot, content: dict[str, Any]) -> None:
 
 
 def check_node(snapshot: Snapshot, row: int, node: dict[str, Any]) -> None:
-    found = snapshot.nodes.node(row)
-    assert id_to_text(found.id) == node["node_id"]
-    assert json.loads(found.user_data) == node["zarr_json"]
+    actual = snapshot.nodes.node(row)
+    assert id_to_text(actual.id) == node["node_id"]
+    assert json.loads(actual.user_data) == node["zarr_json"]
     if node["type"] == "group":
-        assert found.array is None
+        assert actual.array is None
         return
-    assert found.array is not None
+    assert actual.array is not None
     names = node["dimension_names"]
-    assert found.array.dimension_names == (names if names is None else tuple(names))
-    manifests = [(id_to_text(ref.id), ref.extents.tolist()) for ref in found.array.manifests]
+    assert actual.array.dimension_names == (names if names is None else tuple(names))
+    manifests = [(id_to_text(ref.id), ref.extents.tolist()) for ref in actual.array.manifests]
     assert manifests == [(ref["id"], ref["extents"]) for ref in node["manifests"]]
-    check_grid(found.array, node)
+    check_grid(actual.array, node)
 
 
 def check_grid(array: ArrayData, node: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ def test_a_false_chunk_length_is_not_believed() -> None:
                 grid = node["zarr_json"]["chunk_grid"]["configuration"]["chunk_shape"]
                 lies += grid != [chunk for _, chunk in node["shape_v1"]]
                 exact = snapshot.nodes.exact()
-                row = snapshot.nodes.find(node["path"])
+                row = snapshot.nodes.find_node(node["path"])
                 assert exact.node(row) == snapshot.nodes.node(row)
     assert lies
 
@@ -136,7 +136,7 @@ def test_component_order_hides_no_node(kind: str) -> None:
         paths = [node["path"] for node in each["nodes"]]
         unsorted += paths != sorted(paths)
         table = decode_snapshot((folder / "repo/snapshots" / id_).read_bytes(), id_).nodes
-        assert [table.node(table.find(path)).path for path in paths] == paths
+        assert [table.node(table.find_node(path)).path for path in paths] == paths
     assert unsorted == 1
 
 
@@ -153,9 +153,9 @@ def test_every_repo_info(folder: Path) -> None:
         for tip, chain in content["ancestry"].items():
             kind, _, ref = tip.partition(":")
             id_ = info.branches[ref] if kind == "branch" else info.tags[ref]
-            rows = info.snapshots.chain(info.snapshots.find(id_)).tolist()
-            found = [id_to_text(info.snapshots.id_of(row)) for row in rows]
-            assert found == [each["id"] for each in chain]
+            rows = info.snapshots.chain(info.snapshots.find_snapshot(id_)).tolist()
+            ids = [id_to_text(info.snapshots.id_of(row)) for row in rows]
+            assert ids == [each["id"] for each in chain]
 
 
 def test_every_repo_info_of_every_backup() -> None:
@@ -224,7 +224,7 @@ def check_update(entry: OpsEntry, raw: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["basic", "meta", "expired", "vcc"])
-def test_recorded_makes_the_log_that_the_reference_made(kind: str) -> None:
+def test_recorded_gives_the_log_of_the_reference(kind: str) -> None:
     """From the first backup on: our log with each new entry on top equals the next backup's."""
     folder = fixture_path("v2-2.3.0", kind, "repo")
     files = list((folder / "overwritten").glob("repo.*"))
@@ -234,6 +234,6 @@ def test_recorded_makes_the_log_that_the_reference_made(kind: str) -> None:
     states = [*(infos[name] for name in order), last]
     assert len(states) == len(last.ops)
     for name_, before, after in zip(order, states, states[1:], strict=False):
-        made = before.recorded(after.ops.entry(0), backup=name_, keep=1000)
-        assert entries(made) == entries(after)
-        assert made.repo_before_updates is None
+        info = before.recorded(after.ops.entry(0), backup=name_, keep=1000)
+        assert entries(info) == entries(after)
+        assert info.repo_before_updates is None

@@ -43,7 +43,7 @@ def exhaust_snapshot(data: Any) -> None:
     snapshot = decode_snapshot(data, NAME)
     nodes = snapshot.nodes
     each(partial(nodes.node, row) for row in range(len(nodes)))
-    each([nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find, "/a")])
+    each([nodes.paths_list, nodes.manifest_ids, partial(nodes.children, "/"), partial(nodes.find_node, "/a")])
     write(lambda: encode_snapshot(snapshot))
 
 

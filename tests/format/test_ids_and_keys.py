@@ -25,7 +25,7 @@ sized = st.sampled_from([8, 12])
 
 @cases
 @given(sized.flatmap(lambda n: st.lists(st.binary(min_size=n, max_size=n), min_size=1, max_size=5)))
-def test_text_there_and_back(ids: list[bytes]) -> None:
+def test_round_trip_of_text(ids: list[bytes]) -> None:
     size = len(ids[0])
     texts = [id_to_text(id_) for id_ in ids]
     assert [id_from_text(text, size) for text in texts] == ids

@@ -72,7 +72,7 @@ CASES: dict[str, tuple[ChunkTable, Any]] = {
 
 
 @pytest.mark.parametrize(("table", "ref"), CASES.values(), ids=CASES.keys())
-def test_each_kind_there_and_back(table: ChunkTable, ref: Any) -> None:
+def test_round_trip_of_each_kind(table: ChunkTable, ref: Any) -> None:
     file = encode_manifest(Manifest(ID, {NODE: table}))
     back = decode_manifest(file, "m")
     assert back.id == ID
@@ -95,12 +95,12 @@ def test_nothing() -> None:
 
 
 def test_deletions_are_left_out() -> None:
-    table = ChunkTable.merge(
+    table = ChunkTable.merge_tables(
         [ChunkTable.from_inline([[0], [1]], [b"a", b"b"]), ChunkTable.from_absent([[1]])]
     )
     arrays = {NODE: table, OTHER: ChunkTable.from_absent([[5]])}
     back = decode_manifest(encode_manifest(Manifest(ID, arrays)), "m")
-    assert {node: refs_of(found) for node, found in back.arrays.items()} == {NODE: {(0,): InlineRef(b"a")}}
+    assert {node: refs_of(table) for node, table in back.arrays.items()} == {NODE: {(0,): InlineRef(b"a")}}
 
 
 # Random manifests -----------------------------------------------------------------------------
@@ -136,9 +136,10 @@ def one(at: tuple[int, ...], ref: Any) -> ChunkTable:
 
 @cases
 @given(manifests)
-def test_random_manifests_there_and_back(model: dict[bytes, dict[tuple[int, ...], Any]]) -> None:
+def test_round_trip_of_random_manifests(model: dict[bytes, dict[tuple[int, ...], Any]]) -> None:
     arrays = {
-        node: ChunkTable.merge([one(at, ref) for at, ref in found.items()]) for node, found in model.items()
+        node: ChunkTable.merge_tables([one(at, ref) for at, ref in refs.items()])
+        for node, refs in model.items()
     }
     file = encode_manifest(Manifest(ID, arrays))
     back = decode_manifest(file, "m")
@@ -278,7 +279,7 @@ def test_any_layout(seed: int) -> None:
     # Sorted, whatever the order in the file.
     table = arrays[NODE]
     assert table.index.tolist() == [[0, 1], [0, 4], [1, 0], [1, 1], [2, 1]]
-    assert [table.find(at) for at in ((1, 0), (2, 1), (3, 0))] == [2, 4, -1]
+    assert [table.find_chunk(at) for at in ((1, 0), (2, 1), (3, 0))] == [2, 4, -1]
 
 
 def test_all_compressed_locations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +426,7 @@ def virtual_table(n: int, distinct: int = 1000) -> ChunkTable:
 
 def test_what_is_shared_is_stored_once() -> None:
     ids = np.arange(12, dtype=np.uint8)[None]
-    table = ChunkTable.merge(
+    table = ChunkTable.merge_tables(
         [
             ChunkTable.from_virtual([[i] for i in range(50)], ["s3://shared/one"] * 50, 0, 1, etag="etag-1"),
             ChunkTable.from_virtual([[i] for i in range(50, 99)], ["s3://shared/one"] * 49, 0, 1, modified=5),
@@ -439,14 +440,14 @@ def test_what_is_shared_is_stored_once() -> None:
     assert len(payload_of(encode_manifest(Manifest(ID, {NODE: virtual_table(10_000, 10)})))) < 45 * 10_000
 
 
-def test_no_dictionary_is_said_explicitly() -> None:
+def test_an_absent_dictionary_is_explicit() -> None:
     root = Buffer(payload_of(encode_manifest(Manifest(ID, {NODE: virtual_table(5)})))).root()
     assert root.present(3).all()
     assert root.scalars(3, "u1", 1).tolist() == [0]
     assert not root.present(2).any()
 
 
-def test_a_dictionary_is_written_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dictionary_is_stored_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     table = virtual_table(2000, 500)
     manifest, plain = Manifest(ID, {NODE: table}), encode_manifest(Manifest(ID, {NODE: table}))
     # Shared and compressed with the whole file, plain locations win.
@@ -475,7 +476,7 @@ def test_no_dictionary_from_too_little_text(monkeypatch: pytest.MonkeyPatch) -> 
         assert refs_of(decode_manifest(file, "m").arrays[NODE]) == refs_of(table)
 
 
-def test_a_manifest_that_readers_would_refuse_is_not_written() -> None:
+def test_a_manifest_that_readers_would_refuse_is_not_encoded() -> None:
     # Readers count a shared location for every reference to it.
     table = ChunkTable.from_virtual(grid(3000), ["x" * 1_000_000] * 3000, 0, 1)
     with pytest.raises(FormatError, match="at most 2147483648") as caught:

@@ -93,9 +93,9 @@ def test_round_trip(nodes: list[Node], metadata: dict[str, Any], message: str, f
         np.array([1, 2**63, 3], np.uint64),
         np.array([1, 2**32 - 1, 0], np.uint32),
     )
-    written = Snapshot(b"\7" * 12, flushed_at, message, metadata, NodeTable.from_nodes(nodes), files)
-    read = decode_snapshot(encode_snapshot(written), "x")
-    assert (read.id, read.message, read.flushed_at) == (written.id, message, flushed_at)
+    snapshot = Snapshot(b"\7" * 12, flushed_at, message, metadata, NodeTable.from_nodes(nodes), files)
+    read = decode_snapshot(encode_snapshot(snapshot), "x")
+    assert (read.id, read.message, read.flushed_at) == (snapshot.id, message, flushed_at)
     assert read.metadata == metadata
     assert nodes_of(read.nodes) == in_order(nodes)
     assert read.manifests.size_bytes.tolist() == [3, 2**63, 1]
@@ -116,7 +116,7 @@ def test_edit_is_what_a_dictionary_does(before: list[Node], changed: list[Node],
         del model[path]
     replaced = {node.path for node in changed} & set(model)
     model |= {node.path: node for node in changed}
-    removed = [table.find(path) for path in [*gone, *replaced]]
+    removed = [table.find_node(path) for path in [*gone, *replaced]]
     after = table.edit(np.array(removed, np.int64), NodeTable.from_nodes(changed))
     assert nodes_of(after) == in_order(list(model.values()))
     again = decode_snapshot(encode_snapshot(snapshot_of(after)), "x").nodes
@@ -135,7 +135,7 @@ def test_lookups(paths: list[str], other: str) -> None:
         decode_snapshot(encode_snapshot(snapshot_of(NodeTable.from_nodes(nodes))), "x").nodes,
     ):
         for path in [*paths, other]:
-            row = table.find(path)
+            row = table.find_node(path)
             assert (row >= 0) == (path in paths)
             assert row < 0 or table.node(row).path == path
             prefix = path if path == "/" else path + "/"
@@ -149,10 +149,10 @@ def test_many_lookups_use_a_dictionary() -> None:
     table = NodeTable.from_nodes([Node(bytes(8), f"/{n}", b"", None) for n in range(2000)])
     table = decode_snapshot(encode_snapshot(snapshot_of(table)), "x").nodes
     for n in range(2000):
-        assert table.node(table.find(f"/{n}")).path == f"/{n}"
-        assert table.find(f"/{n}x") == -1
+        assert table.node(table.find_node(f"/{n}")).path == f"/{n}"
+        assert table.find_node(f"/{n}x") == -1
     assert table._memo.searches < 1000
-    assert table.find("/\ud800") == -1
+    assert table.find_node("/\ud800") == -1
 
 
 def test_two_nodes_at_one_path() -> None:
@@ -264,8 +264,8 @@ def test_manifest_files_are_sorted_in_the_file() -> None:
     ids = np.arange(36, dtype=np.uint8)[::-1].reshape(3, 12).copy()
     files = ManifestFiles(ids, np.ones(3, np.uint64), np.ones(3, np.uint32))
     data = encode_snapshot(dataclasses.replace(initial_snapshot(5), manifests=files))
-    written, _ = decoded_root(open_envelope(data, FileType.SNAPSHOT)[1]).children(7)
-    assert np.array_equal(written.structs(0, 12), ids[::-1])
+    entries, _ = decoded_root(open_envelope(data, FileType.SNAPSHOT)[1]).children(7)
+    assert np.array_equal(entries.structs(0, 12), ids[::-1])
 
 
 def decoded_root(payload: Any) -> Any:

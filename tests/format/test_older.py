@@ -69,9 +69,9 @@ class TestRefs:
             "refs/branch:x/ZZZZZZZZ.json",
             "refs/other",
         ]
-        found = ref_files(keys, DOT)
-        assert found.branches == {"a b!": {2: keys[0], 1: keys[1]}}
-        assert (found.tags, found.deleted_tags) == ({"t.json": keys[4]}, {"gone"})
+        files = ref_files(keys, DOT)
+        assert files.branches == {"a b!": {2: keys[0], 1: keys[1]}}
+        assert (files.tags, files.deleted_tags) == ({"t.json": keys[4]}, {"gone"})
         assert ref_files(keys, COLON).branches == {"x": {0: keys[7]}}
         draft = ref_files(["r/v1.json", "r/main/ZZZZZZZZ.json", "r/main/x.json", "r/readme"], DRAFT)
         assert (draft.branches, draft.tags) == (
@@ -99,7 +99,7 @@ VALUES = st.recursive(
 
 class TestTokens:
     @given(VALUES)
-    def test_every_value_is_found(self, value: Any) -> None:
+    def test_every_value_has_a_token(self, value: Any) -> None:
         tokens = Tokens(packed(value))
         assert rebuilt(tokens, 0) == value
 
@@ -162,9 +162,9 @@ class TestFiles:
     @generations
     def test_manifest(self, name: str) -> None:
         make = maker(name)
-        found = decode_old_manifest(file_of(name, "m1"), NAME, make.generation.layout)
+        manifest = decode_old_manifest(file_of(name, "m1"), NAME, make.generation.layout)
         node = {**dict.fromkeys(("D", "M0", "M1"), 3)}.get(name, (3).to_bytes(8))
-        table = found.tables[node, 2]
+        table = manifest.tables[node, 2]
         chunk, pack = (short_id(make.raw(each)) for each in ("chunk", "pack"))
         assert [table.ref(row) for row in range(4)] == [
             InlineRef(CHUNK[:3].tobytes()),
@@ -172,10 +172,10 @@ class TestFiles:
             VirtualRef("s3://bucket/some/file.nc", 1 << 33, 12, "e" if name >= "M3" else None),
             NativeRef(chunk, 0, 12),
         ]
-        assert found.chunk_names == (
+        assert manifest.chunk_names == (
             {chunk: make.raw("chunk"), pack: make.raw("pack")} if name == "D" else {}
         )
-        assert [(rank, len(table)) for (_, rank), table in found.tables.items() if rank != 2] == [(0, 1)]
+        assert [(rank, len(table)) for (_, rank), table in manifest.tables.items() if rank != 2] == [(0, 1)]
 
     @pytest.mark.parametrize("name", ["M1", "M3", "M5", "M8"])
     def test_manifest_of_many_references(self, name: str) -> None:
@@ -209,9 +209,9 @@ class TestFiles:
                         ref = VirtualRef(location, size, 5, etag, modified)
                 arrays.setdefault(number, {})[index] = value
                 wanted.setdefault((node, len(index)), {})[index] = ref
-        found = decode_old_manifest(make.manifest("m", arrays), NAME, DOT).tables
-        assert found.keys() == wanted.keys()
-        for key, table in found.items():
+        tables = decode_old_manifest(make.manifest("m", arrays), NAME, DOT).tables
+        assert tables.keys() == wanted.keys()
+        for key, table in tables.items():
             refs = {tuple(at): table.ref(row) for row, at in enumerate(table.index.tolist())}
             assert refs == wanted[key]
             assert list(refs) == sorted(refs)
@@ -263,8 +263,8 @@ class TestMetadata:
         document = array_document(meta, {"a": 1})
         assert document["fill_value"] == wanted
         assert json.loads(json.dumps(document)) == document
-        found = zarr.core.metadata.v3.ArrayV3Metadata.from_dict(document)
-        assert json.loads(json.dumps(found.to_dict()["fill_value"])) == wanted
+        metadata = zarr.core.metadata.v3.ArrayV3Metadata.from_dict(document)
+        assert json.loads(json.dumps(metadata.to_dict()["fill_value"])) == wanted
 
     def test_parts(self) -> None:
         codecs = [["transpose", {"order": [1, 0]}], ["bytes", {"endian": "big"}]]
@@ -288,17 +288,17 @@ class TestMetadata:
     def test_attributes_elsewhere(self) -> None:
         make = maker("M5")
         tree = make.tree({"/": (1, {"Ref": [make.id("a"), 3]}, "Group")})
-        found = decode_old_snapshot(make.snapshot("s", 1, "x", [], tree, []), NAME, DOT).nodes[0]
-        assert found.attributes_elsewhere
-        assert found.document["attributes"] == {}
+        node = decode_old_snapshot(make.snapshot("s", 1, "x", [], tree, []), NAME, DOT).nodes[0]
+        assert node.attributes_elsewhere
+        assert node.document["attributes"] == {}
 
     @pytest.mark.parametrize("history", [[3, 2, 1], [1, 2, 3], [2], []])
     def test_the_newest_of_the_history_is_the_parent(self, history: list[int]) -> None:
         """A writer put the newest one last for a day."""
         make = maker("D")
         entries = [make.entry(f"s{day}", day, "") for day in history]
-        found = decode_old_snapshot(make.snapshot("s", 9, "x", entries, {}, []), NAME, DRAFT)
-        assert found.parent == (make.raw(f"s{max(history)}") if history else None)
+        snapshot = decode_old_snapshot(make.snapshot("s", 9, "x", entries, {}, []), NAME, DRAFT)
+        assert snapshot.parent == (make.raw(f"s{max(history)}") if history else None)
 
 
 # ---- damage -----------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class TestMetadata:
 
 def readers(name: str) -> dict[str, tuple[bytes, FileType, Callable[[bytes], Any]]]:
     layout = maker(name).generation.layout
-    found = {
+    readers_of = {
         "snapshot": (
             file_of(name, "second"),
             FileType.SNAPSHOT,
@@ -321,8 +321,8 @@ def readers(name: str) -> dict[str, tuple[bytes, FileType, Callable[[bytes], Any
     }
     if name >= "M2":
         log = repository(name)[f"transactions/{maker(name).text('first')}"]
-        found["log"] = (log, FileType.TRANSACTION_LOG, lambda data: decode_old_log(data, NAME))
-    return found
+        readers_of["log"] = (log, FileType.TRANSACTION_LOG, lambda data: decode_old_log(data, NAME))
+    return readers_of
 
 
 CASES = {

@@ -139,21 +139,21 @@ def test_added_one_by_one(history: list[SnapshotEntry], through_files: bool) -> 
             info = dataclasses.replace(new_repo_info(0), branches={}, snapshots=table)
             table = decode_repo_info(encode_repo_info(info), "repo").snapshots
         assert snapshots_of(table) == by_id(history[:number])
-        known = {entry.id: entry.parent for entry in history[:number]}
-        for id_ in known:
+        parents = {entry.id: entry.parent for entry in history[:number]}
+        for id_ in parents:
             walk = [id_]
-            while (parent := known[walk[-1]]) is not None:
+            while (parent := parents[walk[-1]]) is not None:
                 walk.append(parent)
-            assert [table.id_of(row) for row in table.chain(table.find(id_)).tolist()] == walk
+            assert [table.id_of(row) for row in table.chain(table.find_snapshot(id_)).tolist()] == walk
     ids = np.frombuffer(b"".join(entry.id for entry in history) + b"\xff" * 12, np.uint8).reshape(-1, 12)
-    found = table.find_many(ids).tolist()
-    assert [table.id_of(row) for row in found[:-1]] == [entry.id for entry in history]
-    assert table.find(b"short") == -1
+    rows = table.find_snapshots(ids).tolist()
+    assert [table.id_of(row) for row in rows[:-1]] == [entry.id for entry in history]
+    assert table.find_snapshot(b"short") == -1
 
 
 @given(histories(), st.data())
 @settings(derandomize=True, deadline=None, max_examples=150)
-def test_kept(history: list[SnapshotEntry], data: st.DataObject) -> None:
+def test_only_some_rows(history: list[SnapshotEntry], data: st.DataObject) -> None:
     """Ancestors go, their children get the root as parent and a list of what went: as expiration does it."""
     root = history[0].id
     table = SnapshotTable.of(history)
@@ -170,13 +170,13 @@ def test_kept(history: list[SnapshotEntry], data: st.DataObject) -> None:
     ]
     orphans = [entry.id for entry in history if entry.parent in gone and entry.id not in gone]
     keep = np.array([table.id_of(row) not in gone for row in range(len(table))])
-    after = table.kept(keep, dict.fromkeys(orphans, root), dict.fromkeys(orphans, logs))
+    after = table.select_snapshots(keep, dict.fromkeys(orphans, root), dict.fromkeys(orphans, logs))
     assert snapshots_of(after) == by_id(model)
     info = dataclasses.replace(new_repo_info(0), branches={"main": root}, snapshots=after)
     assert snapshots_of(decode_repo_info(encode_repo_info(info), "repo").snapshots) == by_id(model)
     if orphans:
         with pytest.raises(InternalError, match="parent does not"):
-            table.kept(keep, {}, {})
+            table.select_snapshots(keep, {}, {})
 
 
 def line(count: int) -> list[SnapshotEntry]:
@@ -231,13 +231,13 @@ def test_the_log_is_whole_across_backups(keep: int) -> None:
     """Whatever is kept in one file, the walk over backups finds every update once, newest first."""
     backups: dict[str, RepoInfo] = {}
     info = new_repo_info(0)
-    made = [1]
+    times = [1]
     for number in range(20):
         backup = f"repo.{number}"
         backups[backup] = decode_repo_info(encode_repo_info(info), backup)
-        made.append(10 * number + 10)
-        info = info.recorded(OpsEntry(UpdateKind.METADATA_CHANGED, made[-1]), backup=backup, keep=keep)
-        assert len(info.ops) == min(keep, len(made))
+        times.append(10 * number + 10)
+        info = info.recorded(OpsEntry(UpdateKind.METADATA_CHANGED, times[-1]), backup=backup, keep=keep)
+        assert len(info.ops) == min(keep, len(times))
         assert info.ops.entry(0).backup_path is None
         for entry in ops_of(info)[1:]:
             # A backup holds the state right after the entry that names it.
@@ -249,13 +249,13 @@ def test_the_log_is_whole_across_backups(keep: int) -> None:
         if at.repo_before_updates is None:
             break
         at = backups[at.repo_before_updates]
-    assert walked == made[::-1]
+    assert walked == times[::-1]
 
 
 def test_the_log_is_not_cut_before_an_entry_without_backup() -> None:
     """As after a migration, which makes up entries that never were states of this file."""
-    made_up = [OpsEntry(UpdateKind.NEW_COMMIT, 9 - n, name="main", new_snapshot=bytes(12)) for n in range(5)]
-    info = dataclasses.replace(new_repo_info(0), ops=OpsLog.of(made_up))
+    entries = [OpsEntry(UpdateKind.NEW_COMMIT, 9 - n, name="main", new_snapshot=bytes(12)) for n in range(5)]
+    info = dataclasses.replace(new_repo_info(0), ops=OpsLog.of(entries))
     counts = []
     for number in range(5):
         entry = OpsEntry(UpdateKind.CONFIG_CHANGED, 20 + number)
@@ -348,7 +348,7 @@ def test_damage_is_named(slot: int, place: int, dtype: str, value: int, message:
         decode_repo_info(patched(new_repo_info(0), slot, place, dtype, value), "a/repo")
 
 
-def test_damaged_text_is_found_when_it_is_asked_for() -> None:
+def test_damaged_text_raises_when_it_is_read() -> None:
     data = encode_repo_info(new_repo_info(0))
     payload = bytes(open_envelope(data, FileType.REPO_INFO)[1]).replace(
         b"Repository init", b"Repository\xffinit"

@@ -56,10 +56,10 @@ def test_damage_names_the_file():
 
 
 def test_rows_that_mention_a_name() -> None:
-    told = [{}, {"k": 1}, {"a": 1, "k": None}, {"kk": {"k": 1}}]
+    metadata = [{}, {"k": 1}, {"a": 1, "k": None}, {"kk": {"k": 1}}]
     ids = [bytes([n]) * 12 for n in range(4)]
     table = SnapshotTable.of(
-        [SnapshotEntry(i, None, n, "", m) for n, (i, m) in enumerate(zip(ids, told, strict=True))]
+        [SnapshotEntry(i, None, n, "", m) for n, (i, m) in enumerate(zip(ids, metadata, strict=True))]
     )
     assert table.mentioning(np.arange(4), "k").tolist() == [1, 2]
     assert table.mentioning(np.array([3, 2, 0]), "k").tolist() == [2]

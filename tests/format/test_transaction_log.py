@@ -54,7 +54,7 @@ def same(one: TransactionLog, two: TransactionLog) -> bool:
 
 @cases
 @given(logs)
-def test_there_and_back(log: TransactionLog) -> None:
+def test_round_trip(log: TransactionLog) -> None:
     file = encode_transaction_log(log)
     back = decode_transaction_log(file, "t")
     assert same(log, back)
@@ -68,7 +68,7 @@ def test_the_log_of_nothing_has_all_vectors() -> None:
     assert same(empty_log(ID), decode_transaction_log(file, "t"))
 
 
-def test_everything_is_sorted_when_written() -> None:
+def test_everything_is_sorted_in_the_file() -> None:
     a, b = b"aaaaaaaa", b"bbbbbbbb"
     moves = (Move("/x", "/b", a, True), Move("/y", "/a-b", b, False), Move("/z", "/a/c", b, True))
     log = TransactionLog(

@@ -25,8 +25,8 @@ import icechunk
 import numpy as np
 import zarr
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parents[1]))
 
 from tests.expected import (  # noqa: E402  # found from here only after the line above
     LISTS,
@@ -172,16 +172,16 @@ def log_of(repo: Any, id_: str) -> Expected:
 
 
 def config(**settings: Any) -> Any:
-    made = icechunk.RepositoryConfig(inline_chunk_threshold_bytes=24, **settings)
+    settings_ = icechunk.RepositoryConfig(inline_chunk_threshold_bytes=24, **settings)
     store = icechunk.local_filesystem_store(str(VIRTUAL))
     # The wheel opens the path that the URL names: relative locations are what can be moved.
-    made.set_virtual_chunk_container(
+    settings_.set_virtual_chunk_container(
         icechunk.VirtualChunkContainer(f"file://{VIRTUAL}/", store, name="golden")
     )
-    made.set_virtual_chunk_container(
+    settings_.set_virtual_chunk_container(
         icechunk.VirtualChunkContainer("s3://golden/", icechunk.s3_store(region="eu-west-1"))
     )
-    return made
+    return settings_
 
 
 def created(path: Path, settings: Any) -> Any:
@@ -191,9 +191,11 @@ def created(path: Path, settings: Any) -> Any:
 
 def array(store: Any, name: str, values: Any, chunks: Any, **more: Any) -> Any:
     values = np.asarray(values)
-    made = zarr.create_array(store, name=name, shape=values.shape, chunks=chunks, dtype=values.dtype, **more)
-    made[...] = values
-    return made
+    target = zarr.create_array(
+        store, name=name, shape=values.shape, chunks=chunks, dtype=values.dtype, **more
+    )
+    target[...] = values
+    return target
 
 
 def story(path: Path) -> tuple[Any, Expected]:
@@ -316,10 +318,10 @@ def rectilinear(path: Path) -> tuple[Any, Expected]:
     repo = created(path, config())
     with zarr.config.set({"array.rectilinear_chunks": True}):
         session = repo.writable_session("main")
-        made = zarr.create_array(
+        target = zarr.create_array(
             session.store, name="r", shape=(10, 6), chunks=[[2, 3, 5], [4, 2]], dtype="i4"
         )
-        made[...] = np.arange(60).reshape(10, 6)
+        target[...] = np.arange(60).reshape(10, 6)
         session.commit("uneven")
     return repo, {}
 
@@ -376,19 +378,19 @@ def make(name: str) -> None:
         with zarr.config.set({"array.rectilinear_chunks": True}):
             expected = described(repo, checksums)
         text = json.dumps(expected, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        with zipfile.ZipFile(HERE / f"{name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with zipfile.ZipFile(FOLDER / f"{name}.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             archive.writestr("expected.json", text)
             for file in sorted(path.rglob("*")):
                 if file.is_file():
                     archive.write(file, f"repo/{file.relative_to(path)}")
             archive.write(VIRTUAL / "data.bin", "virtual/data.bin")
-    print(f"{name}: {(HERE / f'{name}.zip').stat().st_size} bytes, {len(expected['snapshots'])} snapshots")
+    print(f"{name}: {(FOLDER / f'{name}.zip').stat().st_size} bytes, {len(expected['snapshots'])} snapshots")
 
 
 def provenance() -> None:
     wheels = ", ".join(f"{name} {version(name)}" for name in ("icechunk", "zarr", "numpy"))
     system = f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}"
-    (HERE / "PROVENANCE.md").write_text(
+    (FOLDER / "PROVENANCE.md").write_text(
         f"""# Where these files come from
 
 Written by `tests/golden/make.py` (`make golden`) on {datetime.now(UTC):%Y-%m-%d}, with the wheels of

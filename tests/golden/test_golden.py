@@ -18,8 +18,8 @@ import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.format.envelope import FileType, open_envelope
 
-HERE = Path(__file__).parent
-NAMES = sorted(path.stem for path in HERE.glob("*.zip"))
+FOLDER = Path(__file__).parent
+NAMES = sorted(path.stem for path in FOLDER.glob("*.zip"))
 MODIFIED = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
 
 
@@ -27,7 +27,7 @@ class Golden:
     """One golden repository, unpacked."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        with zipfile.ZipFile(HERE / f"{name}.zip") as archive:
+        with zipfile.ZipFile(FOLDER / f"{name}.zip") as archive:
             archive.extractall(folder)
         self.folder = folder
         self.expected: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
@@ -46,9 +46,9 @@ class Golden:
         return frazil.Repository.open(self.storage, config, {prefix: LocalFileSystemAccess})
 
 
-def test_all_are_here() -> None:
+def test_all_repositories_exist() -> None:
     assert NAMES == ["expired", "rectilinear", "split", "story", "virtual"]
-    assert sum(path.stat().st_size for path in HERE.glob("*.zip")) < 300_000
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.zip")) < 300_000
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -148,8 +148,8 @@ def is_too_long(node: Json) -> bool:
 
 def check_array(session: Any, node: Json) -> None:
     """The content of an array, as either implementation reads it."""
-    found = digest_of(array_at(session, node["path"]))
-    assert found == {name: value for name, value in node["array"].items() if name in found}, node["path"]
+    digest = digest_of(array_at(session, node["path"]))
+    assert digest == {name: value for name, value in node["array"].items() if name in digest}, node["path"]
 
 
 def open_imported(package: Any, root: Path, places: dict[str, str], prefixes: tuple[str, ...]) -> Any:

@@ -45,6 +45,7 @@ from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
 from frazil.testing.object_server import Conditions, ObjectServer
+from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")
 generations = pytest.mark.parametrize("name", NAMES)
@@ -58,7 +59,7 @@ def stored(files: dict[str, bytes], storage: Storage | None = None) -> Storage:
 
 
 def everything(storage: Storage) -> dict[str, bytes]:
-    return {found.key: bytes(storage.get(found.key)) for found in storage.list("")}
+    return {info.key: bytes(storage.get(info.key)) for info in storage.list("")}
 
 
 def check(storage: Storage, name: str, **access: Any) -> frazil.Repository:
@@ -91,9 +92,9 @@ def check(storage: Storage, name: str, **access: Any) -> frazil.Repository:
     assert second["g/new"][:].tolist() == [1.5 - 2j] * 2
     assert set(zarr.open_group(repo.readonly_session("dev").store, mode="r").members()) == set()
     check_logs(repo)
-    told = [type(op.kind).__name__ for op in repo.ops_log()]
-    assert (told[0], told[-1]) == ("RepoMigrated", "RepoInitialized")
-    assert sorted(told[1:-1]) == ["BranchCreated", "NewCommit", "NewCommit", "NewCommit", "TagCreated"]
+    kinds = [type(op.kind).__name__ for op in repo.ops_log()]
+    assert (kinds[0], kinds[-1]) == ("RepoMigrated", "RepoInitialized")
+    assert sorted(kinds[1:-1]) == ["BranchCreated", "NewCommit", "NewCommit", "NewCommit", "TagCreated"]
     return repo
 
 
@@ -200,8 +201,8 @@ class Stopping(FaultyStorage):
 def test_interrupted_at_every_call(name: str, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done: the old files are there, no half repository is, and the next try ends it."""
     # One thread: the calls have an order.
-    monkeypatch.setattr("frazil.importing.source.READERS", 1)
-    monkeypatch.setattr("frazil.repository.session.uploads._WRITERS", 1)
+    for purpose in (Purpose.IMPORT_READS, Purpose.COMMIT_UPLOADS):
+        monkeypatch.setitem(SIZES, purpose, 1)
     files = repository(name)
     at, finished = 0, 0
     wanted: dict[str, bytes] = {}
@@ -257,7 +258,7 @@ def test_a_place_with_something_else_is_refused(key: str) -> None:
     assert target.head("repo") is None
 
 
-def test_what_there_is_to_import() -> None:
+def test_nothing_to_import() -> None:
     with pytest.raises(frazil.RepositoryNotFoundError):
         frazil.upgrade(MemoryStorage())
     newer = MemoryStorage()
@@ -271,7 +272,7 @@ def test_what_there_is_to_import() -> None:
 
 
 @generations
-def test_what_is_not_there_is_told(name: str) -> None:
+def test_missing_files_are_reported(name: str) -> None:
     """Chunk files, manifests and snapshots that somebody deleted; a snapshot that no ref reaches."""
     files = repository(name)
     chunk = next(key for key in files if key.startswith(("chunks/", "c/")))
@@ -311,13 +312,13 @@ def test_refs_have_their_times_in_the_operations_log(name: str) -> None:
     log = [*frazil.Repository.open(target).ops_log()][::-1]
     kinds = [type(entry.kind).__name__ for entry in log]
     times = [entry.updated_at.isoformat() for entry in log]
-    known = {
+    expected = {
         "RepoInitialized": "2024-10-01T13:00:00+00:00",
         "NewCommit": "2024-10-05T00:00:00+00:00",
         "BranchCreated": "2024-10-06T00:00:00+00:00",
         "TagCreated": "2025-01-01T00:00:00+00:00",
     }
-    for kind, time in known.items():
+    for kind, time in expected.items():
         assert times[kinds.index(kind)] == time
     assert times[2] == "2024-10-05T00:00:00.000001+00:00"
     assert (kinds[0], kinds[-1]) == ("RepoInitialized", "RepoMigrated")
@@ -346,7 +347,7 @@ def test_properties_of_a_ref_are_a_map() -> None:
         frazil.upgrade(stored(files), MemoryStorage())
 
 
-def test_fields_without_a_place_are_told() -> None:
+def test_fields_without_a_place_are_reported() -> None:
     """Of snapshots and of manifests, in a line for each kind."""
     files = repository("M3")
     make = Maker(next(each for each in GENERATIONS if each.name == "M3"))
@@ -463,9 +464,9 @@ class TestCommandLine:
 
     def test_errors(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["import", str(tmp_path / "nothing")]) == 1
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert re.fullmatch(r"frazil: no repository to import in .* \[repository-not-found\]\n", told.err)
+        output = capsys.readouterr()
+        assert output.out == ""
+        assert re.fullmatch(r"frazil: no repository to import in .* \[repository-not-found\]\n", output.err)
         assert main(["import", "ftp://x/y"]) == 1
         assert capsys.readouterr().err.endswith("[cannot-parse-url]\n")
         for place in ("", "http://", "s3://", "s3:///x", "file://old", "file://host/x", "http://"):
@@ -484,7 +485,7 @@ class TestCommandLine:
         assert project["project"]["scripts"] == {"frazil": f"{main.__module__.rpartition('.')[0]}:main"}
 
 
-def test_ids_that_fit_are_kept() -> None:
+def test_ids_that_fit_stay() -> None:
     for name in NAMES[1:]:
         report = frazil.upgrade(stored(repository(name)), target := MemoryStorage())
         assert all(old == new for old, new in report.snapshot_ids.items())
@@ -532,7 +533,7 @@ def test_manifests_without_a_reference_are_not_named(name: str) -> None:
     assert len(session.workspace.snapshot.manifests) == 0
 
 
-def test_a_repository_that_appears_meanwhile_is_kept() -> None:
+def test_a_repository_that_appears_meanwhile_stays() -> None:
     target = MemoryStorage()
 
     def first(key: str, condition: object) -> None:

@@ -58,7 +58,7 @@ PROPERTIES = "{'author': 'draft'}: branches of spec version 2 have none"
 TOO_LONG = {"alpha.10", "alpha.11"}
 
 
-def test_there_are_fixtures() -> None:
+def test_fixtures_exist() -> None:
     fixture_path("s2-draft-json", "basic", "repo")
     assert {folder.name for folder in FOLDERS} == set(GENERATIONS)
 
@@ -105,11 +105,11 @@ def test_it_is_imported(folder: Path, mode: str, tmp_path: Path) -> None:
         check_refs(repo, expected, report)
         for id_, snapshot in expected["snapshots"].items():
             check_snapshot(repo, report.snapshot_ids[id_], snapshot, mode)
-    kept = all(old == new for old, new in report.snapshot_ids.items())
-    assert kept == (mode != "in place" and folder.name != "basic")
-    unplaced = [told for told in report.left_out if told.startswith(("started_at", "properties"))]
-    others = [told for told in report.left_out if told not in unplaced]
-    assert [told.split(" ")[1:] for told in others] == left_out_of(folder.name, expected)
+    same_ids = all(old == new for old, new in report.snapshot_ids.items())
+    assert same_ids == (mode != "in place" and folder.name != "basic")
+    unplaced = [line for line in report.left_out if line.startswith(("started_at", "properties"))]
+    others = [line for line in report.left_out if line not in unplaced]
+    assert [line.split(" ")[1:] for line in others] == left_out_of(folder.name, expected)
     if folder.name == "basic":
         assert unplaced == [f"properties in 1 of 3 ref files of branch main, the last are {PROPERTIES}"]
     elif GENERATIONS[folder.name] == "M8":
@@ -122,7 +122,7 @@ def test_it_is_imported(folder: Path, mode: str, tmp_path: Path) -> None:
 def left_out_of(name: str, expected: Json) -> list[list[str]]:
     """What the report tells but for the first word."""
     wrong = sorted({entry[0] for entry in expected.get("wrong_rank_entries", [])})
-    told = [f"references in manifest {id_}: they belong to no array" for id_ in wrong]
+    lines = [f"references in manifest {id_}: they belong to no array" for id_ in wrong]
     if name in TOO_LONG:
         chunks = [
             chunk["manifest"]
@@ -131,14 +131,14 @@ def left_out_of(name: str, expected: Json) -> list[list[str]]:
             for chunk in node.get("chunks", [])
             if chunk["kind"] == "virtual"
         ]
-        told += [
+        lines += [
             f"ends of 1 virtual references in manifest {id_}: they are beyond the ends of their objects"
             for id_ in sorted(set(chunks))
         ]
-    return [each.split(" ") for each in told]
+    return [each.split(" ") for each in lines]
 
 
-def test_a_reference_beyond_its_object_is_told_when_read(tmp_path: Path) -> None:
+def test_a_reference_beyond_its_object_fails_when_read(tmp_path: Path) -> None:
     """Nobody looked at the objects when it was imported."""
     folder = fixture_path("s3-msgpack", "alpha.10")
     report = frazil.upgrade(
@@ -166,14 +166,15 @@ def check_refs(repo: frazil.Repository, expected: Json, report: frazil.ImportRep
     for name, chain in expected["ancestry"].items():
         kind, _, ref = name.partition(":")
         at = {"snapshot_id": ids[kind]} if not ref else {kind: ref}
-        found = list(repo.ancestry(**at))
+        entries = list(repo.ancestry(**at))
         # The first versions quote an id of the initial snapshot that no file has.
-        known = [ids.get(entry["id"]) for entry in chain]
-        assert [entry.id for entry in found] == [k or f.id for k, f in zip(known, found, strict=True)]
-        assert [entry.message for entry in found] == [entry["message"] for entry in chain]
+        expected_ids = [ids.get(entry["id"]) for entry in chain]
+        pairs = zip(expected_ids, entries, strict=True)
+        assert [entry.id for entry in entries] == [id_ or entry.id for id_, entry in pairs]
+        assert [entry.message for entry in entries] == [entry["message"] for entry in chain]
         assert [
-            repo._info().snapshots.entry(repo._info().snapshots.find(id_from_text(f.id))).flushed_at
-            for f in found
+            repo._info().snapshots.entry(repo._info().snapshots.find_snapshot(id_from_text(f.id))).flushed_at
+            for f in entries
         ] == [timestamp(entry["written_at"]) for entry in chain]
     assert len(list(repo.ops_log())) > len(ids)
 
@@ -188,10 +189,10 @@ def check_snapshot(repo: frazil.Repository, id_: str, expected: Json, mode: str)
     nodes = {node["path"]: node for node in expected["nodes"]}
     assert session.workspace.nodes.node_table().paths_list() == sorted(nodes)
     for path, node in nodes.items():
-        found = session.workspace.nodes.require_node(path)
-        assert json.loads(found.user_data) == document_of(node), path
+        actual = session.workspace.nodes.require_node(path)
+        assert json.loads(actual.user_data) == document_of(node), path
         if isinstance(node.get("node_id"), str):
-            assert id_to_text(found.id) == node["node_id"]
+            assert id_to_text(actual.id) == node["node_id"]
         if node["type"] == "array":
             check_references(session, node, mode)
             check_array(session, node)
@@ -199,10 +200,10 @@ def check_snapshot(repo: frazil.Repository, id_: str, expected: Json, mode: str)
 
 def check_references(session: frazil.Session, node: Json, mode: str) -> None:
     table = session.workspace.chunks.ref_table(node["path"])
-    found = [
+    actual = [
         {"index": index, **reference_of(table.ref(row))} for row, index in enumerate(table.index.tolist())
     ]
-    for each in found:
+    for each in actual:
         assert session.workspace.chunks.ref(node["path"], tuple(each["index"])) is not None
     if not isinstance(node.get("chunks"), list):
         return
@@ -212,17 +213,17 @@ def check_references(session: frazil.Session, node: Json, mode: str) -> None:
             each["length"] = 19
     if mode == "reference":
         wanted = [{**each, "kind": each["kind"].replace("native", "virtual")} for each in wanted]
-        for each, other in zip(found, wanted, strict=True):
+        for each, other in zip(actual, wanted, strict=True):
             if "chunk_id" in other:
                 assert each["location"].endswith(f"/chunks/{other.pop('chunk_id')}")
                 del each["location"]
-    assert found == wanted
+    assert actual == wanted
 
 
 @pytest.mark.parametrize(
     "folder", [folder for folder in FOLDERS if (folder / "repo" / "transactions").is_dir()], ids=named
 )
-def test_logs_worked_out_are_those_that_were_written(folder: Path, tmp_path: Path) -> None:
+def test_derived_logs_equal_the_stored_ones(folder: Path, tmp_path: Path) -> None:
     """Where a commit wrote no chunk again with the same content, both say the same."""
     with_logs = imported(copy_of(folder, tmp_path / "a"))
     without = copy_of(folder, tmp_path / "b")

@@ -202,7 +202,9 @@ def test_what_an_amended_commit_says_of_expired_ones_stays(both: tuple[Side, Sid
         root = history(side)[-1]
         seen.append(look(side, id_, root))
         info = both[0].package.Repository.open(sides(side.path)[0].storage())._info()
-        pruned = info.snapshots.entry(info.snapshots.find(both[0].package.format.ids.id_from_text(id_)))
+        pruned = info.snapshots.entry(
+            info.snapshots.find_snapshot(both[0].package.format.ids.id_from_text(id_))
+        )
         assert len(pruned.pruned_ancestor_tx_logs) == 2
     assert seen[0] == seen[1]
 

@@ -147,7 +147,7 @@ def test_the_reference_goes_on_where_we_wrote(tmp_path: Path) -> None:
     info = decode_repo_info((path / "repo").read_bytes(), "repo")
     assert id_to_text(info.branches["main"]) == id_
     snapshot = decode_snapshot((path / "snapshots" / id_).read_bytes(), id_)
-    node = snapshot.nodes.node(snapshot.nodes.find("/more"))
+    node = snapshot.nodes.node(snapshot.nodes.find_node("/more"))
     assert node.array is not None
     assert (node.array.shape, node.array.num_chunks) == ((6,), (2,))
     rewrite(path)

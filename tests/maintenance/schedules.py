@@ -28,13 +28,13 @@ class Schedule:
         self._at = 0
         self._ended: set[int] = set()
         self._turn = threading.Condition()
-        self.made: list[tuple[int, str]] = []
+        self.requests: list[tuple[int, str]] = []
 
     @contextmanager
     def request(self, actor: int, what: str) -> Iterator[None]:
         with self._turn:
             assert self._turn.wait_for(lambda: self._next() in (None, actor), timeout=30)
-            self.made.append((actor, what))
+            self.requests.append((actor, what))
             self._at += 1
             try:
                 yield

@@ -63,8 +63,8 @@ def test_the_ops_log_stays_whole(keep: int) -> None:
             repo.create_tag(f"after{round_}.{number}", repo.lookup_branch("main"))
             assert len(log(storage)) == len(after) + number + 1
         names += [f"after{round_}.{number}" for number in range(25)]
-    told = [entry.name for entry in log(storage)[::-1] if str(entry.name).startswith("after")]
-    assert told == names
+    logged = [entry.name for entry in log(storage)[::-1] if str(entry.name).startswith("after")]
+    assert logged == names
 
 
 def test_what_stays_is_what_the_log_needs_and_the_newest() -> None:
@@ -94,11 +94,11 @@ def test_a_dry_run_counts_and_deletes_nothing() -> None:
     storage = MemoryStorage()
     repo = updated(storage, 30, 5)
     before = backups(storage)
-    looked = repo.garbage_collect(TOMORROW, dry_run=True)
+    dry = repo.garbage_collect(TOMORROW, dry_run=True)
     assert backups(storage) == before
     done = repo.garbage_collect(TOMORROW)
-    assert done.backups_deleted == looked.backups_deleted > 10
-    assert done.backup_bytes_deleted == looked.backup_bytes_deleted
+    assert done.backups_deleted == dry.backups_deleted > 10
+    assert done.backup_bytes_deleted == dry.backup_bytes_deleted
 
 
 def test_other_objects_stay() -> None:
@@ -157,7 +157,7 @@ def test_updates_at_the_same_time(first: int) -> None:
         for number in range(8):
             repo.create_branch(f"b{number}", repo.lookup_branch("main"))
             assert len(log(storage)) == count + 4 + number
-        if [actor for actor, _ in schedule.made].count(first) <= cut:
+        if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
     assert cut > 3
 
@@ -182,6 +182,6 @@ def test_a_lost_answer_is_recognised_behind_a_collection() -> None:
     tagger = opened_by(storage, Seen(storage, meet), config(3))
     tagger.create_tag("once", repo.lookup_branch("main"))
     assert lost
-    told = [entry.name for entry in log(storage)]
-    assert told.count("once") == 1
-    assert len(told) == count + 12
+    logged = [entry.name for entry in log(storage)]
+    assert logged.count("once") == 1
+    assert len(logged) == count + 12

@@ -197,7 +197,7 @@ def no_meeting(what: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(("whose", "ahead"), CLOCKS)
 @pytest.mark.parametrize("hours", [2, 30])
-def test_chunks_that_are_found_again(whose: str, ahead: float, hours: int, host: HostTime) -> None:
+def test_chunks_that_are_reused(whose: str, ahead: float, hours: int, host: HostTime) -> None:
     scene = Scene(whose, ahead, host)
     leave_a_chunk(scene.storage, hours)
     finish = commit(frazil.Repository.open(scene.storage, BY_CONTENT))
@@ -218,17 +218,17 @@ def test_version_1(whose: str, ahead: float, host: HostTime) -> None:
 
 
 @pytest.mark.parametrize("ahead", AHEAD)
-def test_manifests_that_tasks_have_written(ahead: float, host: HostTime, monkeypatch: Any) -> None:
+def test_manifests_of_tasks(ahead: float, host: HostTime, monkeypatch: Any) -> None:
     """A collection comes after the tasks and before the commit."""
     pytest.importorskip("pyspark")
     maintenance = import_module("frazil.pipeline.maintenance")
     inline = import_module("frazil.spark").Inline()
     scene = Scene("differs", ahead, host)
     repo = frazil.Repository.open(scene.storage, scene_config())
-    written = maintenance.rewritten
+    rewritten = maintenance.rewritten
 
     def collected(*arguments: Any) -> Any:
-        ready = written(*arguments)
+        ready = rewritten(*arguments)
         scene.collector(no_meeting).garbage_collect(now() + timedelta(days=2))
         return ready
 

@@ -77,7 +77,7 @@ def test_one_between_any_two_requests_of_the_other(first: int, hours: float) -> 
         schedule = Schedule([first] * cut + [1 - first] * 200)
         committed = play(schedule, hours, datetime.now(UTC) - timedelta(hours=24))
         assert isinstance(committed, str), (cut, committed)
-        if [actor for actor, _ in schedule.made].count(first) <= cut:
+        if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
     assert cut > 8
 

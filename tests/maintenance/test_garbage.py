@@ -45,7 +45,7 @@ def littered(version: int = 2) -> MemoryStorage:
 
 
 def files(storage: Any) -> list[str]:
-    return sorted(found.key for name in FOLDERS for found in storage.list(name))
+    return sorted(info.key for name in FOLDERS for info in storage.list(name))
 
 
 class Killed(BaseException):
@@ -160,8 +160,8 @@ def test_what_cannot_be_deleted_keeps_what_it_refers_to(folder: str, skipped: li
     assert summary.skipped_phases == skipped
     assert summary.objects_failed_to_delete == len(summary.delete_errors) > 0
     assert all(folder in error for error in summary.delete_errors)
-    kept = {name for name in before if name.startswith(folder)}
-    assert kept <= set(files(storage))
+    undeletable = {name for name in before if name.startswith(folder)}
+    assert undeletable <= set(files(storage))
     again = frazil.Repository.open(storage, CONFIG).garbage_collect(TOMORROW)
     assert (again.skipped_phases, again.objects_failed_to_delete) == ([], 0)
     whole = littered()

@@ -86,8 +86,8 @@ def leave_a_chunk(storage: MemoryStorage, hours: int) -> None:
     session.workspace.writer.flush()
     then = datetime.now(UTC) - timedelta(hours=hours)
     objects = storage._contents.objects
-    for found in list(storage.list("chunks")):
-        objects[found.key] = replace(objects[found.key], modified=then)
+    for info in list(storage.list("chunks")):
+        objects[info.key] = replace(objects[info.key], modified=then)
 
 
 def play(schedule: Schedule, what: str, version: int = 2) -> Any:
@@ -101,7 +101,7 @@ def play(schedule: Schedule, what: str, version: int = 2) -> Any:
         leave_a_chunk(storage, hours)
     config = CONFIG if hours is None else BY_CONTENT
     one, other = (
-        opened_by(storage, Seen(storage, lambda told, actor=actor: schedule.request(actor, told)), config)
+        opened_by(storage, Seen(storage, lambda what, actor=actor: schedule.request(actor, what)), config)
         for actor in (0, 1)
     )
 
@@ -150,7 +150,7 @@ def test_one_between_any_two_requests_of_the_other(first: int, what: str, versio
     for cut in range(200):
         schedule = Schedule([first] * cut + [1 - first] * 200)
         ends.add(getattr(play(schedule, what, version), "kind", "committed"))
-        if [actor for actor, _ in schedule.made].count(first) <= cut:
+        if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
     assert "committed" in ends
     assert cut > 8
@@ -194,7 +194,7 @@ def test_a_flush_between_any_two_requests_of_a_collection(first: int, version: i
     for cut in range(200):
         schedule = Schedule([first] * cut + [1 - first] * 200)
         ends.add(play_flush(schedule, version))
-        if [actor for actor, _ in schedule.made].count(first) <= cut:
+        if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
     assert {"whole", "collected"} <= ends
     assert cut > 8
@@ -252,7 +252,7 @@ def test_a_session_that_lost_its_chunks_says_so() -> None:
     assert values(repo) == [1] * 8
 
 
-def test_a_session_whose_chunks_are_there_commits() -> None:
+def test_a_session_whose_chunks_exist_commits() -> None:
     repo = repository(MemoryStorage())
     session = repo.writable_session("main")
     repo.garbage_collect(TOMORROW)
@@ -262,15 +262,15 @@ def test_a_session_whose_chunks_are_there_commits() -> None:
 
 
 def requests_of(repo: frazil.Repository, act: Callable[[frazil.Repository], object]) -> list[str]:
-    made: list[str] = []
+    requests: list[str] = []
 
     @contextmanager
     def meet(what: str) -> Iterator[None]:
-        made.append(what)
+        requests.append(what)
         yield
 
     act(opened_by(repo.storage, Seen(repo.storage, meet)))
-    return made
+    return requests
 
 
 def committing(repo: frazil.Repository, meanwhile: Callable[[], object] = bool) -> None:
@@ -283,15 +283,15 @@ def committing(repo: frazil.Repository, meanwhile: Callable[[], object] = bool) 
 def test_a_commit_that_meets_no_collection_asks_for_nothing() -> None:
     repo = repository(MemoryStorage())
     repo.garbage_collect(TOMORROW)
-    made = requests_of(repo, committing)
-    assert not [what for what in made if what.startswith(("list", "head", "get collections"))]
+    requests = requests_of(repo, committing)
+    assert not [what for what in requests if what.startswith(("list", "head", "get collections"))]
 
 
 def test_a_commit_that_met_a_collection_asks_for_its_chunks() -> None:
     repo = repository(MemoryStorage())
     yesterday = datetime.now(UTC) - timedelta(days=1)
-    made = requests_of(repo, lambda seen: committing(seen, lambda: repo.garbage_collect(yesterday)))
-    asked = [what for what in made if what.startswith(("list", "head"))]
+    requests = requests_of(repo, lambda seen: committing(seen, lambda: repo.garbage_collect(yesterday)))
+    asked = [what for what in requests if what.startswith(("list", "head"))]
     assert asked[0] == "list collections"
     assert len(asked) == 2
     assert asked[1].startswith("head chunks/")

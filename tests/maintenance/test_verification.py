@@ -104,32 +104,32 @@ def exchanged(storage: Any, one: str, other: str) -> Iterator[None]:
     storage.put(other, second)
 
 
-def found(repo: frazil.Repository, level: Any) -> set[str]:
+def keys_of_findings(repo: frazil.Repository, level: Any) -> set[str]:
     return {each.key for each in repo.verify(level).findings}
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("how", DAMAGE)
-def test_every_damage_of_a_metadata_file_is_found(spec_version: int, how: str) -> None:
+def test_every_damage_of_a_metadata_file_is_detected(spec_version: int, how: str) -> None:
     repo = small(spec_version)
     storage = repo.storage
     for folder in ("snapshots", "transactions", "manifests"):
         for key in keys(storage, folder):
             for _ in damaged(storage, key, how):
-                assert key in found(repo, "metadata"), key
+                assert key in keys_of_findings(repo, "metadata"), key
     assert repo.verify("checksum").ok
 
 
 @pytest.mark.parametrize("spec_version", [1, 2])
-def test_every_exchange_of_metadata_files_is_found(spec_version: int) -> None:
+def test_every_exchange_of_metadata_files_is_detected(spec_version: int) -> None:
     repo = small(spec_version)
     for folder in ("snapshots", "transactions", "manifests"):
         for one, other in pairwise(keys(repo.storage, folder)):
             for _ in exchanged(repo.storage, one, other):
-                keys_found = found(repo, "metadata")
-                assert keys_found & {one, other}
+                damaged = keys_of_findings(repo, "metadata")
+                assert damaged & {one, other}
                 # In spec version 1 a snapshot that cannot be read hides the first one, which no tag is on.
-                assert {one, other} <= keys_found or FIRST in (one, other)
+                assert {one, other} <= damaged or FIRST in (one, other)
 
 
 @pytest.mark.parametrize("how", DAMAGE)
@@ -160,22 +160,22 @@ def chain_of(repo: frazil.Repository) -> list[str]:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_damage_of_backups_is_found(how: str) -> None:
+def test_damage_of_backups_is_detected(how: str) -> None:
     repo = small()
     chain = chain_of(repo)
     for key in keys(repo.storage, "overwritten"):
         for _ in damaged(repo.storage, key, how):
-            at_first, at_last = found(repo, "metadata"), found(repo, "checksum")
+            at_first, at_last = keys_of_findings(repo, "metadata"), keys_of_findings(repo, "checksum")
             assert at_first == ({key} if key in chain else set())
             # A collection deletes backups that only remember a state.
             assert at_last == (set() if how == "deleted" and key not in chain else {key})
 
 
-def test_exchanged_backups_are_found() -> None:
+def test_exchanged_backups_are_detected() -> None:
     repo = small()
     for one, other in pairwise(keys(repo.storage, "overwritten")):
         for _ in exchanged(repo.storage, one, other):
-            assert found(repo, "checksum") & {one, other}, (one, other)
+            assert keys_of_findings(repo, "checksum") & {one, other}, (one, other)
 
 
 def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
@@ -187,21 +187,21 @@ def test_backups_that_a_collection_has_taken_are_no_findings() -> None:
 @pytest.mark.parametrize("spec_version", [1, 2])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("how", DAMAGE)
-def test_damage_of_chunks_is_found_where_sizes_tell(spec_version: int, level: Any, how: str) -> None:
+def test_damage_of_chunks_is_detected_where_sizes_differ(spec_version: int, level: Any, how: str) -> None:
     repo = small(spec_version)
     for key in keys(repo.storage, "chunks")[:3]:
         for _ in damaged(repo.storage, key, how):
-            assert found(repo, level) == ({key} if how in LOST and level != "metadata" else set())
+            assert keys_of_findings(repo, level) == ({key} if how in LOST and level != "metadata" else set())
 
 
 @pytest.mark.parametrize("deduplicate", [False, True])
-def test_exchanged_chunks_are_found_where_names_tell(deduplicate: bool) -> None:
+def test_exchanged_chunks_are_detected_where_names_are_hashes(deduplicate: bool) -> None:
     repo = small(chunks=frazil.ChunksConfig(deduplicate=deduplicate))
     assert repo.verify("checksum").ok
     one, other, *_ = keys(repo.storage, "chunks")
     for _ in exchanged(repo.storage, one, other):
-        assert found(repo, "checksum") == ({one, other} if deduplicate else set())
-        assert not found(repo, "exists")
+        assert keys_of_findings(repo, "checksum") == ({one, other} if deduplicate else set())
+        assert not keys_of_findings(repo, "exists")
 
 
 def test_chunks_stored_before_names_were_hashes_are_no_findings() -> None:
@@ -241,7 +241,7 @@ def test_refs_of_spec_version_1_that_cannot_be_read() -> None:
     for key in keys(repo.storage, "refs"):
         for how in ("emptied", "a bit at 0.0"):
             for _ in damaged(repo.storage, key, how):
-                assert key in found(repo, "metadata")
+                assert key in keys_of_findings(repo, "metadata")
 
 
 def test_a_tip_of_spec_version_1_that_cannot_be_read_hides_what_is_before() -> None:
@@ -249,7 +249,7 @@ def test_a_tip_of_spec_version_1_that_cannot_be_read_hides_what_is_before() -> N
     repo.delete_tag("v3")
     tip = f"snapshots/{repo.lookup_branch('main')}"
     for _ in damaged(repo.storage, tip, "cut"):
-        assert found(repo, "checksum") == {tip}
+        assert keys_of_findings(repo, "checksum") == {tip}
 
 
 # Logs against snapshots
@@ -442,7 +442,7 @@ def test_what_is_whole_has_no_findings(spec_version: int, story: Callable[[Any],
 
 
 @pytest.mark.parametrize("changes", [{"chunks": frazil.ChunksConfig(deduplicate=True)}, {}])
-def test_packs_and_found_chunks_are_whole(changes: Any) -> None:
+def test_packs_and_reused_chunks_are_whole(changes: Any) -> None:
     repo = frazil.Repository.create(MemoryStorage(), frazil.RepositoryConfig(**changes))
     for value in range(3):
         with repo.transaction("main", message=f"{value}") as store:

@@ -15,8 +15,9 @@ import pytest
 import zarr
 
 import frazil
-from frazil.repository.asynchronous import THREADS, BothWays, awaitable
+from frazil.repository.asynchronous import BothWays, awaitable
 from frazil.storage.memory import MemoryStorage
+from frazil.threads import SIZES, Purpose
 
 
 def _repository() -> frazil.Repository:
@@ -60,7 +61,7 @@ async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
         """Every call waits for the last one to begin on its own thread, but for those that come later."""
 
         def __init__(self) -> None:
-            self.begun = threading.Barrier(THREADS // 2)
+            self.begun = threading.Barrier(SIZES[Purpose.ASYNC_CALLS] // 2)
 
         def meet(self) -> None:
             self.begun.wait(30)
@@ -73,7 +74,7 @@ async def test_more_waiting_calls_than_threads_are_no_deadlock() -> None:
 
     waiting = Waiting()
     many = [waiting.pass_by_async() for _ in range(500)]
-    meeting = [asyncio.ensure_future(waiting.meet_async()) for _ in range(THREADS // 2)]
+    meeting = [asyncio.ensure_future(waiting.meet_async()) for _ in range(SIZES[Purpose.ASYNC_CALLS] // 2)]
     assert sum(await asyncio.gather(*many)) == 500
     await asyncio.gather(*meeting)
 
@@ -155,7 +156,7 @@ async def test_what_has_not_begun_never_begins() -> None:
         wait_async, note_async = awaitable(wait), awaitable(note)
 
     work = Work()
-    occupied = [asyncio.ensure_future(work.wait_async()) for _ in range(THREADS)]
+    occupied = [asyncio.ensure_future(work.wait_async()) for _ in range(SIZES[Purpose.ASYNC_CALLS])]
     late = [asyncio.ensure_future(work.note_async(n)) for n in range(20)]
     await asyncio.sleep(0.05)
     for task in late:

@@ -352,7 +352,7 @@ def test_each_fork_is_compared_with_what_it_has_not_seen(repo):
 def test_merging_one_by_one_costs_what_each_fork_has(repo, monkeypatch):
     """The rows that tables are made of, all together: n log n, where merging anew each time is n * n."""
     rows = 0
-    original = ChunkTable.merge
+    original = ChunkTable.merge_tables
 
     def counted(tables):
         nonlocal rows

@@ -205,5 +205,5 @@ def test_many_moves_ask_for_little() -> None:
         tree.move(f"/b/a/{n:05}", f"/{n}")
     assert len(moves) == 20_001
     assert moves[(7).to_bytes(8)].target == "/7"
-    assert np.array([tree.find(f"/b/a/{n:05}") for n in range(1, 20_001)]).min() == -1
-    assert tree.find("/b/a/20000") > 0
+    assert np.array([tree.find_node(f"/b/a/{n:05}") for n in range(1, 20_001)]).min() == -1
+    assert tree.find_node("/b/a/20000") > 0

@@ -378,7 +378,7 @@ def test_a_snapshot_is_recovered_between_any_two_requests_of_a_collection(first:
     for cut in range(200):
         schedule, done = recovered([first] * cut + [1 - first] * 200)
         ends.add(getattr(done, "kind", "recovered"))
-        if [actor for actor, _ in schedule.made].count(first) <= cut:
+        if [actor for actor, _ in schedule.requests].count(first) <= cut:
             break
     allowed = {
         "recovered",

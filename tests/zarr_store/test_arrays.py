@@ -43,9 +43,9 @@ def damaged(request: pytest.FixtureRequest) -> frazil.Repository:
         zarr.create_array(store, name="g/t", shape=VALUES.shape, dtype="f8", **settings)[:] = VALUES
     with repo.transaction("main", message="damage") as store:
         key = f"g/t/c/{DAMAGED[0]}/{DAMAGED[1]}"
-        found = store.get_sync(key)
-        assert found is not None
-        data = bytearray(found.to_bytes())
+        value = store.get_sync(key)
+        assert value is not None
+        data = bytearray(value.to_bytes())
         if request.param == "inside of a shard":
             data[:20] = bytes(20)
         elif request.param == "too few bytes":

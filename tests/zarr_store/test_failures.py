@@ -121,9 +121,9 @@ def test_what_is_no_range(store: IcechunkStore, key: str, request_: Any) -> None
     ],
 )
 def test_ranges_are_clamped(store: IcechunkStore, request_: Any, expected: bytes) -> None:
-    found = asyncio.run(store.get("a/c/0/0", P, request_))
-    assert found is not None
-    assert found.to_bytes() == expected
+    value = asyncio.run(store.get("a/c/0/0", P, request_))
+    assert value is not None
+    assert value.to_bytes() == expected
 
 
 WRITES: dict[str, Callable[[IcechunkStore], Coroutine[Any, Any, None]]] = {
@@ -158,7 +158,7 @@ def test_consolidated_metadata(store: IcechunkStore) -> None:
         zarr.consolidate_metadata(store)
 
 
-def test_documents_are_kept_verbatim(store: IcechunkStore, repo: frazil.Repository) -> None:
+def test_documents_are_stored_verbatim(store: IcechunkStore, repo: frazil.Repository) -> None:
     ids = [store.session.get_node_id("a")]
     document = b'  {"unknown" : [1,  2],\n' + array_document(2).lstrip(b"{")
     store.set_sync("a/zarr.json", buffer(document))

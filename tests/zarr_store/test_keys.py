@@ -87,7 +87,7 @@ def test_keys_of_documents_are_parsed_back(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("/a/c", ("/a", ())),
         ("/a/c/0/3", ("/a", (0, 3))),
@@ -98,5 +98,5 @@ def test_keys_of_documents_are_parsed_back(paths: list[str]) -> None:
         ("/c/c/c/1", ("/c/c", (1,))),
     ],
 )
-def test_directories_of_chunks(path: str, found: object) -> None:
-    assert parse_directory(path) == found
+def test_directories_of_chunks(path: str, expected: object) -> None:
+    assert parse_directory(path) == expected

@@ -86,9 +86,7 @@ def test_chunks_are_awaited(slow: SlowStorage, packed: bool, pipeline: str) -> N
 
 
 @pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
-def test_chunks_that_are_there_already_are_looked_for_without_blocking(
-    slow: SlowStorage, pipeline: str
-) -> None:
+def test_existing_chunks_are_recognised_without_blocking(slow: SlowStorage, pipeline: str) -> None:
     config = frazil.RepositoryConfig(
         chunks=frazil.ChunksConfig(deduplicate=True), packing=frazil.PackingConfig(enabled=False)
     )
@@ -121,8 +119,8 @@ def test_everything_else(slow: SlowStorage) -> None:
         assert {name async for name in store.list_dir("a")} == {"zarr.json", "c"}
         assert len([name async for name in store.list_dir("a/c")]) == 40
         assert await store.getsize_prefix("a/c/7") == 2400
-        found = await store.get_partial_values(prototype, [(key, None) for key in keys])
-        assert all(found)
+        values = await store.get_partial_values(prototype, [(key, None) for key in keys])
+        assert all(values)
         many = {key: value async for key, value in store._get_many([(key, prototype, None) for key in keys])}
         assert list(many) == keys
         assert await store.is_empty("a/c/99")

@@ -139,8 +139,8 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         for key, value in values.items():
             put(store, key, buffer(value))
         prototype = default_buffer_prototype()
-        found = await _collect_aiterator(store._get_many([(key, prototype, None) for key in values]))
-        assert {key: value.to_bytes() for key, value in found if value} == values
+        pairs = await _collect_aiterator(store._get_many([(key, prototype, None) for key in values]))
+        assert {key: value.to_bytes() for key, value in pairs if value} == values
 
     @pytest.mark.parametrize("key", [*KEYS, "zarr.json", "foo/bar/zarr.json"])
     @pytest.mark.parametrize("data", [CHUNK, CHUNK * 1000])
@@ -177,13 +177,13 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
     async def test_get_partial_values_of_missing_keys(self, store: IcechunkStore) -> None:
         put(store, "c/0", buffer(CHUNK))
         ranges = [("c/1", None), ("c/0", SuffixByteRequest(1)), ("x/zarr.json", RangeByteRequest(0, 1))]
-        found = await store.get_partial_values(default_buffer_prototype(), ranges)
-        assert [value and value.to_bytes() for value in found] == [None, b"\x04", None]
+        results = await store.get_partial_values(default_buffer_prototype(), ranges)
+        assert [value and value.to_bytes() for value in results] == [None, b"\x04", None]
 
     async def test_exists(self, store: IcechunkStore) -> None:
         put(store, "foo/c/0", buffer(CHUNK))
-        for key, there in [("foo/c/0", True), ("foo/c/1", False), ("foo/zarr.json", True)]:
-            assert await store.exists(key) == there
+        for key, exists in [("foo/c/0", True), ("foo/c/1", False), ("foo/zarr.json", True)]:
+            assert await store.exists(key) == exists
         assert not await store.exists("zarr.json")
 
     async def test_delete(self, store: IcechunkStore) -> None:
@@ -242,8 +242,8 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         for key in keys:
             await store.set(key, buffer(GROUP))
         for prefix in ("", "a/", "a/b/", "a/b/c/", "ab/"):
-            found = sorted(await _collect_aiterator(store.list_prefix(prefix)))
-            assert found == sorted(key for key in keys if key.startswith(prefix))
+            listed = sorted(await _collect_aiterator(store.list_prefix(prefix)))
+            assert listed == sorted(key for key in keys if key.startswith(prefix))
 
     async def test_list_empty_path(self, store: IcechunkStore) -> None:
         keys = ["foo/bar/c/1", "foo/bar/zarr.json", "foo/baz/c/0", "foo/baz/zarr.json", "foo/zarr.json"]
@@ -251,8 +251,8 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         for key in (keys[0], keys[2]):
             put(store, key, buffer(CHUNK))
         for prefix in ("", "foo/", "foo/bar/", "foo/baz", "foo/baz/c"):
-            found = sorted(await _collect_aiterator(store.list_prefix(prefix)))
-            assert found == sorted(key for key in keys if key.startswith(prefix))
+            listed = sorted(await _collect_aiterator(store.list_prefix(prefix)))
+            assert listed == sorted(key for key in keys if key.startswith(prefix))
 
     async def test_list_dir(self, store: IcechunkStore) -> None:
         assert await _collect_aiterator(store.list_dir("")) == ()
@@ -274,9 +274,9 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         }
         for prefix, names in directories.items():
             for spelling in (prefix, f"{prefix}/"):
-                found = await _collect_aiterator(store.list_dir(spelling))
-                assert len(found) == len(names)
-                assert set(found) == names
+                listed = await _collect_aiterator(store.list_dir(spelling))
+                assert len(listed) == len(names)
+                assert set(listed) == names
 
     async def test_set_if_not_exists(self, store: IcechunkStore) -> None:
         put(store, "foo/c/0", buffer(CHUNK))
@@ -314,11 +314,11 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         make_arrays(store, "c/0")
         if direction == "set_async_get_sync":
             await store.set("c/0", buffer(CHUNK))
-            found = store.get_sync("c/0")
+            value = store.get_sync("c/0")
         else:
             store.set_sync("c/0", buffer(CHUNK))
-            found = await store.get("c/0", default_buffer_prototype())
-        assert_bytes_equal(found, buffer(CHUNK))
+            value = await store.get("c/0", default_buffer_prototype())
+        assert_bytes_equal(value, buffer(CHUNK))
 
     async def test_delete_sync_visible_to_async_get(self, store: IcechunkStore) -> None:
         put(store, "c/0", buffer(CHUNK))
@@ -335,22 +335,22 @@ class TestStore(StoreTests[IcechunkStore, cpu.Buffer]):
         put(store, "c/0", buffer(CHUNK))
         put(store, "g/zarr.json", buffer(GROUP))
         for key in ("c/0", "g/zarr.json"):
-            found = await store.get(key, default_buffer_prototype(), byte_range)
-            assert_bytes_equal(found, store.get_sync(key, byte_range=byte_range))
+            value = await store.get(key, default_buffer_prototype(), byte_range)
+            assert_bytes_equal(value, store.get_sync(key, byte_range=byte_range))
 
     @pytest.mark.parametrize("stored", [False, True])
     async def test_get_ranges(self, store: IcechunkStore, stored: bool, reopened: Any) -> None:
         data = bytes(range(256)) * 40
         put(store, "c/0", buffer(data))
-        looked_at: Store = reopened(store.session) if stored else store
+        source: Store = reopened(store.session) if stored else store
         requests = [RangeByteRequest(0, 10), RangeByteRequest(20, 30), None, SuffixByteRequest(7)]
         requests += [RangeByteRequest(5000, 5001), OffsetByteRequest(10_000), RangeByteRequest(25, 28)]
         expected = [data[0:10], data[20:30], data, data[-7:], data[5000:5001], data[10_000:], data[25:28]]
         prototype = default_buffer_prototype()
-        sync = looked_at.get_ranges_sync("c/0", requests, prototype=prototype, max_gap_bytes=100)
-        batches = [b async for b in looked_at.get_ranges("c/0", requests, prototype=prototype)]
-        for found in (sync, [pair for batch in batches for pair in batch]):
-            assert {i: value.to_bytes() for i, value in found if value} == dict(enumerate(expected))
+        sync = source.get_ranges_sync("c/0", requests, prototype=prototype, max_gap_bytes=100)
+        batches = [b async for b in source.get_ranges("c/0", requests, prototype=prototype)]
+        for pairs in (sync, [pair for batch in batches for pair in batch]):
+            assert {i: value.to_bytes() for i, value in pairs if value} == dict(enumerate(expected))
         with pytest.raises(ExceptionGroup) as raised:
-            looked_at.get_ranges_sync("c/1", requests, prototype=prototype)
+            source.get_ranges_sync("c/1", requests, prototype=prototype)
         assert raised.group_contains(FileNotFoundError)

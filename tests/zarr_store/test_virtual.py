@@ -140,14 +140,14 @@ def test_locations_are_normalized(store: IcechunkStore, files: str) -> None:
         f"{files}p/q-1_2",
     ]
     sizes = np.ones(5, np.uint64)
-    kept = [f"{files}1.bin", f"{files}a%20b", f"{files}.hidden", "s3://bucket/data/a b//../c?x", odd[4]]
+    normalized = [f"{files}1.bin", f"{files}a%20b", f"{files}.hidden", "s3://bucket/data/a b//../c?x", odd[4]]
     root = zarr.open_group(store)
     root.create_array("five", shape=(5,), chunks=(1,), dtype="i1")
     assert store.set_virtual_refs_arr("five", (5,), odd, sizes, sizes) is None
-    assert store.session.all_virtual_chunk_locations() == kept
+    assert store.session.all_virtual_chunk_locations() == normalized
     for i, location in enumerate(odd):
         store.set_virtual_ref(f"five/c/{4 - i}", location, offset=0, length=1)
-    assert store.session.all_virtual_chunk_locations() == kept[::-1]
+    assert store.session.all_virtual_chunk_locations() == normalized[::-1]
 
 
 def test_checksums(store: IcechunkStore, files: str) -> None:
@@ -255,11 +255,11 @@ def test_chunk_iterator(
     if committed:
         store.session.commit("all")
         store = open_repo().readonly_session("main").store
-    found = batches(store, "/a", size)
-    assert [len(batch[0]) for batch in found] == [size] * (12 // size) + [12 % size] * (12 % size > 0)
+    chunks = batches(store, "/a", size)
+    assert [len(batch[0]) for batch in chunks] == [size] * (12 // size) + [12 % size] * (12 % size > 0)
     rows = [
         (tuple(coords), kind, location, offset, length, inlined.get(row))
-        for index, *columns_, inlined in found
+        for index, *columns_, inlined in chunks
         for row, (coords, kind, location, offset, length) in enumerate(
             zip(index.tolist(), *(c if isinstance(c, list) else c.tolist() for c in columns_), strict=True)
         )

@@ -205,6 +205,6 @@ def test_an_xarray_without_what_frazil_uses_is_named(owner: str, monkeypatch: py
     monkeypatch.delattr(f"xarray.backends.{owner}")
     for name in ("frazil.xarray", "frazil.xarray.xarray_internals"):
         monkeypatch.delitem(sys.modules, name)
-    found = rf"xarray {re.escape(xr.__version__)} lacks .*{owner.rpartition('.')[2]}"
-    with pytest.raises(ImportError, match=found):
+    message = rf"xarray {re.escape(xr.__version__)} lacks .*{owner.rpartition('.')[2]}"
+    with pytest.raises(ImportError, match=message):
         importlib.import_module("frazil.xarray")

@@ -259,7 +259,7 @@ def test_coordinates_with_fewer_bits_keep_those_that_are_stored(chunked: bool) -
         to_icechunk(last.chunk() if chunked else last, session, append_dim="time")
 
 
-def test_labels_of_a_region_are_written_with_all_their_bits() -> None:
+def test_labels_of_a_region_are_stored_with_all_their_bits() -> None:
     session = next_session(weather().assign_coords(x=[0.1, 0.2, 0.3]))
     new = weather().isel(time=[0]).assign_coords(x=np.array([0.1, 0.2, 0.3], "f4")).drop_vars("crs")
     with pytest.raises(frazil.InvalidInputError, match=r"`x`.*accept=\['static'\]"):
@@ -299,7 +299,7 @@ def test_attributes_that_are_not_a_number_are_equal() -> None:
         to_icechunk(attributed("t", _FillValue=np.float64("nan")), session, append_dim="time")
 
 
-def test_lazy_values_are_checked_as_they_are_written() -> None:
+def test_lazy_values_are_checked_as_they_are_computed() -> None:
     """What was written before is not in the session, and each value is computed once."""
     session, computed = next_session(weather()), []
 
@@ -378,7 +378,7 @@ def test_appended_to_nothing() -> None:
         to_icechunk(weather(), session, append_dim="time", accept=["variables"])
 
 
-def test_nothing_new_is_written_of_what_does_not_grow() -> None:
+def test_nothing_new_is_stored_of_what_does_not_grow() -> None:
     """So two sessions that append to groups of their own do not meet in coordinates that they share."""
     session = next_session(weather())
     to_icechunk(more(), session, append_dim="time")
@@ -673,8 +673,8 @@ def parts_of_one(draw: st.DrawFn) -> tuple[xr.Dataset, xr.Dataset]:
     types = {name: draw(st.sampled_from(NUMBERS)) for name in ("count", "level")}
 
     def part(start: int, hours: int, *, other: bool) -> xr.Dataset:
-        def changed[T](strategy: st.SearchStrategy[T], here: T) -> T:
-            return draw(strategy) if other and draw(rarely) else here
+        def changed[T](strategy: st.SearchStrategy[T], value: T) -> T:
+            return draw(strategy) if other and draw(rarely) else value
 
         size = draw(st.integers(1, 3))
         count = draw(

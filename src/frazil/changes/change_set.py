@@ -74,7 +74,7 @@ class ChangeSet:
         """The node at ``path`` as the session sees it."""
         if path in self.nodes:
             return self._with_manifests(self.nodes[path])
-        row = base.find(path)
+        row = base.find_node(path)
         return None if row < 0 else self._with_manifests(base.node(row))
 
     def _with_manifests(self, node: Node | None) -> Node | None:
@@ -114,32 +114,34 @@ class ChangeSet:
         changes nothing. ``below`` are the changes that are in the nodes of ``base``, and not yet in its
         manifests.
         """
-        known = self.node(base, path)
-        if known is not None and known.user_data == document:
+        existing = self.node(base, path)
+        if existing is not None and existing.user_data == document:
             return
         array = parse_node(document)
-        if known is None:
+        if existing is None:
             node = Node(new_id(), path, document, array)
             self.created.add(node.id)
         else:
-            if (known.array is None) != (array is None):
-                found, given = ("a group", "an array") if known.array is None else ("an array", "a group")
+            if (existing.array is None) != (array is None):
+                existing_kind, new_kind = (
+                    ("a group", "an array") if existing.array is None else ("an array", "a group")
+                )
                 raise AlreadyExistsError(
-                    f"there is {found} at `{path}` already: delete it before you write {given}",
+                    f"there is {existing_kind} at `{path}` already: delete it before you write {new_kind}",
                     ErrorKind.NODE_ALREADY_EXISTS,
                 )
-            if known.array is not None and array is not None:
-                if len(known.array.shape) == len(array.shape):
-                    array = replace(array, manifests=known.array.manifests)
-                elif any(known.id in changes.chunks or known.id in changes.ready for changes in below):
+            if existing.array is not None and array is not None:
+                if len(existing.array.shape) == len(array.shape):
+                    array = replace(array, manifests=existing.array.manifests)
+                elif any(existing.id in changes.chunks or existing.id in changes.ready for changes in below):
                     # Chunks that cannot be taken back from here would go on under the old id.
                     self.delete_node(base, path)
                     self.set_node(base, path, document, new_id)
                     return
                 else:
-                    self.chunks.pop(known.id, None)
-                    self.ready.pop(known.id, None)
-            node = Node(known.id, path, document, array)
+                    self.chunks.pop(existing.id, None)
+                    self.ready.pop(existing.id, None)
+            node = Node(existing.id, path, document, array)
             if node.id not in self.created:
                 self.updated.add(node.id)
         self.nodes[path] = node
@@ -151,10 +153,10 @@ class ChangeSet:
             return
         prefix = path.rstrip("/") + "/"
         mine = [key for key in self.nodes if key == path or key.startswith(prefix)]
-        gone = {key: known for key in mine if (known := self.nodes[key]) is not None}
+        gone = {key: node_ for key in mine if (node_ := self.nodes[key]) is not None}
         below = base.below(path)
-        paths = base.take(below).paths_list()
-        row = base.find(path)
+        paths = base.select_nodes(below).paths_list()
+        row = base.find_node(path)
         rows = np.r_[np.arange(len(base))[below], [row] if row >= 0 else []].astype(np.int64)
         # What the base has at these paths is gone, unless an earlier change already replaced it.
         ids, arrays = base.identities(rows)
@@ -230,7 +232,7 @@ class ChangeSet:
             return base
         present = self.present(base)
         paths = self.nodes | present
-        rows = np.fromiter(map(base.find, paths), np.int64, len(paths))
+        rows = np.fromiter(map(base.find_node, paths), np.int64, len(paths))
         return base.edit(rows[rows >= 0], NodeTable.from_nodes(list(present.values())))
 
 

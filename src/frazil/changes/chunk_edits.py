@@ -45,7 +45,7 @@ class ChunkEdits:
     def unset(self, coords: Coords) -> None:
         """Forget what was set here: for arrays that no snapshot knows yet."""
         self._single.pop(coords, None)
-        if any(table.find(coords) >= 0 for table in self._tables):
+        if any(table.find_chunk(coords) >= 0 for table in self._tables):
             self._single[coords] = None
 
     def set_table(self, table: ChunkTable) -> None:
@@ -53,21 +53,21 @@ class ChunkEdits:
         self._columns()
         self._tables.append(table)
 
-    def add(self, table: ChunkTable) -> None:
+    def add_table(self, table: ChunkTable) -> None:
         """``set_table``, for many tables one by one: they are joined with those of their size, so that there
         are few.
         """
         self.set_table(table)
         tables = self._tables
         while len(tables) > 1 and len(tables[-2]) <= 2 * len(tables[-1]):
-            tables[-2:] = [ChunkTable.merge(tables[-2:])]
+            tables[-2:] = [ChunkTable.merge_tables(tables[-2:])]
 
-    def get(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
+    def find_edit(self, coords: Coords) -> tuple[bool, ChunkRef | None]:
         """Whether there is an edit here, and the reference that it set."""
         if coords in self._single:
             return True, self._single[coords]
         for table in reversed(self._tables):
-            row = table.find(coords)
+            row = table.find_chunk(coords)
             if row >= 0:
                 return True, None if table.kind[row] == ChunkKind.ABSENT else table.ref(row)
         return False, None
@@ -76,7 +76,9 @@ class ChunkEdits:
         """All edits as one table, deletions as rows of kind ABSENT."""
         self._columns()
         if len(self._tables) != 1:
-            self._tables = [ChunkTable.merge(self._tables) if self._tables else ChunkTable.empty(self.ndim)]
+            self._tables = [
+                ChunkTable.merge_tables(self._tables) if self._tables else ChunkTable.empty(self.ndim)
+            ]
         return self._tables[0]
 
     def copy(self) -> ChunkEdits:

@@ -27,17 +27,19 @@ def compare(before: NodeTable, after: NodeTable, old: References, new: Reference
     """What makes ``after`` of ``before``; ``old`` and ``new`` are asked for arrays that may differ."""
     old_rows, new_rows = _rows_by_id(before), _rows_by_id(after)
     common = list(filter(old_rows.__contains__, new_rows))
-    here = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
-    there = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
-    one, other = before.take(there), after.take(here)
-    created = after.take(_others(len(after), here))
-    deleted = before.take(_others(len(before), there))
+    common_before = np.fromiter(map(new_rows.__getitem__, common), np.int64, len(common))
+    common_after = np.fromiter(map(old_rows.__getitem__, common), np.int64, len(common))
+    one, other = before.select_nodes(common_after), after.select_nodes(common_before)
+    created = after.select_nodes(_others(len(after), common_before))
+    deleted = before.select_nodes(_others(len(before), common_after))
 
-    updated = other.take(_differ(one.user_data.blobs(), other.user_data.blobs()))
+    updated = other.select_nodes(_differ(one.user_data.blobs(), other.user_data.blobs()))
     moves = zip(one.paths_list(), other.paths_list(), strict=True)
     moved = list(compress(moves, _differ(one.paths_list(), other.paths_list()).tolist()))
     touched = _differ(_grids(one), _grids(other))
-    pairs = list(zip(one.take(touched).paths_list(), other.take(touched).paths_list(), strict=True))
+    pairs = list(
+        zip(one.select_nodes(touched).paths_list(), other.select_nodes(touched).paths_list(), strict=True)
+    )
     chunks = {path: differing(old(was), new(path)) for was, path in pairs}
     chunks |= {path: new(path).index for path in _paths(created, arrays=True)}
     return Changes(
@@ -56,10 +58,10 @@ def differing(one: ChunkTable, other: ChunkTable) -> NDArray[np.uint32]:
     """Coordinates (k, ndim), sorted, at which the two have not the same reference."""
     if one.ndim != other.ndim:
         return other.index
-    rows = one.find_many(other.index)
+    rows = one.find_chunks(other.index)
     both = rows >= 0
     changed = np.ones(len(other), np.bool_)
-    changed[both] = ~_same(one.take(rows[both]), other.take(both))
+    changed[both] = ~_same(one.select_chunks(rows[both]), other.select_chunks(both))
     gone = _others(len(one), rows[both])
     return ChunkTable.from_absent(np.concatenate([one.index[gone], other.index[changed]])).index
 
@@ -126,4 +128,4 @@ def _raw(rows: Ragged) -> list[bytes]:
 
 
 def _paths(nodes: NodeTable, *, arrays: bool) -> frozenset[str]:
-    return frozenset(nodes.take(nodes.is_array == arrays).paths_list())
+    return frozenset(nodes.select_nodes(nodes.is_array == arrays).paths_list())

@@ -126,13 +126,13 @@ def _under_them(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
             yield path, id_, None
 
 
-def _lost(at: Meeting, id_: bytes, written: U32, after: Node) -> U32:
+def _lost(at: Meeting, id_: bytes, chunks: U32, after: Node) -> U32:
     """Which of the chunks, written to an array of the base, are none of the array as it is after."""
     assert after.array is not None
     before = at.here.user_data.bytes(int(rows_of(at.here, id_matrix([id_], NODE_ID_BYTES))[0]))
-    if written.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
-        return written
-    return written[(written >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
+    if chunks.shape[1] != len(after.array.shape) or not same_encoding(before, after.user_data):
+        return chunks
+    return chunks[(chunks >= np.array(after.array.num_chunks, np.uint64)).any(axis=1)]
 
 
 def _same_path(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
@@ -148,7 +148,7 @@ def _in_array(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
 def _group_gone(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
     gone = {path for id_, path in at.their(theirs).items() if id_ not in at.theirs.arrays}
     gone -= at.our_groups()
-    return _under(at, ours, {path for path in gone if at.ground.find(path) < 0})
+    return _under(at, ours, {path for path in gone if at.ground.find_node(path) < 0})
 
 
 def _under(at: Meeting, ours: Did, bad: set[str]) -> Iterator[Met]:
@@ -178,8 +178,8 @@ def _torn(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
 
 
 def _blocked(at: Meeting, ours: Did, theirs: Did) -> Iterator[Met]:
-    there = at.their(theirs).values()
-    return ((path, id_, None) for id_, path in at.blocked.items() if at.place(path) in there)
+    taken = at.their(theirs).values()
+    return ((path, id_, None) for id_, path in at.blocked.items() if at.place(path) in taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +251,11 @@ def find_conflicts(at: Meeting) -> list[Clash]:
 
     A node has each type of conflict once, whatever rows it meets.
     """
-    found: dict[tuple[ConflictType, bytes], Clash] = {}
+    clashes: dict[tuple[ConflictType, bytes], Clash] = {}
     for rule in TABLE:
         for path, node_id, chunks in rule.relation(at, rule.ours, rule.theirs):
             kind = _ARRAY if node_id in at.ours.arrays else _GROUP
             if rule.of in (kind, _NODE):
                 clash = Clash(rule.conflict, path, node_id, rule.ours, rule.theirs, chunks)
-                found.setdefault((rule.conflict, node_id), clash)
-    return sorted(found.values(), key=lambda clash: clash.path)
+                clashes.setdefault((rule.conflict, node_id), clash)
+    return sorted(clashes.values(), key=lambda clash: clash.path)

@@ -55,7 +55,7 @@ def compose(
         return frozenset(map(names.__getitem__, ids & names.keys()))
 
     chunks = united([log.updated_chunks for log in logs])
-    known = list(filter(names.__contains__, chunks))
+    named_ids = list(filter(names.__contains__, chunks))
     moves = chain.from_iterable(map(_moves, told or reversed(logs)))
     return Changes(
         new_groups=named(new, "new_groups"),
@@ -64,7 +64,9 @@ def compose(
         deleted_arrays=named(old, "deleted_arrays"),
         updated_groups=named(names, "updated_groups"),
         updated_arrays=named(names, "updated_arrays"),
-        updated_chunks=dict(zip(map(names.__getitem__, known), map(chunks.__getitem__, known), strict=True)),
+        updated_chunks=dict(
+            zip(map(names.__getitem__, named_ids), map(chunks.__getitem__, named_ids), strict=True)
+        ),
         moved=tuple(moves),
     )
 

@@ -38,17 +38,17 @@ class Layers:
         wrong = np.zeros(len(table), np.bool_)
         open_ = np.ones(len(table), np.bool_)
         for part, generations in reversed(self.parts):
-            rows = part.find_many(table.index)
-            here = np.flatnonzero(open_ & (rows >= 0))
-            open_[here] = False
-            here = here[generations[rows[here]] >= since]
-            wrong[here] = ~table.same(here, part, rows[here])
+            rows = part.find_chunks(table.index)
+            present = np.flatnonzero(open_ & (rows >= 0))
+            open_[present] = False
+            present = present[generations[rows[present]] >= since]
+            wrong[present] = ~table.same(present, part, rows[present])
         return table.index[wrong]
 
     def _arrange(self) -> None:
         parts = self.parts
         for generation, group in groupby(self.fresh, itemgetter(1)):
-            together = ChunkTable.merge(list(map(itemgetter(0), group)))
+            together = ChunkTable.merge_tables(list(map(itemgetter(0), group)))
             parts.append((together, np.full(len(together), generation, np.int64)))
             while len(parts) > 1 and len(parts[-2][0]) <= 2 * len(parts[-1][0]):
                 parts[-2:] = [_joined(*parts[-2:])]
@@ -56,10 +56,10 @@ class Layers:
 
 
 def _joined(early: tuple[ChunkTable, I64], late: tuple[ChunkTable, I64]) -> tuple[ChunkTable, I64]:
-    both = ChunkTable.merge([early[0], late[0]])
+    both = ChunkTable.merge_tables([early[0], late[0]])
     at = np.empty(len(both), np.int64)
     for table, generations in (early, late):
-        at[both.find_many(table.index)] = generations
+        at[both.find_chunks(table.index)] = generations
     return both, at
 
 

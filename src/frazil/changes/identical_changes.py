@@ -41,7 +41,7 @@ def without_twins(
     for id_ in changes.created & theirs.created.keys():
         path = paths[id_]
         mine, other = changes.nodes[path], there.node(id_)
-        if mine is not None and base.find(path) < 0 and (mine.array is None) == (other.array is None):
+        if mine is not None and base.find_node(path) < 0 and (mine.array is None) == (other.array is None):
             adopted.append(_adopt(changes, theirs, mine, other, there))
         elif mine is not None:
             _rename(changes, replace(mine, id=new_id()), id_)
@@ -91,7 +91,7 @@ def _drop_same_chunks(changes: ChangeSet, theirs: Edits, id_: bytes, there: Vers
     same = both[same_refs(mine.stored(), there.table(theirs.written[id_]), both)]
     if not len(same):
         return
-    rest: ChunkTable = mine.take(~in_both(mine.index, same))
+    rest: ChunkTable = mine.select_chunks(~in_both(mine.index, same))
     left = coords[~in_both(coords, same)]
     if len(rest):
         changes.chunks[id_] = ChunkEdits(edits.path, edits.ndim, (rest,))

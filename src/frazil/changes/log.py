@@ -89,13 +89,13 @@ def amended(first: TransactionLog, then: TransactionLog) -> TransactionLog:
         absent = np.union1d(absent, np.intersect1d(new[0], gone[0]))
         returned = np.setdiff1d(np.intersect1d(gone[0], new[1]), new[0])
         elsewhere = np.union1d(absent, returned)
-        made = np.setdiff1d(np.union1d(*new), elsewhere)
+        new_ids = np.setdiff1d(np.union1d(*new), elsewhere)
         deleted = np.setdiff1d(np.union1d(*gone), elsewhere)
-        changed = np.setdiff1d(np.union1d(*updated), np.concatenate([made, deleted, absent]))
-        named = dict(zip(_DONE, (made, deleted, np.union1d(changed, returned)), strict=True))
+        changed = np.setdiff1d(np.union1d(*updated), np.concatenate([new_ids, deleted, absent]))
+        named = dict(zip(_DONE, (new_ids, deleted, np.union1d(changed, returned)), strict=True))
         lists |= {f"{name}_{kind}": _matrix(keys) for name, keys in named.items()}
         dropped = np.concatenate([dropped, deleted, absent])
-        created = np.concatenate([created, made])
+        created = np.concatenate([created, new_ids])
     chunks = dict(both.updated_chunks)
     for id_ in chunks.keys() & set(id_list(_matrix(dropped))):
         del chunks[id_]

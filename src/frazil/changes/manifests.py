@@ -34,9 +34,9 @@ _WHOLE: Final = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rewrite:
-    """``kept`` manifests stay; those in ``read`` are read, and merged with the edits into new ones."""
+    """``unchanged`` manifests stay; those in ``read`` are read, and merged with the edits into new ones."""
 
-    kept: tuple[ManifestRef, ...]
+    unchanged: tuple[ManifestRef, ...]
     read: tuple[ManifestRef, ...]
 
 
@@ -114,7 +114,7 @@ def distribute(
 
     Deleted references are gone, and so are those that a smaller shape left outside of the grid.
     """
-    table = ChunkTable.merge([*old, edits]) if old else edits
+    table = ChunkTable.merge_tables([*old, edits]) if old else edits
     table = table.stored()
     if not len(table):
         return []
@@ -122,7 +122,7 @@ def distribute(
         return [table.prune()]
     inside = (table.index < np.array(array.num_chunks, np.uint64)).all(axis=1)
     if not inside.all():
-        table = table.take(inside)
+        table = table.select_chunks(inside)
     return [part.prune() for part in in_boxes(table, split)]
 
 
@@ -136,7 +136,7 @@ def in_boxes(table: ChunkTable, split: tuple[int, ...]) -> list[ChunkTable]:
     _, numbers = np.unique(keys(boxes, box(boxes)), return_inverse=True)
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-    return [table.take(rows) for rows in np.split(order, cuts)]
+    return [table.select_chunks(rows) for rows in np.split(order, cuts)]
 
 
 def share(updates: list[tuple[bytes, list[ChunkTable]]]) -> list[dict[bytes, ChunkTable]]:

@@ -45,7 +45,7 @@ def merge_forks(
         edits = [fork.chunks[id_] for fork in forks if fork.chunks.get(id_)]
         if edits:
             tables = [edit.table() for edit in edits]
-            _take_chunks(out, id_, edits[0].path, ChunkTable.merge(tables))
+            _take_chunks(out, id_, edits[0].path, ChunkTable.merge_tables(tables))
     return out
 
 
@@ -67,7 +67,7 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
         if node is not None and node.id in twins:
             continue
         if node is None:
-            if base.find(path) >= 0:
+            if base.find_node(path) >= 0:
                 out.nodes[path] = None
             else:
                 out.nodes.pop(path, None)
@@ -86,20 +86,20 @@ def _take_nodes(base: NodeTable, out: ChangeSet, fork: ChangeSet, twins: set[byt
 
 
 def _take_chunks(out: ChangeSet, id_: bytes, path: str, table: ChunkTable) -> None:
-    known = out.chunks.get(id_)
+    edits = out.chunks.get(id_)
     if id_ in out.created:
         # An array that nobody else has yet has nothing to delete.
         stored = table.stored()
         if len(stored) < len(table):
-            table = stored if known is None else ChunkTable.merge([known.table(), table]).stored()
-            known = None
+            table = stored if edits is None else ChunkTable.merge_tables([edits.table(), table]).stored()
+            edits = None
             out.chunks.pop(id_, None)
     if not len(table):
         return
-    if known is None:
-        known = out.chunks[id_] = ChunkEdits(path, table.ndim)
-    known.path = path
-    known.add(table)
+    if edits is None:
+        edits = out.chunks[id_] = ChunkEdits(path, table.ndim)
+    edits.path = path
+    edits.add_table(table)
 
 
 def check_forks(
@@ -121,19 +121,19 @@ def check_forks(
 
 def _check_nodes(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) -> set[bytes]:
     twins: set[bytes] = set()
-    written: dict[str, Node | None] = {}
+    changed_nodes: dict[str, Node | None] = {}
     for changes, made in zip(forks, since, strict=True):
         for path, node in changes.nodes.items():
-            at, known = seen.nodes.get(path, (-1, None))
-            if path in written:
-                known = written[path]
+            at, earlier = seen.nodes.get(path, (-1, None))
+            if path in changed_nodes:
+                earlier = changed_nodes[path]
             elif at < made:
-                written[path] = node
+                changed_nodes[path] = node
                 continue
-            if not _same(known, node):
+            if not _same(earlier, node):
                 raise _failed(f"two forks, or the session and a fork, changed the node `{path}` differently")
-            written.setdefault(path, known)
-            if node is not None and known is not None and known.id != node.id:
+            changed_nodes.setdefault(path, earlier)
+            if node is not None and earlier is not None and earlier.id != node.id:
                 twins.add(node.id)
     return twins
 
@@ -177,7 +177,9 @@ def _check_chunks(forks: Sequence[ChangeSet], seen: Seen, since: Sequence[int]) 
             generations = [made for _, made in edits]
             for made in set(generations):
                 together = [table for table, at in zip(tables, generations, strict=True) if at == made]
-                twice = np.concatenate((twice, seen.chunks[id_].differing(ChunkTable.merge(together), made)))
+                twice = np.concatenate(
+                    (twice, seen.chunks[id_].differing(ChunkTable.merge_tables(together), made))
+                )
         if len(twice):
             raise _failed(
                 f"{len(twice)} chunk(s) of `{edits[0][0].path}` were written by more than one fork, or "
@@ -190,13 +192,13 @@ def differing(tables: Sequence[ChunkTable]) -> U32:
     twice = ChunkTable.duplicates(tables)
     if not len(twice):
         return twice
-    last = ChunkTable.merge(tables)
-    expected = last.find_many(twice)
+    last = ChunkTable.merge_tables(tables)
+    expected = last.find_chunks(twice)
     wrong = np.zeros(len(twice), np.bool_)
     for table in tables:
-        rows = table.find_many(twice)
-        there = np.flatnonzero(rows >= 0)
-        wrong[there] |= ~table.same(rows[there], last, expected[there])
+        rows = table.find_chunks(twice)
+        present = np.flatnonzero(rows >= 0)
+        wrong[present] |= ~table.same(rows[present], last, expected[present])
     return twice[wrong]
 
 

@@ -35,7 +35,7 @@ def moved(base: NodeTable, moves: Mapping[bytes, Move]) -> NodeTable:
     if not moves:
         return base
     sources, targets = list(map(_source, moves.values())), list(map(_target, moves.values()))
-    return base.renamed(base.find_many(sources), targets)
+    return base.renamed(base.find_nodes(sources), targets)
 
 
 def composed(first: Moves, then: Moves) -> Moves:
@@ -79,12 +79,12 @@ def misplaced(base: NodeTable, moves: Moves) -> str | None:
         return None
     targets = list(map(_target, moves.values()))
     gone = set(map(_source, moves.values()))
-    there = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
-    kept = there.keys() - gone
-    groups = {path for path in kept if not there[path]}
+    is_array = dict(zip(base.paths_list(), base.is_array.tolist(), strict=True))
+    unmoved = is_array.keys() - gone
+    groups = {path for path in unmoved if not is_array[path]}
     groups.update(map(_target, filterfalse(_is_array, moves.values())))
-    if len(set(targets)) < len(targets) or not kept.isdisjoint(targets):
-        return next(path for path in targets if path in kept or targets.count(path) > 1)
+    if len(set(targets)) < len(targets) or not unmoved.isdisjoint(targets):
+        return next(path for path in targets if path in unmoved or targets.count(path) > 1)
     return next((path for path in targets if parent_of(path) not in groups), None)
 
 
@@ -117,16 +117,16 @@ class Tree:
         self._base = base
         self._moves = moves
         sources = list(map(_source, moves.values()))
-        rows = base.find_many(sources).tolist()
+        rows = base.find_nodes(sources).tolist()
         self._left = set(sources)
         self._came = dict(zip(map(_target, moves.values()), rows, strict=True))
         self._places = sorted(self._came)  # everything below a node is side by side
 
-    def find(self, path: str) -> int:
+    def find_node(self, path: str) -> int:
         """Row in the base of the node that is at ``path`` now, -1 if there is none."""
         row = self._came.get(path)
         if row is None:
-            row = -1 if path in self._left else self._base.find(path)
+            row = -1 if path in self._left else self._base.find_node(path)
         return row
 
     def move(self, source: str, target: str) -> None:
@@ -136,7 +136,7 @@ class Tree:
         ``SessionStateError`` (``move-into-self-or-descendant``, ``move-destination-parent-missing``,
         ``move-destination-parent-not-group``).
         """
-        row = self.find(source)
+        row = self.find_node(source)
         self._check(row, source, target)
         base, came = self._base, self._came
         below = base.below(source)
@@ -177,14 +177,14 @@ class Tree:
                 f"cannot move `{source}` to `{target}`: a node cannot be below itself",
                 ErrorKind.MOVE_INTO_SELF_OR_DESCENDANT,
             )
-        if self.find(target) >= 0:
+        if self.find_node(target) >= 0:
             raise AlreadyExistsError(
                 f"cannot move `{source}` to `{target}`: there is a node already at the target: delete it "
                 "first, or move to another path",
                 ErrorKind.MOVE_WONT_OVERWRITE,
             )
         parent = parent_of(target)
-        above = self.find(parent)
+        above = self.find_node(parent)
         if above < 0:
             raise SessionStateError(
                 f"cannot move `{source}` to `{target}`: there is no group `{parent}`. Create and commit it "

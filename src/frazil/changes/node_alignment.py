@@ -83,7 +83,7 @@ def meet(
     changes: ChangeSet, base: NodeTable, theirs: Edits, tip: NodeTable, *, by_chunk: bool = False
 ) -> Meeting:
     """Put both sides on one map."""
-    here = changes.moved(base)
+    moved_base = changes.moved(base)
     ours = edits_of(changes, base)
     places = _places(changes, ours, theirs.moved)
     torn = {
@@ -92,7 +92,7 @@ def meet(
         if id_ in theirs.moved and theirs.moved[id_][1] != target
     }
     if not changes.moves:
-        return Meeting(changes, here, ours, theirs, tip, {}, torn, {}, places, by_chunk)
+        return Meeting(changes, moved_base, ours, theirs, tip, {}, torn, {}, places, by_chunk)
     targets = {
         id_: places.get(target, target)
         for id_, (_, target) in ours.moved.items()
@@ -114,7 +114,9 @@ def meet(
         created={id_: now.get(id_, path) for id_, path in theirs.created.items()},
         moved={id_: (source, now.get(id_, path)) for id_, (source, path) in theirs.moved.items()},
     )
-    return Meeting(changes, here, ours, theirs, moved(tip, moves), moves, torn, blocked, places, by_chunk)
+    return Meeting(
+        changes, moved_base, ours, theirs, moved(tip, moves), moves, torn, blocked, places, by_chunk
+    )
 
 
 def _cannot_go(

@@ -49,11 +49,11 @@ class Edits:
 
 def edits_of(changes: ChangeSet, base: NodeTable) -> Edits:
     """What a change set does to its base."""
-    there = {node.id: path for path, node in changes.nodes.items() if node is not None}
+    new_paths = {node.id: path for path, node in changes.nodes.items() if node is not None}
     arrays = {node.id for node in changes.nodes.values() if node is not None and node.array is not None}
     deleted = list(changes.deleted)
-    here = changes.moved(base)
-    rows = rows_of(here, id_matrix(deleted, NODE_ID_BYTES))
+    moved_base = changes.moved(base)
+    rows = rows_of(moved_base, id_matrix(deleted, NODE_ID_BYTES))
     chunks = {
         id_: table.index
         for id_, edits in changes.chunks.items()
@@ -61,9 +61,9 @@ def edits_of(changes: ChangeSet, base: NodeTable) -> Edits:
     }
     moved = [id_ for id_, move in changes.moves.items() if move.is_array]
     return Edits(
-        created={id_: there[id_] for id_ in there.keys() & changes.created},
-        deleted=dict(zip(deleted, here.paths.take(rows).texts(), strict=True)),
-        updated={id_: there[id_] for id_ in there.keys() & changes.updated},
+        created={id_: new_paths[id_] for id_ in new_paths.keys() & changes.created},
+        deleted=dict(zip(deleted, moved_base.paths.take(rows).texts(), strict=True)),
+        updated={id_: new_paths[id_] for id_ in new_paths.keys() & changes.updated},
         moved={id_: (move.source, move.target) for id_, move in changes.moves.items()},
         written={id_: changes.chunks[id_].path for id_ in chunks},
         chunks=chunks,
@@ -109,8 +109,8 @@ def edits_between(logs: Sequence[TransactionLog], before: NodeTable, after: Node
 
 def _touched(logs: Sequence[TransactionLog]) -> U8:
     lists = [getattr(log, name) for log in logs for name in ID_LISTS]
-    written = list(chain.from_iterable(log.updated_chunks for log in logs))
-    return np.concatenate([id_matrix(written, NODE_ID_BYTES), *lists])
+    array_ids = list(chain.from_iterable(log.updated_chunks for log in logs))
+    return np.concatenate([id_matrix(array_ids, NODE_ID_BYTES), *lists])
 
 
 def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, int]) -> dict[bytes, U32]:
@@ -118,22 +118,22 @@ def composed_chunks(parts: Sequence[Mapping[bytes, U32]], ndims: Mapping[bytes, 
 
     Coordinates of another number of dimensions are of an array that has been given another shape since.
     """
-    found: dict[bytes, list[U32]] = {}
+    parts_of: dict[bytes, list[U32]] = {}
     for part in parts:
         for id_ in part.keys() & ndims.keys():
             if part[id_].shape[1] == ndims[id_] and len(part[id_]):
-                found.setdefault(id_, []).append(part[id_])
-    return {id_: rows[0] if len(rows) == 1 else union(rows) for id_, rows in found.items()}
+                parts_of.setdefault(id_, []).append(part[id_])
+    return {id_: rows[0] if len(rows) == 1 else union(rows) for id_, rows in parts_of.items()}
 
 
 def rows_of(table: NodeTable, ids: U8) -> I64:
     """Rows of the nodes with these ids, shape (k, 8); -1 where there is none."""
-    known, wanted = id_keys(table.ids), id_keys(ids)
-    if not len(known) or not len(wanted):
+    table_keys, wanted = id_keys(table.ids), id_keys(ids)
+    if not len(table_keys) or not len(wanted):
         return np.full(len(wanted), -1, np.int64)
-    order = np.argsort(known)
-    at = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
-    rows: I64 = np.where(known[order[at]] == wanted, order[at], -1).astype(np.int64)
+    order = np.argsort(table_keys)
+    at = np.minimum(np.searchsorted(table_keys, wanted, sorter=order), len(table_keys) - 1)
+    rows: I64 = np.where(table_keys[order[at]] == wanted, order[at], -1).astype(np.int64)
     return rows
 
 
@@ -149,18 +149,18 @@ def in_both(rows: U32, others: U32) -> NDArray[np.bool_]:
     if rows.shape[1] != others.shape[1] or not len(rows) or not len(others):
         return np.zeros(len(rows), bool)
     limits = list(map(max, box(rows), box(others)))
-    found: NDArray[np.bool_] = np.isin(keys(rows, limits), keys(others, limits))
-    return found
+    is_shared: NDArray[np.bool_] = np.isin(keys(rows, limits), keys(others, limits))
+    return is_shared
 
 
 def ancestors(paths: Iterable[str]) -> set[str]:
     """Paths of all groups above some nodes."""
-    found: set[str] = set()
+    groups: set[str] = set()
     level = parents(paths)
-    while level := level - found:
-        found |= level
+    while level := level - groups:
+        groups |= level
         level = parents(level)
-    return found
+    return groups
 
 
 def parents(paths: Iterable[str]) -> set[str]:

@@ -47,8 +47,8 @@ def shifted(node: Node, table: ChunkTable, offset: Iterable[int]) -> ChunkTable:
     near = np.array([min(max(step, -_FAR), _FAR) for step in steps], np.int64)
     targets = table.index.astype(np.int64) + near
     stays = ((targets >= 0) & (targets < np.array(array.num_chunks, np.int64))).all(axis=1)
-    moved = _moved(node, table.take(stays), targets[stays])
-    return ChunkTable.merge([ChunkTable.from_absent(table.index), moved])
+    moved = _moved(node, table.select_chunks(stays), targets[stays])
+    return ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved])
 
 
 def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | None) -> ChunkTable:
@@ -70,15 +70,15 @@ def reindexed(node: Node, table: ChunkTable, forward: Rule, backward: Rule | Non
             f"{array.num_chunks} chunks",
             ErrorKind.INVALID_CHUNK_INDEX,
         )
-    moved = _moved(node, table.take(goes), targets)
+    moved = _moved(node, table.select_chunks(goes), targets)
     if backward is None:
         return moved
-    rest = table.index[moved.find_many(table.index) < 0]
+    rest = table.index[moved.find_chunks(table.index) < 0]
     comes, sources = _applied(backward, "backward", rest, len(array.num_chunks))
-    kept = comes.copy()
+    has_source = comes.copy()
     near = (sources < _FAR >> 1).all(axis=1)
-    kept[comes] = near & (table.find_many(np.minimum(sources, 0xFFFF_FFFF).astype(np.uint32)) >= 0)
-    return ChunkTable.merge([moved, ChunkTable.from_absent(rest[~kept])])
+    has_source[comes] = near & (table.find_chunks(np.minimum(sources, 0xFFFF_FFFF).astype(np.uint32)) >= 0)
+    return ChunkTable.merge_tables([moved, ChunkTable.from_absent(rest[~has_source])])
 
 
 def _applied(

@@ -63,7 +63,7 @@ def exact(
 
 def same_refs(one: ChunkTable, other: ChunkTable, coords: U32) -> NDArray[np.bool_]:
     """Where both tables have the same reference, or both none, at coordinates of shape (k, ndim)."""
-    mine, theirs = one.find_many(coords), other.find_many(coords)
+    mine, theirs = one.find_chunks(coords), other.find_chunks(coords)
     same = (mine < 0) & (theirs < 0)
     both = np.flatnonzero((mine >= 0) & (theirs >= 0))
     same[both] = one.same(mine[both], other, theirs[both])
@@ -94,7 +94,7 @@ def changes_between(edits: Edits, before: Version, after: Version) -> ChangeSet:
     )
     out.nodes.update(dict.fromkeys(edits.deleted.values()))
     for id_, path in (edits.created | edits.updated).items():
-        node = after.nodes.node(after.nodes.find(path))
+        node = after.nodes.node(after.nodes.find_node(path))
         if node.array is not None:
             old = () if id_ in edits.created else _manifests(before.node(id_), node)
             node = replace(node, array=replace(node.array, manifests=old))
@@ -118,6 +118,6 @@ def _manifests(old: Node, new: Node) -> tuple[ManifestRef, ...]:
 
 def _at(table: ChunkTable, coords: U32) -> ChunkTable:
     """The references at these coordinates, deletions where there is none."""
-    rows = table.find_many(coords)
+    rows = table.find_chunks(coords)
     gone = ChunkTable.from_absent(coords[rows < 0])
-    return ChunkTable.merge([table.take(np.sort(rows[rows >= 0])), gone])
+    return ChunkTable.merge_tables([table.select_chunks(np.sort(rows[rows >= 0])), gone])

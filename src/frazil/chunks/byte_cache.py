@@ -28,15 +28,15 @@ class KeptBytes:
     def __reduce__(self) -> tuple[type[KeptBytes], tuple[int]]:
         return (KeptBytes, (self.limit,))
 
-    def get(self, key: Hashable) -> bytes | None:
+    def get_chunk(self, key: Hashable) -> bytes | None:
         """The bytes of a chunk, if they are here."""
         with self._lock:
-            found = self._values.get(key)
-            if found is not None:
+            value = self._values.get(key)
+            if value is not None:
                 self._values.move_to_end(key)
-            return found
+            return value
 
-    def keep(self, key: Hashable, data: Buffer) -> None:
+    def add_chunk(self, key: Hashable, data: Buffer) -> None:
         """Keep a copy."""
         copied = bytes(data)
         if len(copied) > self.limit:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +32,7 @@ from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES
 from frazil.format.keys import chunk_key
 from frazil.storage.base import IfAbsent, Stored
+from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 #: Chunks that a session remembers; about 250 bytes each.
 REMEMBERED: Final = 1 << 18
-#: Each write is two to four requests one after the other, so many of them have to be under way.
-_THREADS: Final = 32
 #: So often a file may come and go before its chunk is stored apart.
 _TRIES: Final = 4
 
@@ -101,13 +99,14 @@ class ContentStore:
     def start(self) -> None:
         """Begin with nothing known: in a new process the locks and threads of the old one are of no use."""
         self._lock = threading.Lock()
-        self._known: dict[bytes, bytes] = {}  # id -> SHA-256 of what is stored under it
+        self._digests: dict[bytes, bytes] = {}  # id -> SHA-256 of what is stored under it
         self._packed: dict[bytes, NativeRef] = {}  # SHA-256 -> where in a pack
         self._busy: dict[bytes, threading.Event] = {}
         self._turn = threading.Lock()  # of renewals
         self._watching = False
         self._calm = False
-        self._pool: ThreadPoolExecutor | None = None
+        #: For callers that must not wait.
+        self.threads = ThreadPool(Purpose.CONTENT_UPLOADS)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -122,15 +121,7 @@ class ContentStore:
         """
         return self._keep_until
 
-    @property
-    def threads(self) -> ThreadPoolExecutor:
-        """For those who must not wait."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_THREADS, "frazil-content")
-            return self._pool
-
-    def put(self, data: memoryview | bytes) -> bytes:
+    def put_chunk(self, data: memoryview | bytes) -> bytes:
         """The id of a chunk file that holds ``data`` and nothing else, which is durable on return.
 
         Raises ``StorageError`` if the storage fails.
@@ -139,20 +130,20 @@ class ContentStore:
         id_ = digest[:OBJECT_ID_BYTES]
         while True:
             with self._lock:
-                known = self._known.get(id_)
+                stored_digest = self._digests.get(id_)
                 busy = self._busy.get(id_)
-                if known is None and busy is None:
+                if stored_digest is None and busy is None:
                     mine = self._busy[id_] = threading.Event()
                     break
-            if known is not None:
-                return id_ if known == digest else self._put_apart(data)
+            if stored_digest is not None:
+                return id_ if stored_digest == digest else self._put_apart(data)
             assert busy is not None
             busy.wait()  # another thread stores the same bytes
         try:
             if not self._find_or_create(chunk_key(id_), data):
                 return self._put_apart(data)
             with self._lock:
-                _remember(self._known, id_, digest)
+                _remember(self._digests, id_, digest)
             return id_
         finally:
             with self._lock:
@@ -185,19 +176,19 @@ class ContentStore:
         if not self._calm:
             return False
         for _ in range(_TRIES):
-            found = self._storage.head(key)
-            if found is None:
+            info = self._storage.head(key)
+            if info is None:
                 if isinstance(self._storage.put(key, data, IfAbsent()), Stored):
                     return True
                 continue  # refused: somebody was first, which may have been an attempt of our own
-            until = _microseconds(found) + self._settings.lifetime_us
+            until = _microseconds(info) + self._settings.lifetime_us
             is_young = self._now_us() <= until - self._settings.lifetime_us // 2
             if self._settings.compare or not is_young:
                 same = self._holds(key, data)
                 if same is None:
                     continue
             else:
-                same = found.size == memoryview(data).nbytes
+                same = info.size == memoryview(data).nbytes
             if not same:
                 return False
             if not is_young:
@@ -210,12 +201,12 @@ class ContentStore:
     def _holds(self, key: str, data: memoryview | bytes) -> bool | None:
         """Whether the object has these bytes; None if there is none any more."""
         try:
-            found = memoryview(self._storage.get(key))
+            stored = memoryview(self._storage.get(key))
         except StorageError as error:
             if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 return None
             raise
-        return found.nbytes == memoryview(data).nbytes and found.cast("B") == data
+        return stored.nbytes == memoryview(data).nbytes and stored.cast("B") == data
 
     def _renew(self, key: str, data: memoryview | bytes) -> bool:
         """Make the object, which holds ``data``, young; False if that may have come too late."""
@@ -248,5 +239,5 @@ def _remember[K, V](table: dict[K, V], key: K, value: V) -> None:
     table[key] = value
 
 
-def _microseconds(found: ObjectInfo) -> int:
-    return int(found.modified.timestamp() * 1_000_000)
+def _microseconds(info: ObjectInfo) -> int:
+    return int(info.modified.timestamp() * 1_000_000)

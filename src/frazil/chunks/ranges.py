@@ -161,11 +161,11 @@ async def fetch_async(range_: ByteRange) -> Outcome:
         return error
 
 
-def too_short(range_: ByteRange, found: int) -> StorageError:
+def too_short(range_: ByteRange, size: int) -> StorageError:
     """The error for an object that ends before the bytes that a reference names."""
     return StorageError(
         f"object {range_.where.name!r} is shorter than its reference says: "
-        f"expected at least {range_.stop} bytes, found {found}",
+        f"expected at least {range_.stop} bytes, found {size}",
         ErrorKind.INVALID_OBJECT_SIZE,
     )
 
@@ -177,10 +177,10 @@ def _may_be_short(error: StorageError) -> bool:
 
 def _explained(range_: ByteRange, error: StorageError) -> StorageError:
     try:
-        found = range_.where.size()
+        size = range_.where.size()
     except Exception:
         return error
-    return too_short(range_, found) if found is not None and found <= range_.start else error
+    return too_short(range_, size) if size is not None and size <= range_.start else error
 
 
 def _raised(outcome: Outcome) -> Buffer:
@@ -190,9 +190,9 @@ def _raised(outcome: Outcome) -> Buffer:
 
 
 def _whole(range_: ByteRange, data: Buffer) -> Buffer:
-    found = memoryview(data).nbytes
-    if found < range_.stop - range_.start:
-        raise too_short(range_, range_.start + found)
+    size = memoryview(data).nbytes
+    if size < range_.stop - range_.start:
+        raise too_short(range_, range_.start + size)
     return data
 
 

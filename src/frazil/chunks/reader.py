@@ -10,10 +10,8 @@ one call (``read_many``) or in one turn of an event loop (``batching``).
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +20,7 @@ from frazil.chunks.read_batches import LoopReads
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef
+from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Sequence
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 Request = tuple[ChunkRef, int, int | None]
 
 MAX_REQUESTS: Final = 64
+_LIMITS: Final = MergeLimits()
 #: A pack is asked for again and again.
 _name_of = lru_cache(4096)(chunk_key)
 
@@ -44,9 +44,8 @@ class ChunkReader:
     """Reads chunks. Every method may be called from many threads and event loops.
 
     ``start`` and ``stop`` are bytes within the chunk, clamped to it; ``stop`` None is its end. ``writer``
-    is asked first for chunks of one's own that are not durable yet. ``max_gap``, ``max_waste`` and
-    ``max_merged`` are the bounds of merging, in bytes (see ``coalesce``). With ``kept``, chunks from remote
-    objects are kept there, and read from there the next time.
+    is asked first for the session's own chunks that are not durable yet. ``limits`` bound the merging of
+    requests, ``max_requests`` is how many run at a time. ``kept`` is a cache of chunks from remote objects.
 
     >>> import secrets
     >>> from frazil.chunks.virtual import VirtualSources
@@ -66,33 +65,31 @@ class ChunkReader:
         virtual: VirtualSources,
         writer: ChunkWriter | None = None,
         *,
-        max_gap: int = MergeLimits().max_gap,
-        max_waste: int = MergeLimits().max_waste,
-        max_merged: int = MergeLimits().max_size,
+        limits: MergeLimits = _LIMITS,
         max_requests: int = MAX_REQUESTS,
         kept: KeptBytes | None = None,
     ) -> None:
         self._storage = storage
         self._virtual = virtual
         self._writer = writer
-        self._limits = MergeLimits(max_gap, max_waste, max_merged)
+        self._limits = limits
         self._max_requests = max_requests
-        self._kept = kept
+        self._cache = kept
         self._lock = threading.Lock()
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopReads] = (
             weakref.WeakKeyDictionary()
         )
-        self._pool: ThreadPoolExecutor | None = None
-        self._pool_process = 0
+        self._pool = ThreadPool(Purpose.CHUNK_READS, max_requests)
 
     def __getstate__(self) -> tuple[Any, ...]:
-        limits = (self._limits, self._max_requests, self._kept)
+        limits = (self._limits, self._max_requests, self._cache)
         return (self._storage, self._virtual, self._writer, *limits)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         storage, virtual, writer, limits, max_requests, kept = state
-        ChunkReader.__init__(self, storage, virtual, writer, max_requests=max_requests, kept=kept)
-        self._limits = limits
+        ChunkReader.__init__(
+            self, storage, virtual, writer, limits=limits, max_requests=max_requests, kept=kept
+        )
 
     def read(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """Bytes of one chunk.
@@ -101,41 +98,34 @@ class ChunkReader:
         reference says), ``virtual-chunk-modified``; ``InvalidInputError`` for a virtual chunk outside the
         containers or one that was not authorised.
         """
-        found = self._locate(ref, start, stop)
-        if not isinstance(found, ByteRange):
-            return found
-        known = self._known(found)
-        return self._keep(found, found.read()) if known is None else known
+        place = self._locate(ref, start, stop)
+        if not isinstance(place, ByteRange):
+            return place
+        cached = self._cached_bytes(place)
+        return self._add_to_cache(place, place.read()) if cached is None else cached
 
     async def read_async(self, ref: ChunkRef, start: int = 0, stop: int | None = None) -> Buffer:
         """``read`` for an event loop; reads of one turn of the loop are fetched together."""
-        found = self._locate(ref, start, stop)
-        if not isinstance(found, ByteRange):
-            return found
-        if found.where.is_local:
-            return found.read()
-        known = self._known(found)
-        return self._keep(found, await self._of_this_loop().read(found)) if known is None else known
+        place = self._locate(ref, start, stop)
+        if not isinstance(place, ByteRange):
+            return place
+        if place.where.is_local:
+            return place.read()
+        cached = self._cached_bytes(place)
+        return self._add_to_cache(place, await self._of_this_loop().read(place)) if cached is None else cached
 
-    def _known(self, found: ByteRange) -> Buffer | None:
-        return None if self._kept is None or found.where.is_local else self._kept.get(found)
+    def _cached_bytes(self, place: ByteRange) -> Buffer | None:
+        return None if self._cache is None or place.where.is_local else self._cache.get_chunk(place)
 
-    def _keep(self, found: ByteRange, data: Buffer) -> Buffer:
-        if self._kept is not None and not found.where.is_local:
-            self._kept.keep(found, data)
+    def _add_to_cache(self, place: ByteRange, data: Buffer) -> Buffer:
+        if self._cache is not None and not place.where.is_local:
+            self._cache.add_chunk(place, data)
         return data
 
     def read_many(self, requests: Sequence[Request]) -> list[Buffer]:
         """Bytes of each (reference, start, stop), in order. Raises the first error in that order."""
         answers, wanted, job = self._prepare(requests)
         return _filled(answers, wanted, job, self._fetch_all(job.requests))
-
-    async def read_many_async(self, requests: Sequence[Request]) -> list[Buffer]:
-        """``read_many`` for an event loop."""
-        answers, wanted, job = self._prepare(requests)
-        if all(request.where.is_local for request in job.requests):
-            return _filled(answers, wanted, job, self._fetch_all(job.requests))
-        return _filled(answers, wanted, job, await self._of_this_loop().fetch_all(job.requests))
 
     # ------------------------------------------------------------------------------------- inside
 
@@ -158,37 +148,30 @@ class ChunkReader:
                 data = self._writer.pending(ref.chunk_id, first, last)
                 if data is not None:
                     return data
-            found = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
+            range_ = ByteRange(StoredObject(_name_of(ref.chunk_id), self._storage), first, last)
         else:
-            found = ByteRange(self._virtual.locate(ref), first, last)
+            range_ = ByteRange(self._virtual.locate(ref), first, last)
         if last > _LARGEST_OBJECT:
             raise StorageError(
-                f"a reference names bytes up to {last} of object {found.where.name!r}: "
+                f"a reference names bytes up to {last} of object {range_.where.name!r}: "
                 f"expected at most {_LARGEST_OBJECT}",
                 ErrorKind.INVALID_OBJECT_SIZE,
             )
-        return found
+        return range_
 
     def _prepare(self, requests: Sequence[Request]) -> tuple[list[Buffer], list[int], Job]:
         """Answers as far as they are at hand, the places of the others, and how to get those."""
         located = [self._locate(ref, start, stop) for ref, start, stop in requests]
-        wanted = [i for i, found in enumerate(located) if isinstance(found, ByteRange)]
-        answers = [b"" if isinstance(found, ByteRange) else found for found in located]
-        job = Job([found for found in located if isinstance(found, ByteRange)], self._limits)
+        wanted = [i for i, place in enumerate(located) if isinstance(place, ByteRange)]
+        answers = [b"" if isinstance(place, ByteRange) else place for place in located]
+        job = Job([place for place in located if isinstance(place, ByteRange)], self._limits)
         return answers, wanted, job
 
     def _fetch_all(self, requests: list[ByteRange]) -> list[Outcome]:
         # Local reads are a copy from the page cache: handing them to threads costs more than it saves.
         if len(requests) < 2 or all(request.where.is_local for request in requests):
             return list(map(fetch, requests))
-        return list(self._threads().map(fetch, requests))
-
-    def _threads(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None or self._pool_process != os.getpid():
-                self._pool = ThreadPoolExecutor(self._max_requests, "frazil-read")
-                self._pool_process = os.getpid()
-            return self._pool
+        return list(self._pool.map(fetch, requests))
 
     def _of_this_loop(self) -> LoopReads:
         loop = asyncio.get_running_loop()

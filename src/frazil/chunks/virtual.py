@@ -178,7 +178,7 @@ class VirtualSources:
             return list(locations)
         return list(map(_one_url, repeat(self), locations, relative))
 
-    def find(self, location: str) -> Container:
+    def find_container(self, location: str) -> Container:
         """The container of a location, authorised or not; else ``no-container-for-virtual-chunk``."""
         return self._place(location)[2]
 
@@ -252,7 +252,7 @@ class _Verdicts(dict[str, bool]):
 
     def __missing__(self, location: str) -> bool:
         try:
-            self._sources.find(location)
+            self._sources.find_container(location)
         except InvalidInputError:
             verdict = False
         else:
@@ -274,10 +274,10 @@ def normalized(location: str) -> str:
     >>> normalized("file:///data/a b/../c.nc")
     'file:///data/c.nc'
     """
-    found = _URL.fullmatch(location)
-    if found is None:
+    match = _URL.fullmatch(location)
+    if match is None:
         raise _invalid(location, "it has no scheme")
-    scheme, rest = found[1].lower(), found[2]
+    scheme, rest = match[1].lower(), match[2]
     if scheme == "file":
         return _file_url(location, rest)
     if not rest.startswith("//") or rest[2:3] in ("", "/"):
@@ -298,24 +298,24 @@ def _prefix(url_prefix: str) -> str:
 
 def _file_url(location: str, rest: str) -> str:
     """``file:`` URLs name paths: ``..`` is resolved before matching, or a prefix would protect nothing."""
-    found = _PATH.fullmatch(rest)
-    assert found is not None  # every part may be empty
-    host, path, query = found.groups("")
+    match = _PATH.fullmatch(rest)
+    assert match is not None  # every part may be empty
+    host, path, query = match.groups("")
     if _HIDDEN.search(path):
         raise _invalid(location, "its path holds a NUL or an encoded slash")
-    kept: list[str] = []
+    resolved: list[str] = []
     segments = path.replace("\\", "/").removeprefix("/").split("/")
     for segment in segments:
         dots = unquote(segment)
         if dots == "..":
-            del kept[-1:]
+            del resolved[-1:]
         elif dots != ".":
-            kept.append(segment)
+            resolved.append(segment)
     # What ends in "/." or "/.." is a directory.
     if dots in (".", ".."):
-        kept.append("")
+        resolved.append("")
     where = "" if host == "localhost" else host
-    return f"file://{where}/" + "/".join(quote(segment, safe=_UNQUOTED) for segment in kept) + query
+    return f"file://{where}/" + "/".join(quote(segment, safe=_UNQUOTED) for segment in resolved) + query
 
 
 #: Characters of a path segment that stay as they are in a ``file:`` URL; what is quoted already stays so.

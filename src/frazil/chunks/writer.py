@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +40,7 @@ from frazil.chunks.content_addressing import ContentStore, digest_of
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
 from frazil.format.keys import chunk_key
 from frazil.format.manifest import NativeRef
+from frazil.threads import Purpose, ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable
@@ -131,7 +132,7 @@ class ChunkWriter:
         self._lock = threading.Lock()
         self._open: _Pack | None = None
         self._sealed: dict[bytes, _Pack] = {}  # oldest first
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = ThreadPool(Purpose.PACK_UPLOADS, self._max_in_flight)
 
     # Threads, locks and open packs do not travel; what was written has to be durable where it was written.
     def __getstate__(self) -> tuple[Any, ...]:
@@ -168,7 +169,7 @@ class ChunkWriter:
             if self._storage.is_local or self._content is not None:
                 # Other chunks are encoded and written while the disk is busy with this one.
                 loop = asyncio.get_running_loop()
-                id_ = await loop.run_in_executor(self._file_threads(), self._put_file, view)
+                id_ = await loop.run_in_executor(self._file_threads().executor, self._put_file, view)
             else:
                 id_ = self._new_id()
                 await self._storage.put_async(chunk_key(id_), view)
@@ -224,7 +225,7 @@ class ChunkWriter:
         """The id of a file that holds this chunk alone."""
         if self._content is not None:
             self._enter()
-            return self._content.put(view)
+            return self._content.put_chunk(view)
         id_ = self._new_id()
         _stored(self._storage, id_, view)
         return id_
@@ -271,19 +272,11 @@ class ChunkWriter:
         self._submit(pack)
 
     def _submit(self, pack: _Pack) -> None:
-        pack.put = self._threads().submit(self._put, pack)
+        pack.put = self._pool.submit(self._put, pack)
 
-    def _file_threads(self) -> ThreadPoolExecutor:
+    def _file_threads(self) -> ThreadPool:
         self._enter()
-        if self._content is not None:
-            return self._content.threads
-        with self._lock:
-            return self._threads()
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._max_in_flight, "frazil-pack")
-        return self._pool
+        return self._pool if self._content is None else self._content.threads
 
     def _put(self, pack: _Pack) -> None:
         _stored(self._storage, pack.id, pack.view(0, pack.size))

@@ -121,7 +121,7 @@ class ChunkTable:
     A value: never changed, but for the search keys, which are made at the first look-up and kept.
 
     >>> table = ChunkTable.from_inline([[0, 1], [0, 0]], [b"b", b"a"])
-    >>> len(table), table.find((0, 0)), table.find((7, 7)), table.ref(0)
+    >>> len(table), table.find_chunk((0, 0)), table.find_chunk((7, 7)), table.ref(0)
     (2, 0, -1, InlineRef(data=b'a'))
     """
 
@@ -240,7 +240,7 @@ class ChunkTable:
         ordered = unordered[order]
         last = np.ones(len(order), np.bool_)
         np.not_equal(ordered[:-1], ordered[1:], out=last[:-1])
-        return self.take(order[last])
+        return self.select_chunks(order[last])
 
     def ref(self, row: int) -> ChunkRef | None:
         """One row as a value, None for a deletion."""
@@ -260,38 +260,38 @@ class ChunkTable:
         limits = box(self.index)
         return limits, keys(self.index, limits)
 
-    def find(self, coords: tuple[int, ...]) -> int:
+    def find_chunk(self, coords: tuple[int, ...]) -> int:
         """Row of the reference at ``coords``, -1 if there is none. Binary search."""
-        limits, known = self._search
-        if len(coords) != len(limits) or not len(known):
+        limits, row_keys = self._search
+        if len(coords) != len(limits) or not len(row_keys):
             return -1
-        if known.dtype.kind == "S":
+        if row_keys.dtype.kind == "S":
             fits = all(0 <= at <= 0xFFFF_FFFF for at in coords)
-            return int(self.find_many(np.array([coords], np.uint32))[0]) if fits else -1
+            return int(self.find_chunks(np.array([coords], np.uint32))[0]) if fits else -1
         key = 0
         for at, limit in zip(coords, limits, strict=True):
             if not 0 <= at < limit:
                 return -1
             key = key * limit + at
-        row = int(known.searchsorted(key))
-        return row if row < len(known) and known[row] == key else -1
+        row = int(row_keys.searchsorted(key))
+        return row if row < len(row_keys) and row_keys[row] == key else -1
 
-    def find_many(self, coords: U32) -> I64:
-        """``find`` for coordinates of shape (k, ndim)."""
-        limits, known = self._search
+    def find_chunks(self, coords: U32) -> I64:
+        """``find_chunk`` for coordinates of shape (k, ndim)."""
+        limits, row_keys = self._search
         rows = np.full(len(coords), -1, np.int64)
-        if coords.shape[1] != self.ndim or not len(known):
+        if coords.shape[1] != self.ndim or not len(row_keys):
             return rows
         inside = np.flatnonzero((coords < np.array(limits, np.uint64)).all(axis=1))
         wanted = keys(coords[inside], limits)
-        found = np.minimum(known.searchsorted(wanted), len(known) - 1)
-        hit = known[found] == wanted
-        rows[inside[hit]] = found[hit]
+        rank = np.minimum(row_keys.searchsorted(wanted), len(row_keys) - 1)
+        is_match = row_keys[rank] == wanted
+        rows[inside[is_match]] = rank[is_match]
         return rows
 
     def same(self, rows: I64, other: ChunkTable, others: I64) -> NDArray[np.bool_]:
         """Whether ``rows`` are the same references as the rows ``others`` of another table, one by one."""
-        one, two = self.take(rows), other.take(others)
+        one, two = self.select_chunks(rows), other.select_chunks(others)
         equal: NDArray[np.bool_] = (
             (one.kind == two.kind) & (one.offset == two.offset) & (one.length == two.length)
         )
@@ -313,7 +313,7 @@ class ChunkTable:
         foreign = self.foreign.take(rows)
         return zip(foreign.locations.blobs(), foreign.etags.blobs(), foreign.modified.tolist(), strict=True)
 
-    def take(self, rows: NDArray[Any] | slice) -> ChunkTable:
+    def select_chunks(self, rows: NDArray[Any] | slice) -> ChunkTable:
         """Some of the rows (ascending, or a mask). Sources stay as they are, used or not."""
         return ChunkTable(
             self.index[rows],
@@ -329,7 +329,7 @@ class ChunkTable:
     def prune(self) -> ChunkTable:
         """The same references without sources that none of them uses."""
         source = self.source.copy()
-        kept: dict[ChunkKind, I64] = {}
+        used_sources: dict[ChunkKind, I64] = {}
         for kind, count in (
             (ChunkKind.NATIVE, len(self.chunk_ids)),
             (ChunkKind.VIRTUAL, len(self.foreign)),
@@ -338,11 +338,13 @@ class ChunkTable:
             rows = self.kind == kind
             used, codes = number(self.source[rows].astype(np.int64))
             if len(used) < count:
-                kept[kind] = used
+                used_sources[kind] = used
                 source[rows] = codes
-        if not kept:
+        if not used_sources:
             return self
-        native, virtual, inline = map(kept.get, (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE))
+        native, virtual, inline = map(
+            used_sources.get, (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
+        )
         return ChunkTable(
             self.index,
             self.kind,
@@ -369,7 +371,7 @@ class ChunkTable:
         )
 
     @staticmethod
-    def merge(tables: Sequence[ChunkTable]) -> ChunkTable:
+    def merge_tables(tables: Sequence[ChunkTable]) -> ChunkTable:
         """Union by coordinates of tables of one rank; of equal coordinates, the later table's count."""
         filled = [table for table in tables if len(table)]
         if len(filled) < 2:
@@ -377,17 +379,17 @@ class ChunkTable:
         index = np.concatenate([table.index for table in filled])
         first, last = filled[0], filled[-1]
         if len(filled) == 2 and _MANY_TIMES * len(last) <= len(first):
-            rows = first.find_many(last.index)
+            rows = first.find_chunks(last.index)
             if (rows >= 0).all():
                 return stack(filled, index)._replaced(rows)
         return stack(filled, index).sorted()
 
     def _replaced(self, rows: I64) -> ChunkTable:
         """With the last ``len(rows)`` rows in the places of others. Of a table that nobody else has."""
-        kept = slice(len(self) - len(rows))
+        first_rows = slice(len(self) - len(rows))
         for column in (self.kind, self.source, self.offset, self.length):
-            column[rows] = column[kept.stop :]
-        return self.take(kept)
+            column[rows] = column[first_rows.stop :]
+        return self.select_chunks(first_rows)
 
     @staticmethod
     def duplicates(tables: Sequence[ChunkTable]) -> U32:
@@ -405,7 +407,7 @@ class ChunkTable:
     def stored(self) -> ChunkTable:
         """Without the rows that mark deletions."""
         present = self.kind != ChunkKind.ABSENT
-        return self if present.all() else self.take(present)
+        return self if present.all() else self.select_chunks(present)
 
     def equals(self, other: ChunkTable) -> bool:
         """Whether the other is made of equal columns; equal references to other rows of them do not count."""

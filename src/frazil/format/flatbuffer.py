@@ -116,11 +116,11 @@ class Tables:
     def scalars(self, slot: int, dtype: DTypeLike, default: int = 0) -> NDArray[Any]:
         """A scalar field, shape (n,), ``default`` where absent."""
         fields = self._fields(slot)
-        there = fields > 0
-        if there.all():
+        has_field = fields > 0
+        if has_field.all():
             return self.buffer.gather(fields, dtype)
         out = np.full(len(self), default, dtype)
-        out[there] = self.buffer.gather(fields[there], dtype)
+        out[has_field] = self.buffer.gather(fields[has_field], dtype)
         return out
 
     def structs(self, slot: int, width: int) -> NDArray[np.uint8]:
@@ -183,31 +183,31 @@ class Tables:
     def tables(self, slot: int) -> tuple[Tables, NDArray[np.bool_]]:
         """A table field (or a union's value): the tables of those that have one, and which have."""
         fields = self._fields(slot)
-        there = fields > 0
-        return Tables(self.buffer, self.buffer.follow(fields[there])), there
+        has_field = fields > 0
+        return Tables(self.buffer, self.buffer.follow(fields[has_field])), has_field
 
     def targets(self, slot: int) -> tuple[I64, NDArray[np.bool_]]:
         """Where an offset field leads, 0 where absent, and which are present."""
         fields = self._fields(slot)
-        there = fields > 0
+        has_field = fields > 0
         out = np.zeros(len(self), np.int64)
-        out[there] = self.buffer.follow(fields[there])
-        return out, there
+        out[has_field] = self.buffer.follow(fields[has_field])
+        return out, has_field
 
     def _fields(self, slot: int) -> I64:
         """Position of the field in each table, 0 where absent."""
         place = 4 + 2 * slot
-        known = self._vtable_sizes >= place + 2
+        in_vtable = self._vtable_sizes >= place + 2
         distances = np.zeros(len(self._vtables), np.int64)
-        distances[known] = self.buffer.gather(self._vtables[known] + place, _U2)
+        distances[in_vtable] = self.buffer.gather(self._vtables[in_vtable] + place, _U2)
         if distances.all():
             return self.positions + distances
         return np.where(distances > 0, self.positions + distances, 0)
 
     def _vectors(self, slot: int, width: int) -> tuple[I64, I64]:
-        targets, there = self.targets(slot)
+        targets, has_field = self.targets(slot)
         starts, counts = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
-        starts[there], counts[there] = self.buffer.vectors(targets[there], width)
+        starts[has_field], counts[has_field] = self.buffer.vectors(targets[has_field], width)
         return starts, counts
 
     def _check_expansion(self, counts: I64, width: int) -> None:

@@ -270,10 +270,10 @@ class _Reader:
         return struct.unpack_from("<" + code, self.data, position)[0]
 
     def target(self, position: int, width: int) -> int:
-        found: int = position - self.number(UINT, position, width)
-        if found < 0:
-            raise self.fail(f"an offset within the buffer, found one to {found}")
-        return found
+        start: int = position - self.number(UINT, position, width)
+        if start < 0:
+            raise self.fail(f"an offset within the buffer, found one to {start}")
+        return start
 
     def length(self, position: int, width: int) -> int:
         """The length in front of a vector, string or blob. No more elements than there are bytes."""

@@ -314,7 +314,7 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
     chunk_ids: U8
     foreign: ForeignObjects
     inline: Ragged
-    made: dict[bytes, ChunkTable] = field(default_factory=dict)
+    cache: dict[bytes, ChunkTable] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -327,9 +327,9 @@ class ArrayTables(Mapping[bytes, ChunkTable]):
 
     def __getitem__(self, node_id: bytes) -> ChunkTable:
         # Kept, since a table finds its keys once.
-        table = self.made.get(node_id)
+        table = self.cache.get(node_id)
         if table is None:
-            table = self.made[node_id] = self._make(self.rows[node_id])
+            table = self.cache[node_id] = self._make(self.rows[node_id])
         return table
 
     def _make(self, row: int) -> ChunkTable:

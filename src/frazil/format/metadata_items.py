@@ -82,8 +82,8 @@ class MetadataColumn:
             wanted[named] = list(map(contains, blobs, repeat(text.encode())))
         before = np.concatenate(([0], np.cumsum(wanted)))
         ends = np.cumsum(self.rows.lengths)
-        found: NDArray[np.bool_] = before[ends] > before[ends - self.rows.lengths]
-        return found
+        has_item: NDArray[np.bool_] = before[ends] > before[ends - self.rows.lengths]
+        return has_item
 
     def load(self, row: int) -> dict[str, Any]:
         """The decoded metadata of one row; ``FormatError`` if a value is not what it should be."""

@@ -103,7 +103,7 @@ class NodeTable:
     >>> group = Node(bytes(8), "/", b"{}", None)
     >>> array = Node(bytes(8), "/t", b"{}", ArrayData((10,), (2,), ("time",)))
     >>> table = NodeTable.from_nodes([array, group])
-    >>> table.paths_list(), table.find("/t"), table.children("/")
+    >>> table.paths_list(), table.find_node("/t"), table.children("/")
     (['/', '/t'], 1, ['t'])
     """
 
@@ -166,7 +166,7 @@ class NodeTable:
         table._sorted([node.path for node in nodes])
         return table
 
-    def find(self, path: str) -> int:
+    def find_node(self, path: str) -> int:
         """Row of the node at ``path``, -1 if there is none."""
         memo = self._memo
         if memo.rows is None and memo.searches < _SEARCHES_BEFORE_INDEX:
@@ -175,10 +175,10 @@ class NodeTable:
             return row if row < len(self) and self.paths.bytes(row) == _encoded(path) else -1
         return self._rows().get(path, -1)
 
-    def find_many(self, paths: Sequence[str]) -> NDArray[np.int64]:
-        """``find`` for many paths."""
+    def find_nodes(self, paths: Sequence[str]) -> NDArray[np.int64]:
+        """``find_node`` for many paths."""
         if self._memo.rows is None and len(paths) < _SEARCHES_BEFORE_INDEX:
-            return np.fromiter(map(self.find, paths), np.int64, len(paths))
+            return np.fromiter(map(self.find_node, paths), np.int64, len(paths))
         return np.fromiter(map(self._rows().get, paths, repeat(-1)), np.int64, len(paths))
 
     def _rows(self) -> dict[str, int]:
@@ -215,7 +215,7 @@ class NodeTable:
             return slice(self._bisect("/\0"), len(self))
         return slice(self._bisect(path + "/"), self._bisect(path + "0"))
 
-    def take(self, rows: NDArray[Any] | slice) -> NodeTable:
+    def select_nodes(self, rows: NDArray[Any] | slice) -> NodeTable:
         """Some rows (a mask, or row numbers that keep or make the order)."""
         return NodeTable(
             self.ids[rows],
@@ -237,10 +237,10 @@ class NodeTable:
         keep = np.ones(len(self), bool)
         keep[removed] = False
         paths = [*compress(self.paths_list(), keep.tolist()), *added.paths_list()]
-        joined = _concat([self.take(keep), added])
+        joined = _concat([self.select_nodes(keep), added])
         # Two sorted runs: sorting by a merge is what Python's sort does with them.
         order = sorted(range(len(paths)), key=paths.__getitem__)
-        table = joined.take(np.array(order, np.int64))
+        table = joined.select_nodes(np.array(order, np.int64))
         table._sorted(list(map(paths.__getitem__, order)))
         return table
 
@@ -250,7 +250,9 @@ class NodeTable:
         names[rows] = paths
         now: list[str] = names[:-1].tolist()
         order = sorted(range(len(now)), key=now.__getitem__)
-        table = replace(self, paths=Ragged.of_text(now), _memo=_Memo()).take(np.array(order, np.int64))
+        table = replace(self, paths=Ragged.of_text(now), _memo=_Memo()).select_nodes(
+            np.array(order, np.int64)
+        )
         table._sorted(list(map(now.__getitem__, order)))
         return table
 

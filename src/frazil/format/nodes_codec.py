@@ -94,7 +94,7 @@ def read_nodes(nodes: Tables, spec_version: int) -> NodeTable:
     texts = paths.texts()
     if len(set(texts)) != len(texts):
         raise FormatError("two nodes at one path")
-    return table.take(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
+    return table.select_nodes(np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64))
 
 
 def _check_paths(paths: Ragged) -> None:
@@ -133,7 +133,7 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     records["f3"] = np.where(table.is_array, _ARRAY, _GROUP)
     contents = np.zeros(len(table), np.int64)
     shapes = (table.is_array & ~table.named, table.is_array & table.named)
-    written = [
+    array_records = [
         _reserve_arrays(writer, contents, table, np.flatnonzero(rows), layout)
         for rows, layout in zip(shapes, _ARRAY_LAYOUTS[spec_version].values(), strict=True)
     ]
@@ -142,7 +142,7 @@ def write_nodes(writer: Writer, table: NodeTable, spec_version: int = 2) -> int:
     contents[~table.is_array] = group
     link(records, _NODE_LAYOUT, 4, positions, contents)
     none = OffsetVectors.single(writer, 0).positions
-    for layout, arrays, places, rows in written:
+    for layout, arrays, places, rows in array_records:
         if len(rows):
             if spec_version == 1:
                 link(arrays, layout, 0, places, _write_shapes_v1(writer, table, rows))

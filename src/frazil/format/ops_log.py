@@ -344,8 +344,8 @@ def _read_field(log: OpsLog, field: str, slot: int, rows: I64, tables: Tables) -
             log.flags[rows, 1] = tables.scalars(1, np.uint8) != 0
             log.flags[rows, 2] = tables.scalars(2, np.uint8) != 0
         case _:
-            inner, there = tables.tables(slot)
-            read, to, own = read_statuses(inner), log.statuses, rows[there]
+            inner, has_status = tables.tables(slot)
+            read, to, own = read_statuses(inner), log.statuses, rows[has_status]
             to.availability[own], to.set_at[own], to.has_reason[own] = (
                 read.availability,
                 read.set_at,
@@ -359,7 +359,7 @@ def write_ops(writer: Writer, log: OpsLog) -> int:
     vector = OffsetVectors.single(writer, len(log))
     targets = np.zeros(len(log), np.int64)
     backed = log.backups.lengths > 0
-    written = []
+    entry_records = []
     for with_backup, layout in _UPDATE_LAYOUTS.items():
         rows = np.flatnonzero(backed == with_backup)
         records, places = writer.tables(layout, len(rows))
@@ -368,14 +368,14 @@ def write_ops(writer: Writer, log: OpsLog) -> int:
         records["f2"] = log.updated_at[rows]
         if with_backup:
             link(records, layout, 3, places, writer.strings(writable(log.backups.take(rows))))
-        written.append((layout, records, places, rows))
+        entry_records.append((layout, records, places, rows))
     vector.fill(targets)
     updates = np.zeros(len(log), np.int64)
     for kind, fields in _FIELDS.items():
         rows = np.flatnonzero(log.kinds == kind)
         if len(rows):
             updates[rows] = _write_updates(writer, log, rows, _LAYOUTS[kind], fields)
-    for layout, records, places, rows in written:
+    for layout, records, places, rows in entry_records:
         link(records, layout, 1, places, updates[rows])
     return int(vector.positions[0])
 

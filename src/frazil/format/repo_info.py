@@ -117,8 +117,10 @@ class RepoInfo:
         cuts = np.flatnonzero(self.ops.backups.lengths[keep:])
         if not len(cuts):
             return self
-        kept = keep + int(cuts[0])
-        return replace(self, ops=self.ops.newest(kept), repo_before_updates=self.ops.entry(kept).backup_path)
+        length = keep + int(cuts[0])
+        return replace(
+            self, ops=self.ops.newest(length), repo_before_updates=self.ops.entry(length).backup_path
+        )
 
 
 def new_repo_info(
@@ -153,7 +155,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
         _DISABLED: bool(info.disabled_flags),
         _EXTRA: info.extra is not None,
     }
-    stored = [slot for slot, there in optional.items() if there]
+    stored = [slot for slot, is_set in optional.items() if is_set]
     layout = Layout(_REQUIRED | dict.fromkeys(stored, "u4"), slots=max([7, *stored]) + 1)
     writer = Writer()
     root, at = writer.table(layout)
@@ -181,7 +183,7 @@ def encode_repo_info(info: RepoInfo, *, level: int = 3) -> bytes:
 
 def _write_refs(writer: Writer, refs: Mapping[str, bytes], snapshots: SnapshotTable) -> int:
     names = sorted(refs)
-    rows = snapshots.find_many(id_matrix([refs[name] for name in names]))
+    rows = snapshots.find_snapshots(id_matrix([refs[name] for name in names]))
     if (rows < 0).any():
         name = names[int(np.argmin(rows))]
         raise InternalError(f"`{name}` is on a snapshot that is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)

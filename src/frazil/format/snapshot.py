@@ -72,7 +72,7 @@ class ManifestFiles:
     def empty(cls) -> ManifestFiles:
         return cls(np.zeros((0, OBJECT_ID_BYTES), np.uint8), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
-    def find(self, id_: bytes) -> int:
+    def find_manifest(self, id_: bytes) -> int:
         """Row of a manifest, -1 if it is not listed."""
         keys = id_keys(self.ids)
         row = int(np.searchsorted(keys, np.frombuffer(id_, keys.dtype)[0]))
@@ -83,7 +83,7 @@ class ManifestFiles:
 
         ``FormatError`` (``manifest-info-not-found``) if it is not listed.
         """
-        row = self.find(id_)
+        row = self.find_manifest(id_)
         if row < 0:
             raise FormatError(
                 f"manifest {id_to_text(id_)} is not among the snapshot's manifest files",
@@ -91,12 +91,12 @@ class ManifestFiles:
             )
         return int(self.size_bytes[row])
 
-    def take(self, rows: NDArray[Any]) -> ManifestFiles:
+    def select_manifests(self, rows: NDArray[Any]) -> ManifestFiles:
         return ManifestFiles(self.ids[rows], self.size_bytes[rows], self.num_chunk_refs[rows])
 
     def sorted(self) -> ManifestFiles:
         order = np.argsort(id_keys(self.ids), kind="stable")
-        return self.take(order)
+        return self.select_manifests(order)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,15 +141,19 @@ def encode_snapshot(snapshot: Snapshot, *, level: int = 3) -> bytes:
     return seal(writer.finish(position), FileType.SNAPSHOT, spec_version=version, level=level)
 
 
-def _write_files_v1(writer: Writer, root: Any, layout: Layout, position: Any, found: ManifestFiles) -> None:
-    files = found.sorted()
+def _write_files_v1(
+    writer: Writer, root: Any, layout: Layout, position: Any, unsorted: ManifestFiles
+) -> None:
+    files = unsorted.sorted()
     rows = np.zeros(len(files), _FILE_STRUCT)
     rows["id"], rows["size"], rows["refs"] = structs(files.ids), files.size_bytes, files.num_chunk_refs
     link(root, layout, 6, position, writer.vector(rows, alignment=8))
 
 
-def _write_files_v2(writer: Writer, root: Any, layout: Layout, position: Any, found: ManifestFiles) -> None:
-    files = found.sorted()
+def _write_files_v2(
+    writer: Writer, root: Any, layout: Layout, position: Any, unsorted: ManifestFiles
+) -> None:
+    files = unsorted.sorted()
     link(root, layout, 6, position, OffsetVectors.single(writer, 0).positions)
     vector = OffsetVectors.single(writer, len(files))
     link(root, layout, 7, position, vector.positions)

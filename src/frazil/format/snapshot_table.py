@@ -50,11 +50,11 @@ class Snapshots(Protocol):
     that were looked for until now (``repository.snapshots_v1``).
     """
 
-    def find(self, id_: bytes) -> int:
+    def find_snapshot(self, id_: bytes) -> int:
         """Row of a snapshot, -1 if there is none."""
 
-    def find_many(self, ids: U8) -> I64:
-        """``find`` for ids of shape (k, 12)."""
+    def find_snapshots(self, ids: U8) -> I64:
+        """``find_snapshot`` for ids of shape (k, 12)."""
 
     def between(self, first: bytes, last: bytes) -> U8:
         """Ids of snapshots from ``first`` to ``last``, both included."""
@@ -91,7 +91,7 @@ class Snapshots(Protocol):
     def added(self, entry: SnapshotEntry) -> Snapshots:
         """With one more."""
 
-    def kept(
+    def select_snapshots(
         self,
         keep: NDArray[np.bool_],
         new_parents: Mapping[bytes, bytes | None],
@@ -115,7 +115,7 @@ class SnapshotTable:
 
     >>> root = SnapshotEntry(bytes(12), None, 1, "start", {})
     >>> table = SnapshotTable.of([root]).added(SnapshotEntry(b"\\1" * 12, bytes(12), 2, "next", {"by": "me"}))
-    >>> table.chain(table.find(b"\\1" * 12)).tolist(), table.entry(1).metadata
+    >>> table.chain(table.find_snapshot(b"\\1" * 12)).tolist(), table.entry(1).metadata
     ([1, 0], {'by': 'me'})
     """
 
@@ -149,14 +149,14 @@ class SnapshotTable:
             Ragged.from_lengths(np.frombuffer(flat, _ID), np.array([len(each) for each in pruned], np.int64)),
         )
 
-    def find(self, id_: bytes) -> int:
+    def find_snapshot(self, id_: bytes) -> int:
         """Row of a snapshot, -1 if there is none. Binary search."""
         if len(id_) != OBJECT_ID_BYTES:
             return -1
-        return int(self.find_many(np.frombuffer(id_, np.uint8).reshape(1, -1))[0])
+        return int(self.find_snapshots(np.frombuffer(id_, np.uint8).reshape(1, -1))[0])
 
-    def find_many(self, ids: U8) -> I64:
-        """``find`` for ids of shape (k, 12)."""
+    def find_snapshots(self, ids: U8) -> I64:
+        """``find_snapshot`` for ids of shape (k, 12)."""
         keys, wanted = id_keys(self._ids), id_keys(ids)
         if not len(keys):
             return np.full(len(wanted), -1, np.int64)
@@ -283,7 +283,7 @@ class SnapshotTable:
         at = int(np.searchsorted(id_keys(self._ids), np.frombuffer(entry.id, "S12")[0]))
         if at < len(self) and self.id_of(at) == entry.id:
             raise InternalError(f"snapshot {id_to_text(entry.id)} is there", ErrorKind.DUPLICATE_SNAPSHOT_ID)
-        parent = -1 if entry.parent is None else self.find(entry.parent)
+        parent = -1 if entry.parent is None else self.find_snapshot(entry.parent)
         if parent < 0 and entry.parent is not None:
             raise InternalError(
                 f"parent {id_to_text(entry.parent)} is not listed", ErrorKind.SNAPSHOT_NOT_FOUND
@@ -302,7 +302,7 @@ class SnapshotTable:
             self._source,
         )
 
-    def kept(
+    def select_snapshots(
         self,
         keep: NDArray[np.bool_],
         new_parents: Mapping[bytes, bytes | None],
@@ -338,7 +338,7 @@ class SnapshotTable:
         return replace(self, _parents=parents, _pruned=pruned)
 
     def _row(self, id_: bytes) -> int:
-        row = self.find(id_)
+        row = self.find_snapshot(id_)
         if row < 0:
             raise InternalError(f"snapshot {id_to_text(id_)} is not listed", ErrorKind.SNAPSHOT_NOT_FOUND)
         return row

@@ -48,15 +48,15 @@ def container_of(source: Source) -> VirtualChunkContainer:
 
 def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
     """Copy chunk files, side by side; what is there already is not copied again."""
-    there = {found.key: found.size for found in target.list(CHUNKS)}
+    existing_sizes = {info.key: info.size for info in target.list(CHUNKS)}
     folder = source.layout.chunks
 
     def copy(pair: tuple[str, str]) -> int | None:
         new, old = (f"{CHUNKS}/{pair[0]}", f"{folder}/{pair[1]}")
         try:
-            if new in there:
-                known = source.storage.head(old)
-                if known is not None and known.size == there[new]:
+            if new in existing_sizes:
+                old_info = source.storage.head(old)
+                if old_info is not None and old_info.size == existing_sizes[new]:
                     return 0
             data = source.storage.get(old)
         except StorageError as error:
@@ -75,5 +75,5 @@ def copy_chunks(source: Source, target: Storage, chunks: ChunkFiles) -> Copied:
 def missing_chunks(source: Source, chunks: ChunkFiles) -> tuple[str, ...]:
     """The old names of chunk files that are not there."""
     folder = source.layout.chunks
-    there = {found.key.removeprefix(f"{folder}/") for found in source.storage.list(folder)}
-    return tuple(sorted(set(chunks.old) - there))
+    existing = {info.key.removeprefix(f"{folder}/") for info in source.storage.list(folder)}
+    return tuple(sorted(set(chunks.old) - existing))

@@ -119,7 +119,7 @@ def _store(prefix: str, old: Mapping[str, Any]) -> Any:
     scheme = prefix.partition("://")[0]
     if scheme == "file":
         return {"local_file_system": unquote(prefix.removeprefix(_FILE))}
-    fitting = [known for known in old if prefix.startswith(known)]
+    fitting = [prefixes for prefixes in old if prefix.startswith(prefixes)]
     if not fitting:
         return _DEFAULT_STORES.get(scheme)
     ((variant, options),) = old[max(fitting, key=len)].items()

@@ -34,7 +34,7 @@ class Summary:
     file: bytes
     inner: bytes
     quoted_parent: bytes | None
-    written_at: int
+    flushed_at: int
     message: str
     metadata: dict[str, Any]
     arrays: frozenset[bytes]
@@ -72,9 +72,9 @@ class History:
         out: dict[bytes, Users] = {}
         for version in self.versions.values():
             for manifest, users in version.summary.users.items():
-                known = out.setdefault(manifest, {})
+                manifest_users = out.setdefault(manifest, {})
                 for key, ids in users.items():
-                    known.setdefault(key, set()).update(ids)
+                    manifest_users.setdefault(key, set()).update(ids)
         return out
 
 
@@ -85,8 +85,8 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
     earlier = {ref.snapshot for sequence in refs.branches.values() for ref in sequence} - tips
     lost = sorted(id_ for id_ in earlier if not source.has_snapshot(id_))
     left_out = [f"snapshot {id_to_text(id_)}: a branch was on it once, but it has no file" for id_ in lost]
-    found = _read(source, tips | earlier - set(lost))
-    versions, missing = _ordered(found, ids)
+    summaries = _read(source, tips | earlier - set(lost))
+    versions, missing = _ordered(summaries, ids)
     left_out += [f"snapshot {id_to_text(id_)}: an ancestor without a file" for id_ in sorted(missing)]
     # Of an earlier import in place, the new files are there as well.
     reached = {id_to_text(id_) for version in versions.values() for id_ in (version.old_id, version.id)}
@@ -97,18 +97,18 @@ def read_history(source: Source, refs: Refs, ids: NewIds) -> History:
 
 def _read(source: Source, wanted: set[bytes]) -> dict[bytes, Summary]:
     """These snapshots and their ancestors, as far as there are files."""
-    found: dict[bytes, Summary] = {}
+    summaries: dict[bytes, Summary] = {}
     while wanted:
         for summary in in_parallel(partial(_summary, source), sorted(wanted)):
-            found[summary.file] = summary
-        quoted = {summary.quoted_parent for summary in found.values()} - {None}
-        unknown = quoted - found.keys() - {summary.inner for summary in found.values()}
+            summaries[summary.file] = summary
+        quoted = {summary.quoted_parent for summary in summaries.values()} - {None}
+        unknown = quoted - summaries.keys() - {summary.inner for summary in summaries.values()}
         wanted = {id_ for id_ in unknown if id_ is not None and source.has_snapshot(id_)}
         if unknown and not wanted:
             # Perhaps a file says it is this one, and is stored under another name.
-            others = source.snapshot_files.keys() - {id_to_text(id_) for id_ in found}
+            others = source.snapshot_files.keys() - {id_to_text(id_) for id_ in summaries}
             wanted = _named_inside(source, sorted(others), unknown)
-    return found
+    return summaries
 
 
 def _named_inside(source: Source, names: list[str], unknown: Iterable[bytes | None]) -> set[bytes]:
@@ -119,8 +119,8 @@ def _named_inside(source: Source, names: list[str], unknown: Iterable[bytes | No
             return None  # nobody reaches it
 
     files = [file for file in map(name_to_id, names) if file is not None]
-    found = zip(files, in_parallel(inner, files), strict=True)
-    return {file for file, id_ in found if id_ is not None and id_ in set(unknown)}
+    inner_ids = zip(files, in_parallel(inner, files), strict=True)
+    return {file for file, id_ in inner_ids if id_ is not None and id_ in set(unknown)}
 
 
 def _summary(source: Source, file: bytes) -> Summary:
@@ -134,7 +134,7 @@ def _summary(source: Source, file: bytes) -> Summary:
         file,
         snapshot.id,
         snapshot.parent,
-        snapshot.written_at,
+        snapshot.flushed_at,
         snapshot.message,
         snapshot.metadata,
         _ids(snapshot, arrays=True),
@@ -152,18 +152,18 @@ def _ids(snapshot: OldSnapshot, *, arrays: bool) -> frozenset[bytes]:
     )
 
 
-def _ordered(found: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, Version], set[bytes]]:
+def _ordered(summaries: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, Version], set[bytes]]:
     """Parents before children; and the ids of parents that are not there.
 
     ``FormatError`` if the ancestors of a snapshot form a cycle, or two get the same id.
     """
-    by_inner = {summary.inner: file for file, summary in found.items()}
+    by_inner = {summary.inner: file for file, summary in summaries.items()}
     parents: dict[bytes, bytes | None] = {}
     children: dict[bytes | None, list[bytes]] = {}
     missing: set[bytes] = set()
-    for file, summary in sorted(found.items()):
+    for file, summary in sorted(summaries.items()):
         quoted = summary.quoted_parent
-        parent = quoted if quoted is None or quoted in found else by_inner.get(quoted)
+        parent = quoted if quoted is None or quoted in summaries else by_inner.get(quoted)
         if quoted is not None and parent is None:
             missing.add(quoted)
         parents[file] = parent
@@ -173,18 +173,18 @@ def _ordered(found: Mapping[bytes, Summary], ids: NewIds) -> tuple[dict[bytes, V
     pending = children.get(None, [])
     while pending:
         file = pending.pop()
-        summary, parent = found[file], parents[file]
+        summary, parent = summaries[file], parents[file]
         before = -1 if parent is None else out[parent].flushed_at
         out[file] = Version(
             summary,
             ids.snapshot(file),
             parent,
             None if parent is None else out[parent].id,
-            max(summary.written_at, before + 1),
+            max(summary.flushed_at, before + 1),
         )
         pending += children.get(file, [])
-    if len(out) < len(found):
-        left = id_to_text(min(found.keys() - out.keys()))
+    if len(out) < len(summaries):
+        left = id_to_text(min(summaries.keys() - out.keys()))
         raise FormatError(f"snapshot {left}: its ancestors form a cycle", ErrorKind.DESERIALIZATION)
     if len({version.id for version in out.values()}) < len(out):
         raise FormatError("two snapshots have the same id", ErrorKind.DUPLICATE_SNAPSHOT_ID)

@@ -71,7 +71,7 @@ Chunks = Literal["auto", "copy", "reference"]
 
 _LEVEL = 3
 #: So many snapshots are kept decoded; a child mostly follows its parent.
-_KEPT_NODES = 4
+_CACHED_TABLES = 4
 #: So many of the chunk files that are not there are named.
 _NAMED = 10
 _OURS = (SNAPSHOTS, MANIFESTS, TRANSACTIONS, CHUNKS, PROBES)
@@ -130,29 +130,52 @@ def upgrade(
     refs = source.refs()
     history = read_history(source, refs, ids)
     users = history.users()
-    there = _there(target)
-    if there is None and not in_place:
+    existing = _repo_file(target)
+    if existing is None and not in_place:
         _require_clean(target, history, users, ids)
     reference = chunks == "reference" and not (in_place and source.layout is not DRAFT)
     settings = source.settings()
-    look_up = sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access))
-    job = _Job(
-        source,
-        target,
-        refs,
-        history,
-        users,
-        ids,
-        reference,
-        in_place,
-        settings,
-        config,
-        look_up,
-        store_secrets,
+    plan = _Plan(
+        source=source,
+        target=target,
+        refs=refs,
+        history=history,
+        users=users,
+        ids=ids,
+        references_chunks=reference,
+        in_place=in_place,
+        settings=settings,
+        config=config,
+        sizes=sizes_of(settings, config, explicit_access(authorize_virtual_chunk_access)),
+        store_secrets=store_secrets,
     )
-    if there is not None:
-        return job.compared(there)
-    return job.run()
+    return _Job(plan).run() if existing is None else _Job(plan).compared(existing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is imported, from where to where, and how.
+
+    users              which arrays use each old manifest, in any snapshot
+    references_chunks  chunk files stay where they are, and become virtual chunks
+    settings           the configuration of the old repository
+    config             what the caller sets over it
+    sizes              looks up the sizes of virtual objects; None where that is not allowed
+    store_secrets      whether options that may hold a secret are saved
+    """
+
+    source: Source
+    target: Storage
+    refs: Refs
+    history: History
+    users: dict[bytes, Users]
+    ids: NewIds
+    references_chunks: bool
+    in_place: bool
+    settings: dict[str, Any]
+    config: RepositoryConfig | None
+    sizes: Sizes | None
+    store_secrets: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,35 +199,13 @@ class _Manifests:
 class _Job:
     """One import."""
 
-    def __init__(
-        self,
-        source: Source,
-        target: Storage,
-        refs: Refs,
-        history: History,
-        users: dict[bytes, Users],
-        ids: NewIds,
-        reference: bool,
-        in_place: bool,
-        settings: dict[str, Any],
-        config: RepositoryConfig | None,
-        sizes: Sizes | None,
-        store_secrets: bool,
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.refs = refs
-        self.history = history
-        self.users = users
-        self.ids = ids
-        self.in_place = in_place
-        self.settings = settings
-        self.config = config
-        self.sizes = sizes
-        self.store_secrets = store_secrets
-        self.own_chunks = in_place and source.layout is not DRAFT
-        self.container = container_of(source) if reference else None
-        self.assets = Assets(target, CacheLimits())
+    def __init__(self, plan: _Plan) -> None:
+        self.plan = plan
+        self.source = plan.source
+        self.target = plan.target
+        self.own_chunks = plan.in_place and plan.source.layout is not DRAFT
+        self.container = container_of(plan.source) if plan.references_chunks else None
+        self.assets = Assets(plan.target, CacheLimits())
         self._nodes: OrderedDict[bytes, NodeTable] = OrderedDict()
         self._manifests: dict[bytes, tuple[Converted, ...]] = {}
         self._files: dict[bytes, Converted] = {}
@@ -215,31 +216,31 @@ class _Job:
             probe_conditions(self.target)
         own = [] if self.container is None else [self.container]
         # Errors that can be raised before the work are.
-        document_to_save(new_config(self.settings, (), own, None)[0], self.store_secrets)
+        document_to_save(new_config(self.plan.settings, (), own, None)[0], self.plan.store_secrets)
         manifests = self._convert()
         self._manifests = manifests.converted()
         self._files = {file.id: file for each in self._manifests.values() for file in each}
         report = self._chunks(self._report(manifests), manifests)
         with putting(self.target) as puts:
-            for version in self.history.versions.values():
+            for version in self.plan.history.versions.values():
                 self._write(version, puts)
         prefixes = merged_prefixes(each.prefixes for each in manifests.conversions.values())
-        config, left_out = new_config(self.settings, prefixes, own, self.config)
+        config, left_out = new_config(self.plan.settings, prefixes, own, self.plan.config)
         containers = tuple(sorted(config.virtual_chunk_containers or {}))
         report = replace(report, virtual_prefixes=containers, left_out=(*report.left_out, *left_out))
         # In place, the secrets of the old configuration are there already.
-        document = document_to_save(config, self.store_secrets or self.in_place)
-        info = new_info(self.refs, self.history, document, now_us())
+        document = document_to_save(config, self.plan.store_secrets or self.plan.in_place)
+        info = new_info(self.plan.refs, self.plan.history, document, now_us())
         file = encode_repo_info(info, level=_LEVEL)
         if write_once(self.target, REPO, file, RetryPolicy(), IfAbsent(), "the import"):
             return report
         return self.compared(bytes(self.target.get(REPO)))  # somebody else, perhaps with the same import
 
-    def compared(self, there: bytes) -> ImportReport:
+    def compared(self, repo_file: bytes) -> ImportReport:
         """The report where the target has a repository: this one, or ``InvalidInputError``."""
-        info = decode_repo_info(there, REPO)
-        versions = [*self.history.versions.values()]
-        rows = info.snapshots.find_many(id_matrix([version.id for version in versions]))
+        info = decode_repo_info(repo_file, REPO)
+        versions = [*self.plan.history.versions.values()]
+        rows = info.snapshots.find_snapshots(id_matrix([version.id for version in versions]))
         if (rows < 0).any():
             raise InvalidInputError(
                 f"expected an empty place for the import, found another repository in {self.target.place()}: "
@@ -260,13 +261,13 @@ class _Job:
                     return None
                 raise
             at = None if self.container is None else self.container.url_prefix
-            conversion = convert(old, old_id, users, self.ids, at, _LEVEL, self.sizes)
+            conversion = convert(old, old_id, users, self.plan.ids, at, _LEVEL, self.plan.sizes)
             for converted, file in zip(conversion.converted, conversion.files, strict=True):
                 self.target.put(manifest_key(converted.id), file)
             return replace(conversion, files=())
 
         # One after the other: each may be large, and decoding keeps the interpreter busy.
-        done = {pair[0]: one(pair) for pair in sorted(self.users.items())}
+        done = {pair[0]: one(pair) for pair in sorted(self.plan.users.items())}
         missing = tuple(id_ for id_, conversion in done.items() if conversion is None)
         return _Manifests({id_: each for id_, each in done.items() if each is not None}, missing)
 
@@ -277,16 +278,16 @@ class _Job:
         if self.own_chunks or self.container is not None:
             missing = missing_chunks(self.source, chunks)
         else:
-            if not self.in_place:
-                known = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
-                _require_known(self.target, known, CHUNKS)
+            if not self.plan.in_place:
+                keys = map(f"{CHUNKS}/".__add__, ids_to_text(chunks.ids))
+                _require_only(self.target, keys, CHUNKS)
             copied = copy_chunks(self.source, self.target, chunks)
             report = replace(report, chunks_copied=copied.files, bytes_copied=copied.size)
             missing = copied.missing
         return replace(report, left_out=(*report.left_out, *_lost(missing)))
 
     def _report(self, manifests: _Manifests) -> ImportReport:
-        versions = self.history.versions.values()
+        versions = self.plan.history.versions.values()
         conversions = manifests.conversions.values()
         files = [file for conversion in conversions for file in conversion.converted]
         lost = [f"manifest {id_to_text(id_)}: it has no file" for id_ in manifests.missing]
@@ -303,17 +304,17 @@ class _Job:
         ]
         return ImportReport(
             self.source.generation,
-            tuple(sorted(self.refs.branches)),
-            tuple(sorted(self.refs.tags)),
+            tuple(sorted(self.plan.refs.branches)),
+            tuple(sorted(self.plan.refs.tags)),
             snapshots=len(versions),
             arrays=len(set().union(*(version.summary.arrays for version in versions))),
             groups=len(set().union(*(version.summary.groups for version in versions))),
             manifests=len(files),
             chunk_references=sum(file.references for file in files),
             left_out=(
-                *of_refs(self.refs),
-                *self.history.left_out,
-                *of_snapshots(self.history.versions),
+                *of_refs(self.plan.refs),
+                *self.plan.history.left_out,
+                *of_snapshots(self.plan.history.versions),
                 *lost,
                 *of_manifests(id_ for id_, each in manifests.conversions.items() if each.has_flags),
                 *unused,
@@ -349,19 +350,19 @@ class _Job:
         puts.put(transaction_key(version.id), partial(encode_transaction_log, log, level=_LEVEL))
 
     def _nodes_of(self, old_id: bytes) -> NodeTable:
-        known = self._nodes.pop(old_id, None)
-        if known is None:
+        table = self._nodes.pop(old_id, None)
+        if table is None:
             snapshot = self.source.snapshot(old_id)
-            known = new_nodes(snapshot, f"snapshot {id_to_text(old_id)}", self._manifests)
-        self._nodes[old_id] = known
-        while len(self._nodes) > _KEPT_NODES:
+            table = new_nodes(snapshot, f"snapshot {id_to_text(old_id)}", self._manifests)
+        self._nodes[old_id] = table
+        while len(self._nodes) > _CACHED_TABLES:
             self._nodes.popitem(last=False)
-        return known
+        return table
 
     def _table(self, node: bytes, manifests: Sequence[bytes]) -> ChunkTable | None:
         """The references of an array in these manifests; None if there are none."""
         tables = [self.assets.manifest(id_).arrays[node] for id_ in manifests]
-        return ChunkTable.merge(tables) if tables else None
+        return ChunkTable.merge_tables(tables) if tables else None
 
 
 def _lost(chunks: tuple[str, ...]) -> list[str]:
@@ -389,7 +390,7 @@ def _source(storage: Storage) -> Source:
     raise RepositoryNotFoundError(f"no repository to import in {storage.place()}: correct the place")
 
 
-def _there(target: Storage) -> bytes | None:
+def _repo_file(target: Storage) -> bytes | None:
     """The bytes of the ``repo`` file of the target."""
     try:
         return bytes(target.get(REPO))
@@ -414,22 +415,22 @@ def _require_writable(target: Storage) -> None:
 def _require_clean(target: Storage, history: History, users: Mapping[bytes, Users], ids: NewIds) -> None:
     """Only files of an earlier attempt at this import may be there."""
     versions = history.versions.values()
-    known = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
-    known |= {
+    own_keys = {key(version.id) for version in versions for key in (snapshot_key, transaction_key)}
+    own_keys |= {
         manifest_key(ids.manifest(id_, variant))
         for id_, arrays in users.items()
         for variant in range(len({rank for _, rank in arrays}))
     }
-    found = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
-    _refuse(target, filterfalse(known.__contains__, found))
+    keys = filterfalse(lambda key: key.startswith((f"{CHUNKS}/", f"{PROBES}/")), _keys(target, ""))
+    _refuse(target, filterfalse(own_keys.__contains__, keys))
 
 
-def _require_known(target: Storage, keys: Iterable[str], folder: str) -> None:
+def _require_only(target: Storage, keys: Iterable[str], folder: str) -> None:
     _refuse(target, filterfalse(set(keys).__contains__, _keys(target, folder)))
 
 
 def _keys(target: Storage, folder: str) -> Iterable[str]:
-    return (found.key for found in target.list(folder))
+    return (info.key for info in target.list(folder))
 
 
 def _refuse(target: Storage, strange: Iterable[str]) -> None:

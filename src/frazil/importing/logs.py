@@ -56,8 +56,8 @@ def worked_out(id_: bytes, before: NodeTable, after: NodeTable, tables: Tables) 
     chunks = {
         node: changed
         for node, used in manifests_after.items()
-        if used != (known := manifests_before.get(node, []))
-        if len(changed := changed_chunks(tables(node, known), tables(node, used)))
+        if used != (refs_before := manifests_before.get(node, []))
+        if len(changed := changed_chunks(tables(node, refs_before), tables(node, used)))
     }
     return TransactionLog(
         id_,
@@ -77,7 +77,7 @@ def changed_chunks(before: ChunkTable | None, after: ChunkTable | None) -> U32:
         # Where the rank changed, only the later coordinates have a meaning.
         filled = [table.index for table in (after, before) if table is not None and len(table)]
         return filled[0] if filled else np.zeros((0, 0), np.uint32)
-    rows = before.find_many(after.index)
+    rows = before.find_chunks(after.index)
     same = np.flatnonzero(rows >= 0)
     differs = _contents(before, rows[same], after, same)
     removed = np.ones(len(before), np.bool_)

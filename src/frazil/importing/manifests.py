@@ -121,9 +121,9 @@ def distinct_ids(parts: Sequence[U8]) -> U8:
 
 def cut_at_the_end(table: ChunkTable, sizes: Sizes) -> tuple[ChunkTable, int]:
     """Virtual references no longer than their objects, if their size is known; and how many were longer."""
-    found = sizes(table.foreign.locations.texts())
+    object_sizes = sizes(table.foreign.locations.texts())
     rows = np.flatnonzero(table.kind == ChunkKind.VIRTUAL)
-    ends = found[table.source[rows]]
+    ends = object_sizes[table.source[rows]]
     left = ends - np.minimum(table.offset[rows], np.uint64(1 << 62)).astype(np.int64)
     long = (ends >= 0) & (left > 0) & (table.length[rows] > np.maximum(left, 0).astype(np.uint64))
     length = table.length.copy()

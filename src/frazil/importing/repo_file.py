@@ -70,7 +70,7 @@ def _ops(refs: Refs, history: History, now: int) -> OpsLog:
 
 
 def _time(ref: OldRef, version: Version, now: int) -> int:
-    return max(min(ref.written_at or 0, now), version.flushed_at + 1)
+    return max(min(ref.committed_at or 0, now), version.flushed_at + 1)
 
 
 def _moved(branch: str, before: Version, after: Version, at: int) -> OpsEntry:

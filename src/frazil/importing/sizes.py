@@ -34,14 +34,14 @@ def sizes_of(
     """
     if not credentials:
         return None
-    made, _ = new_config(settings, credentials, (), config)
-    containers = made.virtual_chunk_containers or {}
+    new_settings, _ = new_config(settings, credentials, (), config)
+    containers = new_settings.virtual_chunk_containers or {}
     readers: dict[str, ForeignObjects] = {
         prefix: _opened(containers[prefix], credential)
         for prefix, credential in credentials.items()
         if prefix in containers
     }
-    known: dict[str, int] = {}
+    cache: dict[str, int] = {}
 
     def size(location: str) -> int:
         prefix = max(filter(location.startswith, readers), key=len, default=None)
@@ -53,9 +53,9 @@ def sizes_of(
             return _UNKNOWN
 
     def look_up(locations: Sequence[str]) -> NDArray[np.int64]:
-        unknown = [location for location in dict.fromkeys(locations) if location not in known]
-        known.update(zip(unknown, in_parallel(size, unknown), strict=True))
-        return np.fromiter(map(known.__getitem__, locations), np.int64, len(locations))
+        unknown = [location for location in dict.fromkeys(locations) if location not in cache]
+        cache.update(zip(unknown, in_parallel(size, unknown), strict=True))
+        return np.fromiter(map(cache.__getitem__, locations), np.int64, len(locations))
 
     return look_up
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,7 @@ from frazil.repository.catalog.files import require_id
 from frazil.repository.catalog.generations import generations
 from frazil.repository.settings.config_yaml import load_config
 from frazil.storage.base import Storage
-
-READERS = 16
+from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Source:
 
     def refs(self) -> Refs:
         """All refs: the file of every commit, since only they tell how a branch moved."""
-        keys = [found.key for found in self.storage.list(self.layout.refs)]
+        keys = [info.key for info in self.storage.list(self.layout.refs)]
         files = ref_files(keys, self.layout, encoded=self.storage.encodes_names())
         wanted = [*files.tags.values()]
         for sequence in files.branches.values():
@@ -69,14 +67,14 @@ class Source:
         """``StorageError`` (``object-not-found``) if there is no such file, ``FormatError`` if it holds the
         id of another.
         """
-        key = _known(self.snapshot_files, self.layout.snapshots, id_)
+        key = _existing_key(self.snapshot_files, self.layout.snapshots, id_)
         snapshot = decode_old_snapshot(self.storage.get(key), key, self.layout)
         if snapshot.parent is not None:  # the first versions wrote another id into the initial snapshot
             require_id(key, "snapshot", id_, snapshot.id)
         return snapshot
 
     def manifest(self, id_: bytes) -> OldManifest:
-        key = _known(self.manifest_files, self.layout.manifests, id_)
+        key = _existing_key(self.manifest_files, self.layout.manifests, id_)
         manifest = decode_old_manifest(self.storage.get(key), key, self.layout)
         if manifest.id is not None:
             require_id(key, "manifest", id_, manifest.id)
@@ -113,7 +111,7 @@ class Source:
         return {} if self.layout.transactions is None else self._files(self.layout.transactions)
 
     def _files(self, folder: str) -> dict[str, str]:
-        keys = [found.key for found in self.storage.list(folder)]
+        keys = [info.key for info in self.storage.list(folder)]
         named: dict[str, str] = {}
         for suffix in reversed(self.layout.suffixes):
             names = [
@@ -128,14 +126,10 @@ class Source:
 
 def in_parallel[A, B](work: Callable[[A], B], items: Iterable[A]) -> list[B]:
     """``work`` on many items, most of which wait for the storage; answers in the order of the items."""
-    given: Sequence[A] = list(items)
-    if len(given) < 2:
-        return list(map(work, given))
-    with ThreadPoolExecutor(READERS, "frazil-import") as pool:
-        return list(pool.map(work, given))
+    return map_bounded(Purpose.IMPORT_READS, work, items)
 
 
-def _known(files: dict[str, str], folder: str, id_: bytes) -> str:
+def _existing_key(files: dict[str, str], folder: str, id_: bytes) -> str:
     name = id_to_text(id_)
     if name not in files:
         raise StorageError(f"object '{folder}/{name}' not found", ErrorKind.OBJECT_NOT_FOUND)

@@ -90,7 +90,7 @@ class _Tree:
 
     def groups_of(self, paths: Iterable[str]) -> set[str]:
         """Each path if it is a group, else the group that it is in."""
-        rows = ((path, self.nodes.find(path)) for path in ("/" + path.strip("/") for path in paths))
+        rows = ((path, self.nodes.find_node(path)) for path in ("/" + path.strip("/") for path in paths))
         return {
             path if row >= 0 and not self.nodes.is_array[row] else path.rpartition("/")[0] or "/"
             for path, row in rows
@@ -106,7 +106,7 @@ class _Tree:
         """The dimensions of the arrays that are directly in a group."""
         if group not in self.cached_sizes:
             names = self.nodes.children(group)
-            rows = self.nodes.find_many([f"{group.rstrip('/')}/{name}" for name in names])
+            rows = self.nodes.find_nodes([f"{group.rstrip('/')}/{name}" for name in names])
             arrays = (self.nodes.node(row).array for row in rows.tolist() if self.nodes.is_array[row])
             self.cached_sizes[group] = {
                 name: size
@@ -134,7 +134,7 @@ class _Tree:
         return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
     def _labels(self, path: str, dim: str) -> tuple[np.ndarray[Any, Any], tuple[Any, Any]] | None:
-        row = self.nodes.find(path)
+        row = self.nodes.find_node(path)
         array = self.nodes.node(row).array if row >= 0 and self.nodes.is_array[row] else None
         if array is None or array.dimension_names != (dim,):
             return None

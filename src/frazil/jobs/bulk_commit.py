@@ -210,7 +210,7 @@ class Gathered:
                     path = waiting.path
             _require_once(path, tables)
             node = nodes.get(id_) or self.session.workspace.nodes.require_array(path)
-            parts.append((node, ChunkTable.merge(tables)))
+            parts.append((node, ChunkTable.merge_tables(tables)))
         if parts:
             self.segments += stage(context, self.place, parts)
         self._waiting = 0
@@ -379,7 +379,7 @@ def _boxes(
         low = tuple(number * size for number, size in zip(at, split, strict=True))
         high = tuple(min(a + size, n) for a, size, n in zip(low, split, num_chunks, strict=True))
         boxes.append(Box(node, split, low, high, tuple(mine), tuple(below), tuple(old), is_logged))
-    return rewrite.kept, boxes
+    return rewrite.unchanged, boxes
 
 
 def _numbers(low: Corner, high: Corner, split: Corner) -> Iterable[Corner]:
@@ -426,7 +426,7 @@ def _ready(
     mine = [each for each in stored if each.node_id == node.id]
     manifests = (*kept, *chain.from_iterable(each.manifests for each in mine))
     rows = np.isin(id_keys(files.ids), id_keys(id_matrix([ref.id for ref in kept])))
-    all_files = _joined([files.take(rows), *(each.files for each in mine)])
+    all_files = _joined([files.select_manifests(rows), *(each.files for each in mine)])
     index = None
     if node.id not in own.created:
         before = own.ready.get(node.id)
@@ -440,7 +440,7 @@ def _union(encoded: Sequence[bytes | None], before: U32 | None) -> U32:
     for each in encoded:
         if each is not None:
             tables += [edits.table() for edits in wire.decode(each).chunks.values()]
-    return ChunkTable.merge(tables).index
+    return ChunkTable.merge_tables(tables).index
 
 
 # On executors, second stage
@@ -470,7 +470,7 @@ def _write(context: Context, box: Box) -> Stored:
     twice = differing([*tables, nothing])
     if len(twice):
         return Stored(node.id, (), ManifestFiles.empty(), None, (len(twice), _first(twice)))
-    edits = ChunkTable.merge([*under, *tables, nothing])
+    edits = ChunkTable.merge_tables([*under, *tables, nothing])
     manifests = context.assets.manifests([ref.id for ref in box.old], 4)
     old = [_within(each.arrays[node.id], box) for each in manifests if node.id in each.arrays]
     with putting(context.storage) as puts:
@@ -490,7 +490,7 @@ def _write(context: Context, box: Box) -> Stored:
 def _within(table: ChunkTable, box: Box) -> ChunkTable:
     low, high = np.array(box.low, np.int64), np.array(box.high, np.int64)
     inside: NDArray[np.bool_] = ((table.index >= low) & (table.index < high)).all(axis=1)
-    return table if inside.all() else table.take(inside)
+    return table if inside.all() else table.select_chunks(inside)
 
 
 def _read(storage: Storage, segments: Iterable[Segment]) -> Iterator[ChangeSet]:

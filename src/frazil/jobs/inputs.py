@@ -52,7 +52,7 @@ def _has(snapshots: Snapshots, name: str) -> bool:
     if not is_id_text(name.upper()):
         return False  # an input that is no version of a repository
     id_ = id_from_text(name)
-    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find(id_) >= 0
+    return id_ != INITIAL_SNAPSHOT_ID and snapshots.find_snapshot(id_) >= 0
 
 
 def reads_of(inputs: Sequence[Input]) -> ReadSet:

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Final, Protocol
@@ -32,6 +32,7 @@ from frazil.jobs.engine import ATTEMPTS, Task, begin_attempt
 from frazil.jobs.pickles import dumps
 from frazil.jobs.task_failures import Failure, failure_of, task_error, worker_lost
 from frazil.jobs.unpicklable import sendable
+from frazil.threads import Purpose, start_threads
 
 #: Tasks that have begun or ended and not been taken, for each worker.
 _AHEAD: Final = 4
@@ -67,7 +68,7 @@ class Local:
         count = min(self.slots, len(tasks))
         said = sendable(task, (task, shared), dumps) if self.processes else b""
         workers = _Workers(lambda: _Process(said) if self.processes else _Thread(task, shared))
-        pool = ThreadPoolExecutor(count, "frazil-local")
+        pool = start_threads(Purpose.LOCAL_TASKS, count)
 
         def try_(number: int) -> bytes:
             for tries in range(self.attempts):

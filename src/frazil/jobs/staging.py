@@ -25,7 +25,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import ClassVar, Final
@@ -58,12 +57,12 @@ from frazil.repository.session.staged_work import (
 )
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import IfAbsent, Storage, Stored
+from frazil.threads import Purpose, thread_pool
 
 _log = logging.getLogger(__name__)
 
 #: Of these files: another number, and what is there is thrown away.
 _FORMAT: Final = 1
-_READERS: Final = 16
 
 
 class Unusable(Exception):
@@ -178,7 +177,7 @@ class Staging:
 
     def _has_base(self, plan: Plan) -> bool:
         info = self._repo._context.catalog.repo_info()
-        return bool(info.snapshots.find(id_from_text(plan.base)) >= 0)
+        return bool(info.snapshots.find_snapshot(id_from_text(plan.base)) >= 0)
 
     def _begin(self, job: str, name: str, digest: str) -> Session:
         session = self._repo.writable_session(self._branch)
@@ -278,7 +277,7 @@ class Round:
     def results(self, module: str) -> Iterator[tuple[int, Result]]:
         """What is there and can be used."""
         numbers = [int(name) for name in self.folder.names() if name.isdecimal()]
-        with ThreadPoolExecutor(_READERS, "frazil-staged") as pool:
+        with thread_pool(Purpose.STAGED_READS) as pool:
             for number, data in zip(numbers, pool.map(self.folder.get, map(str, numbers)), strict=True):
                 result = None if data is None else _usable(number, data, module)
                 if result is not None:

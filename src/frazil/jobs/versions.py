@@ -134,9 +134,9 @@ def digest(session: Session, paths: Sequence[str]) -> str:
     nodes = session.workspace.snapshot.nodes
     hashed, numbers = hashlib.sha256(), np.arange(len(nodes))
     for path in sorted({"/" + path.strip("/") for path in paths}):
-        row, below = nodes.find(path), nodes.below(path)
+        row, below = nodes.find_node(path), nodes.below(path)
         rows = np.r_[[row] if row >= 0 else [], numbers[below]].astype(np.int64)
-        some = nodes.take(rows)
+        some = nodes.select_nodes(rows)
         hashed.update(path.encode() + some.ids.tobytes())
         for column in (some.paths, some.user_data, some.manifests, some.extents):
             hashed.update(column.lengths.tobytes() + column.compact().values.tobytes())

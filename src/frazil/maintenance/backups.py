@@ -19,7 +19,6 @@ no clock decides what is safe to delete; the limit is only what the user asks fo
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter, truth
 from typing import Final
@@ -33,6 +32,7 @@ from frazil.format.keys import CONFIG, OVERWRITTEN, REPO, backup_key, match_back
 from frazil.format.repo_info import RepoInfo, decode_repo_info
 from frazil.maintenance.listing import microseconds
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 RECENT: Final = 5
 LOGGED: Final = 1
@@ -54,7 +54,7 @@ class Backups:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, rows: NDArray[np.bool_]) -> Backups:
+    def select_backups(self, rows: NDArray[np.bool_]) -> Backups:
         return Backups(self.names[rows], self.sizes[rows])
 
     def keys(self) -> list[str]:
@@ -64,18 +64,18 @@ class Backups:
 
 def old_backups(storage: Storage, before: int) -> Backups:
     """The backups modified before a time, by the storage's clock; without the newest ones of each file."""
-    found = list(storage.list(OVERWRITTEN))
-    names = [key[len(OVERWRITTEN) + 1 :] for key in map(attrgetter("key"), found)]
-    named = np.fromiter(map(truth, map(match_backup_name, names)), bool, len(found))
-    sizes = np.fromiter(map(attrgetter("size"), found), np.int64, len(found))
-    modified = microseconds(map(attrgetter("modified"), found), len(found))
+    objects = list(storage.list(OVERWRITTEN))
+    names = [key[len(OVERWRITTEN) + 1 :] for key in map(attrgetter("key"), objects)]
+    named = np.fromiter(map(truth, map(match_backup_name, names)), bool, len(objects))
+    sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, len(objects))
+    modified = microseconds(map(attrgetter("modified"), objects), len(objects))
     texts = np.array(names, np.str_)
     order = np.argsort(texts, kind="stable")
     texts, sizes, old, named = texts[order], sizes[order], (modified < before)[order], named[order]
-    recent = np.zeros(len(found), bool)
+    recent = np.zeros(len(objects), bool)
     for file in (REPO, CONFIG):
         recent[np.flatnonzero(named & np.char.startswith(texts, f"{file}."))[:RECENT]] = True
-    return Backups(texts, sizes).take(named & old & ~recent)
+    return Backups(texts, sizes).select_backups(named & old & ~recent)
 
 
 def named(info: RepoInfo) -> set[str]:
@@ -92,14 +92,14 @@ def unneeded(storage: Storage, old: Backups, names: set[str]) -> Backups:
     if not len(old):
         return old
     needed = np.array(sorted(_led_to(storage, names)), np.str_)
-    return old.take(~np.isin(old.names, needed))
+    return old.select_backups(~np.isin(old.names, needed))
 
 
 def _led_to(storage: Storage, names: set[str]) -> set[str]:
     """The backups in these chains."""
     seen: set[str] = set()
     new = names
-    with ThreadPoolExecutor(_READERS, "frazil-backups") as pool:
+    with thread_pool(Purpose.BACKUP_READS) as pool:
         while new:
             seen |= new
             new = set(filter(None, pool.map(lambda name: _next(storage, name), new))) - seen

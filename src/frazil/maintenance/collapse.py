@@ -46,7 +46,7 @@ def collapse(table: SnapshotTable, keep: NDArray[np.bool_], onto: Onto) -> Snaps
         skipped = chain[1:end][::-1]
         lists.append(np.concatenate([logs.take(skipped).compact().values, table.pruned().row(row)]))
         parents[row] = chain[end]
-    return table.relinked(parents, _replaced(table.pruned(), rows, lists)).kept(keep, {}, {})
+    return table.relinked(parents, _replaced(table.pruned(), rows, lists)).select_snapshots(keep, {}, {})
 
 
 def _with_own(table: SnapshotTable) -> Ragged:

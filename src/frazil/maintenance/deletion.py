@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import batched
 from threading import BoundedSemaphore, Lock
@@ -19,11 +18,12 @@ from typing import Final
 from frazil.errors import ConflictError, ErrorKind, StorageError
 from frazil.maintenance.listing import Objects
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 _BATCH: Final = 1000
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 20.0
-_ERRORS_TOLD: Final = 10
+_MAX_ERRORS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Sweeper:
         gate = _Gate(self._patience.concurrent)
         keys, sizes = garbage.keys(), garbage.sizes.tolist()
         batches = batched(zip(keys, sizes, strict=True), _BATCH)
-        with ThreadPoolExecutor(max(1, self._patience.concurrent), "frazil-delete") as pool:
+        with thread_pool(Purpose.BATCH_DELETES, self._patience.concurrent) as pool:
             for _ in pool.map(lambda batch: self._batch(batch, done, gate), batches):
                 pass
         return done
@@ -119,7 +119,7 @@ class Sweeper:
             done.objects += len(deleted)
             done.size += sum(size for _, size in deleted)
             done.failed += len(failed)
-            room = _ERRORS_TOLD - len(done.errors)
+            room = _MAX_ERRORS - len(done.errors)
             done.errors += [f"{key}: {error.message}" for (key, _), error in failed[:room]]
             if deleted:
                 self._in_a_row = 0

@@ -54,7 +54,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
         branches = {**branches, MAIN: info.branches[MAIN]}
     tags = _left(info.tags, info, old) if what.tags else info.tags
     keep = ~old
-    keep[table.find_many(id_matrix([*branches.values(), *tags.values()]))] = True
+    keep[table.find_snapshots(id_matrix([*branches.values(), *tags.values()]))] = True
     left = replace(
         info,
         branches=branches,
@@ -68,7 +68,7 @@ def expire(info: RepoInfo, what: Expiry) -> Expired:
 
 def _left(refs: Mapping[str, bytes], info: RepoInfo, old: np.ndarray) -> dict[str, bytes]:
     """The refs that do not end in an old snapshot."""
-    rows = info.snapshots.find_many(id_matrix(list(refs.values())))
+    rows = info.snapshots.find_snapshots(id_matrix(list(refs.values())))
     return {name: id_ for (name, id_), gone in zip(refs.items(), old[rows].tolist(), strict=True) if not gone}
 
 
@@ -77,14 +77,14 @@ class Expiring:
 
     def __init__(self, what: Expiry) -> None:
         self._what = what
-        self._made: dict[int, Expired] = {}
+        self._attempts: dict[int, Expired] = {}
 
     def __call__(self, info: RepoInfo, now: int) -> Changed:
         require_online(info)
         done = expire(info, self._what)
-        self._made[now] = done
+        self._attempts[now] = done
         return Changed(done.info, OpsEntry(UpdateKind.EXPIRATION_RAN, now))
 
     def ids(self, after: RepoInfo) -> U8:
         """What went in the attempt that led to ``after``."""
-        return self._made[newest_update(after)].ids
+        return self._attempts[newest_update(after)].ids

@@ -19,7 +19,6 @@ Ages are by the storage's clock: that of a file's last modification.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -46,6 +45,7 @@ from frazil.repository.catalog.version_info import GCSummary
 from frazil.repository.clock import now_us, to_datetime
 from frazil.repository.session.staged_work import delete_abandoned
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 _BACKUPS: Final = "backups"
 
@@ -100,7 +100,7 @@ def old_files(storage: Storage, what: Collection, backups_before: int | None = N
     """Step 1. Backups have a limit of their own: no session needs them, so no lease spares them."""
     before = what.older_than if backups_before is None else backups_before
     folders = (SNAPSHOTS, TRANSACTIONS, MANIFESTS, CHUNKS)
-    with ThreadPoolExecutor(min(len(folders) + 1, what.listings), "frazil-list") as pool:
+    with thread_pool(Purpose.FOLDER_LISTINGS, min(len(folders) + 1, what.listings)) as pool:
         backups = pool.submit(old_backups, storage, before)
         files = pool.map(lambda folder: listed(storage, folder, what.older_than), folders)
         snapshots, logs, manifests, chunks = files
@@ -127,26 +127,26 @@ def _living(info: RepoInfo, old: U8) -> NDArray[np.bool_]:
 def referred(info: RepoInfo) -> NDArray[np.bool_]:
     """Which snapshots a branch or tag leads to."""
     tips = id_matrix([*info.branches.values(), *info.tags.values()])
-    return info.table.reachable(info.table.find_many(tips))
+    return info.table.reachable(info.table.find_snapshots(tips))
 
 
-def needed(storage: Storage, info: RepoInfo, old: Old, known: Live, walk: Walk) -> Live:
+def needed(storage: Storage, info: RepoInfo, old: Old, earlier: Live, walk: Walk) -> Live:
     """Steps 2 and 3: what the versions of ``info`` need, ``known`` included. Of two kinds of files only as
     much is read as is needed to tell which of the old ones live.
     """
     living, led_to = _living(info, old.snapshots.ids), referred(info)
     ids = info.snapshots.ids()
-    new = ~among(ids, known.snapshots)
+    new = ~among(ids, earlier.snapshots)
     files = ManifestFiles.empty()
     if len(old.manifests) or len(old.chunks):
         # A version that no ref leads to may have lost its file.
         files = walk.manifests(storage, ids[living & led_to & new], ids[living & ~led_to & new])
-    fresh = files.take(~among(files.ids, known.manifests))
+    fresh = files.select_manifests(~among(files.ids, earlier.manifests))
     chunks = walk.chunks(storage, fresh) if len(old.chunks) else _no_ids()
     return Live(
-        distinct([known.snapshots, ids[living]]),
-        distinct([known.manifests, fresh.ids]),
-        distinct([known.chunks, chunks]),
+        distinct([earlier.snapshots, ids[living]]),
+        distinct([earlier.manifests, fresh.ids]),
+        distinct([earlier.chunks, chunks]),
     )
 
 
@@ -173,17 +173,17 @@ def collect(context: Context, what: Collection) -> GCSummary:
     """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
     storage = context.storage
     require_online(context.catalog.repo_info())
-    begun = announce(storage)
+    announcement = announce(storage)
     try:
-        limit = what.older_than + begun.ahead
-        delete_ended(storage, begun.now)
-        delete_killed_records(storage, begun.now)
-        spared = Spared(storage, begun.now, limit)
+        limit = what.older_than + announcement.ahead
+        delete_ended(storage, announcement.now)
+        delete_killed_records(storage, announcement.now)
+        spared = Spared(storage, announcement.now, limit)
         what = replace(what, older_than=spared.look())
         old = old_files(storage, what, limit)
-        record, after, live = _edited(context, what, old, begun.record)
+        record, after, live = _edited(context, what, old, announcement.record)
     except BaseException:
-        begun.record.end(storage, leaves_mark=False)  # nothing was deleted
+        announcement.record.end(storage, leaves_mark=False)  # nothing was deleted
         raise
     ends = True
     try:
@@ -250,7 +250,7 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
         "manifests": (old.manifests, live.manifests),
         "chunks": (old.chunks, live.chunks),
     }
-    return {name: files.take(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
+    return {name: files.select_files(~among(files.ids, ids)) for name, (files, ids) in alive.items()}
 
 
 def _swept(
@@ -265,7 +265,7 @@ def _swept(
     for name, files in phases.items():
         if not record.is_current(storage):
             break
-        done[name] = sweep(files.take(files.modified < spared.look()))
+        done[name] = sweep(files.select_files(files.modified < spared.look()))
         if done[name].failed:
             break
     return done

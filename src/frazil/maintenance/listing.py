@@ -45,7 +45,7 @@ class Listed:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def take(self, rows: NDArray[np.bool_]) -> Listed:
+    def select_files(self, rows: NDArray[np.bool_]) -> Listed:
         return Listed(self.folder, self.ids[rows], self.sizes[rows], self.modified[rows])
 
     def keys(self) -> list[str]:
@@ -69,13 +69,13 @@ def listed(storage: Storage, folder: str, before: int | None = None) -> Listed:
     return Listed(folder, whole.ids[order], whole.sizes[order], whole.modified[order])
 
 
-def _columns(folder: str, found: tuple[ObjectInfo, ...], before: int | None) -> Listed:
-    count, start = len(found), len(folder) + 1
-    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), found)])
-    sizes = np.fromiter(map(attrgetter("size"), found), np.int64, count)
-    modified = microseconds(map(attrgetter("modified"), found), count)
+def _columns(folder: str, objects: tuple[ObjectInfo, ...], before: int | None) -> Listed:
+    count, start = len(objects), len(folder) + 1
+    ids, named = ids_from_text([key[start:] for key in map(attrgetter("key"), objects)])
+    sizes = np.fromiter(map(attrgetter("size"), objects), np.int64, count)
+    modified = microseconds(map(attrgetter("modified"), objects), count)
     part = Listed(folder, ids, sizes[named], modified[named])
-    return part if before is None else part.take(part.modified < before)
+    return part if before is None else part.select_files(part.modified < before)
 
 
 def microseconds(times: Iterable[datetime], count: int = -1) -> I64:

@@ -43,9 +43,9 @@ def rewrite(
         context, lambda info: (info, Workspace(context, branch_tip(info, branch)).snapshot)
     )
     require_online(info)
-    existing = metadata.get(RESERVED)
+    reserved_before = metadata.get(RESERVED)
     reserved = {
-        **(existing if isinstance(existing, dict) else {}),
+        **(reserved_before if isinstance(reserved_before, dict) else {}),
         "splitting_config": splitting_document(context.settings.splitting),
     }
     return write_commit(

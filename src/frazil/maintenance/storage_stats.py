@@ -111,11 +111,11 @@ def storage_stats(context: Context, bounds: Bounds) -> ChunkStorageStats:
     return summed(over_manifests(manifests, lambda id_: parts_of(storage, id_), bounds))
 
 
-def summed(found: Iterable[Parts]) -> ChunkStorageStats:
+def summed(pieces: Iterable[Parts]) -> ChunkStorageStats:
     """The finish."""
     native, virtual = _Gathered(), _Gathered()
     inline = 0
-    for parts in found:
+    for parts in pieces:
         native.add(parts.native)
         virtual.add(parts.virtual)
         inline += parts.inline
@@ -126,20 +126,20 @@ class _Gathered:
     """Distinct ranges of many manifests."""
 
     def __init__(self) -> None:
-        self._known = Ranges.union([])
+        self._settled = Ranges.union([])
         self._parts: list[Ranges] = []
         self._waiting = 0
 
     def add(self, ranges: Ranges) -> None:
         self._parts.append(ranges)
         self._waiting += len(ranges)
-        if self._waiting > max(len(self._known), _GATHERED):
+        if self._waiting > max(len(self._settled), _GATHERED):
             self._settle()
 
     def _settle(self) -> None:
-        self._known, self._parts, self._waiting = Ranges.union([self._known, *self._parts]), [], 0
+        self._settled, self._parts, self._waiting = Ranges.union([self._settled, *self._parts]), [], 0
 
     def length(self) -> int:
         """Bytes in all."""
         self._settle()
-        return int(self._known.lengths.sum(dtype=np.uint64))
+        return int(self._settled.lengths.sum(dtype=np.uint64))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -21,10 +21,10 @@ from frazil.format.snapshot import ManifestFiles
 from frazil.maintenance.listing import distinct
 from frazil.repository.catalog.files import MANIFEST_CHUNK_FILES, SNAPSHOT
 from frazil.storage.base import Storage
+from frazil.threads import SIZES, Purpose, thread_pool
 
 #: Bytes of a decoded reference, for bounds on memory.
 _REFERENCE_BYTES: Final = 64
-_THREADS: Final = 32
 #: So many ids are gathered before those that repeat are dropped.
 _GATHERED: Final = 1 << 22
 
@@ -48,7 +48,7 @@ def side_by_side[T, R](
     """``map`` on threads, in order, with at most ``threads`` items at work or waiting, whose weights sum up
     to no more than 1. One that is heavier alone is done alone.
     """
-    with ThreadPoolExecutor(max(1, min(threads, _THREADS)), "frazil-maintenance") as pool:
+    with thread_pool(Purpose.COLLECTION_STEPS, min(threads, SIZES[Purpose.COLLECTION_STEPS])) as pool:
         running: deque[tuple[Future[R], float]] = deque()
         load = 0.0
         try:
@@ -92,7 +92,7 @@ def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds)
     def read(id_: bytes) -> ManifestFiles:
         return manifests_of(storage, id_)
 
-    def read_if_there(id_: bytes) -> ManifestFiles:
+    def read_optional(id_: bytes) -> ManifestFiles:
         try:
             return read(id_)
         except StorageError as error:
@@ -100,14 +100,14 @@ def all_manifests(storage: Storage, snapshots: U8, optional: U8, bounds: Bounds)
                 raise
             return ManifestFiles.empty()
 
-    known = ManifestFiles.empty()
+    distinct_files = ManifestFiles.empty()
     parts: list[ManifestFiles] = []
-    for ids, work in ((snapshots, read), (optional, read_if_there)):
+    for ids, work in ((snapshots, read), (optional, read_optional)):
         for files in side_by_side(id_list(ids), work, bounds.snapshots):
             parts.append(files)
-            if sum(map(len, parts)) > max(len(known), 100_000):
-                known, parts = each_once([known, *parts]), []
-    return each_once([known, *parts])
+            if sum(map(len, parts)) > max(len(distinct_files), 100_000):
+                distinct_files, parts = each_once([distinct_files, *parts]), []
+    return each_once([distinct_files, *parts])
 
 
 def each_once(parts: Sequence[ManifestFiles]) -> ManifestFiles:
@@ -139,13 +139,13 @@ def over_manifests[R](manifests: ManifestFiles, work: Callable[[bytes], R], boun
 
 def all_chunks(storage: Storage, manifests: ManifestFiles, bounds: Bounds) -> U8:
     """Each chunk file of many manifests once, sorted, (k, 12): 12 bytes a file."""
-    known, parts, gathered = np.zeros((0, OBJECT_ID_BYTES), np.uint8), list[U8](), 0
+    distinct_ids, parts, gathered = np.zeros((0, OBJECT_ID_BYTES), np.uint8), list[U8](), 0
     for ids in over_manifests(manifests, lambda id_: chunks_of(storage, id_), bounds):
         parts.append(ids)
         gathered += len(ids)
-        if gathered > max(len(known), _GATHERED):
-            known, parts, gathered = distinct([known, *parts]), [], 0
-    return distinct([known, *parts])
+        if gathered > max(len(distinct_ids), _GATHERED):
+            distinct_ids, parts, gathered = distinct([distinct_ids, *parts]), [], 0
+    return distinct([distinct_ids, *parts])
 
 
 class Walk(Protocol):

@@ -151,7 +151,7 @@ def _sweep(context: Context, engine: Engine, patience: Patience) -> Callable[[Li
 
     def sweep(files: Listed) -> Swept:
         numbers = np.arange(len(files)) // _DELETED
-        parts = [files.take(numbers == number) for number in range(-(-len(files) // _DELETED))]
+        parts = [files.select_files(numbers == number) for number in range(-(-len(files) // _DELETED))]
         done = Swept()
         for swept in pieces(context, engine, delete_files, [(part, patience) for part in parts]):
             done.objects += swept.objects

@@ -259,7 +259,9 @@ def _ahead(repo: Repository, audit: str, branch: str) -> list[SnapshotInfo]:
     """Commits of the audit branch that the branch has not, newest first."""
     info = context_of(repo).catalog.repo_info()
     snapshots = info.snapshots
-    there, rows = (snapshots.chain(snapshots.find(branch_tip(info, name))) for name in (branch, audit))
+    there, rows = (
+        snapshots.chain(snapshots.find_snapshot(branch_tip(info, name))) for name in (branch, audit)
+    )
     common = np.flatnonzero(np.isin(rows, there))
     return snapshot_infos(list(snapshots.entries(rows[: common[0]] if len(common) else rows)))
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -43,6 +42,7 @@ from frazil.repository.clock import now_us
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
 from frazil.storage.base import IfAbsent, IfVersion, ObjectInfo, Refused, Storage
+from frazil.threads import Purpose, thread_pool
 
 #: Folders that a copy has.
 _COPIED: Final = (CHUNKS, MANIFESTS, TRANSACTIONS, SNAPSHOTS, OVERWRITTEN)
@@ -50,7 +50,6 @@ _PER_TASK: Final = 256_000_000
 #: An object costs as much time as so many bytes.
 _PER_OBJECT: Final = 100_000
 _AT_ONCE: Final = 32_000_000
-_THREADS: Final = 16
 #: How long a lease holds, and after which time it is renewed, in microseconds.
 _LEASE: Final = 24 * 3600 * 1_000_000
 _RENEWED: Final = 3600 * 1_000_000
@@ -167,7 +166,7 @@ def _condition(info: RepoInfo, target: Storage) -> IfAbsent | IfVersion:
     own = [
         f"commits on its branch {name!r}"
         for name, tip in earlier.branches.items()
-        if info.snapshots.find(tip) < 0
+        if info.snapshots.find_snapshot(tip) < 0
     ]
     own += [f"its tag {name!r}" for name in earlier.tags if name not in tags]
     if own:
@@ -233,7 +232,7 @@ def copy_objects(shared: bytes, task: bytes) -> bytes:
         return memoryview(pair[1]).nbytes
 
     written: list[int] = []
-    with ThreadPoolExecutor(_THREADS, "frazil-copy") as threads:
+    with thread_pool(Purpose.FILE_COPIES) as threads:
         if not target.is_local:
             written += (size for size in threads.map(one, keys) if size is not None)
         else:

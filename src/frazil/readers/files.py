@@ -16,7 +16,6 @@ import tempfile
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from urllib.parse import unquote, urlsplit
 from frazil.errors import ErrorKind, FormatError, InvalidInputError, StorageError
 from frazil.readers.reader import fingerprint
 from frazil.storage.constructors import azure_storage, gcs_storage, http_storage, s3_storage
+from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
     from frazil.storage.base import Storage
@@ -37,8 +37,6 @@ ENDS: Final = 64 << 10
 #: What is read of an object at once, and how many of these blocks are kept.
 BLOCK: Final = 512 << 10
 _KEPT: Final = 64
-#: How many requests one task has under way.
-_AT_ONCE: Final = 16
 #: Two ranges that are closer are one request.
 _GAP: Final = 64 << 10
 #: The largest object that is copied for a library that needs a path.
@@ -96,8 +94,7 @@ class File:
         asked = list(ranges)
         if self.path is not None or len(asked) < 2:
             return [self.read(start, stop) for start, stop in asked]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda each: self.read(*each), asked))
+        return map_bounded(Purpose.RANGE_READS, lambda each: self.read(*each), asked)
 
     def open(self) -> io.RawIOBase | io.BufferedReader:
         """A file object, to read from and to seek in."""

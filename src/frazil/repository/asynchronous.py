@@ -13,33 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import os
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Concatenate, Final, Protocol
 
-#: Calls that run at once; others wait for their turn.
-THREADS: Final = 32
-
-_pool: ThreadPoolExecutor | None = None
-_pool_process = 0
-_lock = threading.Lock()
-
-
-def _threads() -> ThreadPoolExecutor:
-    global _pool, _pool_process
-    if _pool is None or _pool_process != os.getpid():  # a forked child has none of its parent's threads
-        with _lock:
-            if _pool is None or _pool_process != os.getpid():
-                _pool, _pool_process = ThreadPoolExecutor(THREADS, "frazil-async"), os.getpid()
-    return _pool
+from frazil.threads import Purpose, shared_pool
 
 
 def begin[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
     """Call on a thread, in the caller's context."""
     context = contextvars.copy_context()
-    return _threads().submit(functools.partial(context.run, function, *args, **kwargs))
+    call = functools.partial(context.run, function, *args, **kwargs)
+    return shared_pool(Purpose.ASYNC_CALLS).submit(call)
 
 
 async def on_thread[**P, R](function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,17 +7,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.format.ids import OBJECT_ID_BYTES, id_to_text
 from frazil.repository.clock import from_datetime
 from frazil.storage.base import ALWAYS, Condition, ObjectInfo, Storage
-
-_REQUESTS: Final = 32
+from frazil.threads import Purpose, thread_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def read_markers(storage: Storage, folder: str, ignored: str = "") -> Iterator[M
     deleted meanwhile is left out.
     """
     found = [info for info in storage.list(folder) if not (ignored and info.key.endswith(ignored))]
-    with ThreadPoolExecutor(_REQUESTS, "frazil-markers") as pool:
+    with thread_pool(Purpose.MARKER_READS) as pool:
         yield from filter(None, pool.map(partial(_read, storage), found))
 
 

@@ -34,7 +34,7 @@ import re
 import secrets
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -65,6 +65,7 @@ from frazil.storage.settings import (
     StorageRetriesSettings,
     StorageSettings,
 )
+from frazil.threads import Purpose, shared_pool
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterable, Iterator, Sequence
@@ -75,8 +76,6 @@ _CALL_BYTES: Final = 1 << 30
 _LARGEST_HASHED_ALWAYS: Final = 256 << 10
 #: Files that are written before the first of them is flushed.
 _OPEN_FILES: Final = 64
-#: Threads that wait for the disk; kept, for they cost as much to start as a flush.
-_FLUSHERS: Final = 8
 #: Longer than any update takes; a lock held this long belongs to a stopped process.
 _LOCK_SECONDS: Final = 60.0
 
@@ -560,7 +559,6 @@ class _Process:
         self.guard = threading.Lock()
         self.syncs: dict[str, _DirectorySync] = {}
         self.locks: dict[str, threading.Lock] = {}
-        self._flushers: ThreadPoolExecutor | None = None
 
     def flush_together(self, flushes: Sequence[Callable[[], None]]) -> None:
         """Flushes that wait for a disk at the same time take hardly longer than one."""
@@ -568,10 +566,8 @@ class _Process:
             for flush in flushes:
                 flush()
             return
-        with self.guard:
-            if self._flushers is None:
-                self._flushers = ThreadPoolExecutor(_FLUSHERS, "frazil-flush")
-        running = [self._flushers.submit(flush) for flush in flushes[1:]]
+        flushers = shared_pool(Purpose.FLUSHES)
+        running = [flushers.submit(flush) for flush in flushes[1:]]
         try:
             flushes[0]()
         finally:

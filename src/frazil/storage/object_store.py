@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import batched
 from typing import TYPE_CHECKING, Any, Final
@@ -48,6 +47,7 @@ from frazil.storage.keys import check_key, check_prefix, check_range, object_not
 from frazil.storage.option_names import check_headers
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
+from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator, Mapping, Sequence
@@ -62,7 +62,6 @@ _DEFAULT_PART: Final = 12 << 20
 _DEFAULT_PARTS_AT_ONCE: Final = 18
 _log: Final = logging.getLogger(__name__)
 _DELETE_BATCH: Final = 1000
-_DELETES_AT_ONCE: Final = 16
 
 
 class ObjectStorage(Storage):
@@ -299,8 +298,7 @@ class ObjectStorage(Storage):
             except StorageError as error:
                 if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                     raise
-                with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
-                    list(pool.map(lambda key: self._delete_one(client, key), batch))
+                map_bounded(Purpose.OBJECT_DELETES, lambda key: self._delete_one(client, key), batch)
 
     def _delete_one(self, client: ObjectStore, key: str) -> None:
         with self._errors(key), suppress(FileNotFoundError):

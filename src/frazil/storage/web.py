@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.option_names import check_headers, shown_url
 from frazil.storage.web_address import basic, joined, origin_of
 from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_options import CONNECTIONS, WebOptions
+from frazil.storage.web_options import WebOptions
+from frazil.threads import Purpose, shared_pool
 
 if TYPE_CHECKING:
     from frazil.storage.web_pools import Pools
@@ -72,9 +72,9 @@ class WebClient:
         origin_of(url)
         return self._connected().send(method, url, _login(url) | self._headers | _lowered(headers), most)
 
-    def in_thread(self) -> ThreadPoolExecutor:
+    def in_thread(self) -> Executor:
         """Threads that send requests for an event loop."""
-        return _threads(os.getpid())
+        return shared_pool(Purpose.WEB_REQUESTS).executor
 
     def _connected(self) -> Pools:
         process = os.getpid()
@@ -119,9 +119,3 @@ def _is_same_server(url: str, target: str) -> bool:
         return False
     is_upgrade = (before[0], before[2], after[0], after[2]) == ("http", 80, "https", 443)
     return before[1] == after[1] and (before == after or is_upgrade)
-
-
-@cache
-def _threads(process: int) -> ThreadPoolExecutor:
-    """Of one process: the threads of a parent do not exist in its fork."""
-    return ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="frazil-web")

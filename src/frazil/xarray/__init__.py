@@ -168,7 +168,7 @@ def _write(
         align_chunks=options.align_chunks,
     )
     # These two are not public, and there is no other way to the region that "auto" means.
-    written = target._validate_and_autodetect_region(dataset)
+    part = target._validate_and_autodetect_region(dataset)
     target._validate_encoding(encoding)
     if changes and options.accept != frozenset(CHECKS):
         region = target._write_region if isinstance(target._write_region, dict) else {}
@@ -176,12 +176,12 @@ def _write(
         checked = require_agreement(
             Writing(dataset, stored, options.append_dim, region, options.compute_options, options.accept)
         )
-        written = checked.drop_vars(set(checked.variables) - set(written.variables))
+        part = checked.drop_vars(set(checked.variables) - set(part.variables))
     writer = ArrayWriter()  # type: ignore[no-untyped-call]  # parts of xarray have no types
     coordinates = target.zarr_group.attrs.get("coordinates") if changes else None
-    dump_to_store(written, target, writer, encoding=dict(encoding))  # type: ignore[no-untyped-call]
+    dump_to_store(part, target, writer, encoding=dict(encoding))  # type: ignore[no-untyped-call]
     if isinstance(coordinates, str):
-        _keep_coordinates(target, coordinates.split(), written)
+        _keep_coordinates(target, coordinates.split(), part)
     if writer.sources:
         store_dask(
             sources=writer.sources,
@@ -194,12 +194,12 @@ def _write(
         session.merge(fork)
 
 
-def _keep_coordinates(target: ZarrStore, names: list[str], written: xr.Dataset) -> None:
+def _keep_coordinates(target: ZarrStore, names: list[str], dataset: xr.Dataset) -> None:
     """xarray replaces the attributes of the group, among them which variables are coordinates. Those that
     are not written stay what they are.
     """
     present = str(target.zarr_group.attrs.get("coordinates", "")).split()
-    others = [name for name in names if name not in present and name not in written.variables]
+    others = [name for name in names if name not in present and name not in dataset.variables]
     if others:
         target.zarr_group.update_attributes({"coordinates": " ".join([*present, *others])})
 

@@ -51,10 +51,10 @@ def array_at(source: Session | IcechunkStore, path: str, mode: Any = "r") -> zar
     try:
         array: zarr.Array[Any] = zarr.open_array(store, path=path.strip("/"), mode=mode, zarr_format=3)
     except UnknownCodecError as error:
-        found = [each for name in _QUOTED.findall(str(error)) if (each := missing_codec(name)) is not None]
-        if not found:
+        failures = [each for name in _QUOTED.findall(str(error)) if (each := missing_codec(name)) is not None]
+        if not failures:
             raise
-        raise found[0] from error
+        raise failures[0] from error
     return naming(array)
 
 

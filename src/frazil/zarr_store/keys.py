@@ -54,12 +54,12 @@ def parse_key(key: str) -> tuple[str, Coords | Document]:
     """
     # Chunks come by the million: first, and with few calls. The slash in front is for arrays at the root.
     try:
-        found = _chunk(key) or _document(key) or _chunk("/" + key)
+        parsed = _chunk(key) or _document(key) or _chunk("/" + key)
     except (AttributeError, TypeError):
         raise TypeError(f"key: expected str, found {type(key).__name__}") from None
-    if found is None:
+    if parsed is None:
         raise _invalid(key)
-    return found
+    return parsed
 
 
 def parse_directory(path: str) -> tuple[str, Coords] | None:
@@ -94,8 +94,8 @@ def chunk_keys(path: str, index: NDArray[np.uint32]) -> list[str]:
 
 
 def _chunk(key: str) -> tuple[str, Coords] | None:
-    prefix, found, tail = key.rpartition("/c/")
-    if not found:
+    prefix, separator, tail = key.rpartition("/c/")
+    if not separator:
         return None
     # int() alone would take signs, blanks, underscores and the digits of other scripts.
     digits = tail.replace("/", "")

@@ -26,7 +26,15 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from frazil.arguments import checks_arguments, unchecked
 from frazil.display import Lines
-from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, NodeNotFoundError, SessionStateError
+from frazil.errors import (
+    ErrorKind,
+    IcechunkError,
+    InvalidInputError,
+    KeyNotFoundError,
+    NodeNotFoundError,
+    ReadOnlyStoreError,
+    SessionStateError,
+)
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_errors import chunk_error
@@ -36,7 +44,6 @@ from frazil.repository.session.session import Session
 from frazil.repository.session.virtual_refs import chunk_batches, set_grid, set_one, set_some
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.virtual_containers import VirtualChunkSpec
-from frazil.zarr_store.failures import KeyNotFoundError, ReadOnlyStoreError
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_directory, parse_key
 from frazil.zarr_store.ranges import span
 
@@ -142,16 +149,16 @@ class IcechunkStore(Store):
         """
         workspace = self._session.workspace
         if workspace.context.storage.is_local or _is_at_hand(workspace, key):
-            found = _find(workspace, key, byte_range)
+            value = _find(workspace, key, byte_range)
         else:
-            found = await on_thread(_find, workspace, key, byte_range)
-        if not isinstance(found, tuple):
-            return None if found is None else _buffer(found, prototype)
+            value = await on_thread(_find, workspace, key, byte_range)
+        if not isinstance(value, tuple):
+            return None if value is None else _buffer(value, prototype)
         try:
-            data = await workspace.chunks.read_ref_async(*found)
+            data = await workspace.chunks.read_ref_async(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
-            raise _of_chunk(workspace, key, found[0], error) from error.__cause__
+            raise _of_chunk(workspace, key, value[0], error) from error.__cause__
         return _buffer(data, prototype)
 
     @unchecked
@@ -160,14 +167,14 @@ class IcechunkStore(Store):
     ) -> Buffer | None:
         """``get`` without an event loop."""
         workspace = self._session.workspace
-        found = _find(workspace, key, byte_range)
-        if not isinstance(found, tuple):
-            return None if found is None else _buffer(found, prototype)
+        value = _find(workspace, key, byte_range)
+        if not isinstance(value, tuple):
+            return None if value is None else _buffer(value, prototype)
         try:
-            data = workspace.chunks.read_ref(*found)
+            data = workspace.chunks.read_ref(*value)
             _require_plausible(workspace, key, data)
         except IcechunkError as error:
-            raise _of_chunk(workspace, key, found[0], error) from error.__cause__
+            raise _of_chunk(workspace, key, value[0], error) from error.__cause__
         return _buffer(data, prototype)
 
     @unchecked
@@ -555,25 +562,25 @@ def _read_below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[
 def _below(workspace: Workspace, path: str) -> tuple[NodeTable, list[tuple[str, Coords]]]:
     """Nodes at and below a path; their arrays, each with the coordinates that its chunks there start with."""
     nodes = workspace.nodes.node_table()
-    row, inside = nodes.find(path), nodes.below(path)
-    here = [] if row < 0 else [row]
-    found = nodes.take(np.r_[here, np.arange(len(nodes))[inside]].astype(np.int64))
-    arrays = compress(found.paths_list(), found.is_array.tolist())
+    row, inside = nodes.find_node(path), nodes.below(path)
+    own_row = [] if row < 0 else [row]
+    subtree = nodes.select_nodes(np.r_[own_row, np.arange(len(nodes))[inside]].astype(np.int64))
+    arrays = compress(subtree.paths_list(), subtree.is_array.tolist())
     chunks: list[tuple[str, Coords]] = [(array, ()) for array in arrays]
     directory = parse_directory(path) if row < 0 else None
     if directory is not None and workspace.nodes.is_array(directory[0]):
         chunks.append(directory)
-    return found, chunks
+    return subtree, chunks
 
 
 def _chunks(workspace: Workspace, path: str, start: Coords) -> ChunkTable:
     """References of an array whose coordinates start with ``start``."""
     table = workspace.chunks.ref_table(path)
     if len(start) > table.ndim:
-        return table.take(slice(0))
+        return table.select_chunks(slice(0))
     if not start:
         return table
-    return table.take((table.index[:, : len(start)] == np.array(start, np.uint32)).all(axis=1))
+    return table.select_chunks((table.index[:, : len(start)] == np.array(start, np.uint32)).all(axis=1))
 
 
 def _names(workspace: Workspace, path: str) -> list[str]:

@@ -52,11 +52,11 @@ class OldNode:
 class OldRef:
     """A ref file: the snapshot that it names, and what some versions say beside it.
 
-    ``written_at`` is in microseconds since 1970, None where the file has no time.
+    ``committed_at`` is in microseconds since 1970, None where the file has no time.
     """
 
     snapshot: bytes
-    written_at: int | None = None
+    committed_at: int | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,14 +65,14 @@ class OldSnapshot:
     """A snapshot file.
 
     ``id`` is what the file says of itself (the first versions wrote another name on the initial one).
-    ``written_at`` is in microseconds since 1970. ``parent`` is None where there is none. ``total_parents`` is
+    ``flushed_at`` is in microseconds since 1970. ``parent`` is None where there is none. ``total_parents`` is
     the number of ancestors, None where the file does not have it. ``unplaced`` names the fields that say
     something for which a snapshot of spec version 2 has no place.
     """
 
     id: bytes
     parent: bytes | None
-    written_at: int
+    flushed_at: int
     message: str
     metadata: dict[str, Any]
     nodes: tuple[OldNode, ...]

@@ -104,7 +104,7 @@ class Generation:
             (self.numbered, seen.numbered),
             (self.has_config, seen.has_config),
         )
-        return all(wanted is None or found is None or wanted == found for wanted, found in pairs)
+        return all(wanted is None or actual is None or wanted == actual for wanted, actual in pairs)
 
 
 def _alpha(versions: str) -> str:

@@ -137,7 +137,7 @@ def _tables(
         ends = np.cumsum(counts)
         for number_, count, end in zip(range(len(nodes)), counts.tolist(), ends.tolist(), strict=True):
             if count:
-                out[nodes[number_], rank] = whole.take(order[end - count : end]).sorted()
+                out[nodes[number_], rank] = whole.select_chunks(order[end - count : end]).sorted()
     return out
 
 
@@ -251,10 +251,10 @@ def _checksums(tokens: Tokens, at: I64) -> tuple[Ragged, I64]:
     if times.size and times.max() > _MAX_INDEX:
         raise FormatError("a time of modification beyond 32 bits")
     modified[rows[is_time]] = times
-    found = tokens.content(values[is_etag])
+    etag_bytes = tokens.content(values[is_etag])
     starts, lengths = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
-    starts[rows[is_etag]], lengths[rows[is_etag]] = found.starts, found.lengths
-    return Ragged(found.values, starts, lengths), modified
+    starts[rows[is_etag]], lengths[rows[is_etag]] = etag_bytes.starts, etag_bytes.lengths
+    return Ragged(etag_bytes.values, starts, lengths), modified
 
 
 def _from_text(characters: U8, size: int) -> U8:
@@ -279,15 +279,17 @@ def _bytes(row: U8) -> bytes:
 def _draft(chunks: dict[str, Any]) -> OldManifest:
     """The draft's JSON; no writer of it ever existed, so that it is read value by value."""
     names: dict[bytes, bytes] = {}
-    found: dict[tuple[NodeId, int], dict[tuple[int, ...], Any]] = {}
+    references_of: dict[tuple[NodeId, int], dict[tuple[int, ...], Any]] = {}
     for key, value in chunks.items():
         node, index = json.loads(key)
         coordinates = tuple(index)
         if not all(type(at) is int and 0 <= at <= _MAX_INDEX for at in coordinates):
             raise FormatError(f"expected a key of node and chunk coordinates, found {key!r:.80}")
-        found.setdefault((node_id(node), len(coordinates)), {})[coordinates] = value
+        references_of.setdefault((node_id(node), len(coordinates)), {})[coordinates] = value
     return OldManifest(
-        None, {key: _draft_table(key[1], references, names) for key, references in found.items()}, names
+        None,
+        {key: _draft_table(key[1], references, names) for key, references in references_of.items()},
+        names,
     )
 
 
@@ -310,7 +312,7 @@ def _draft_table(rank: int, references: dict[tuple[int, ...], Any], names: dict[
             parts.append(ChunkTable.from_virtual(index, [str(content["location"])], *span))
         else:
             raise FormatError(f"expected a payload, found {kind!r:.80}")
-    return ChunkTable.merge(parts)
+    return ChunkTable.merge_tables(parts)
 
 
 __all__ = ["MANIFEST_FIELDS", "decode_old_manifest", "short_id"]

@@ -116,5 +116,5 @@ def decode_ref(data: Any, name: str) -> OldRef:
         value = json.loads(bytes(data))
         if not isinstance(value, dict):
             raise FormatError(f"a ref that is a {type(value).__name__}, expected an object")
-        written_at = timestamp(value["timestamp"]) if "timestamp" in value else None
-        return OldRef(object_id(value["snapshot"]), written_at, mapping(value.get("properties") or {}))
+        committed_at = timestamp(value["timestamp"]) if "timestamp" in value else None
+        return OldRef(object_id(value["snapshot"]), committed_at, mapping(value.get("properties") or {}))

@@ -67,28 +67,28 @@ def decode_old_snapshot(data: Any, name: str, layout: Layout) -> OldSnapshot:
         fields = _fields(data, layout)
         if "metadata" in fields:
             own = _named(fields["metadata"], _ENTRY)
-            id_, written, message = object_id(own["id"]), own["written_at"], own["message"]
+            id_, flushed_at, message = object_id(own["id"]), own["written_at"], own["message"]
             parent = _newest(fields["short_term_history"])
         else:
-            id_, written, message = object_id(fields["id"]), fields["flushed_at"], fields["message"]
+            id_, flushed_at, message = object_id(fields["id"]), fields["flushed_at"], fields["message"]
             parent = None if fields["parent_id"] is None else object_id(fields["parent_id"])
         nodes = tuple(_node(path, value) for path, value in mapping(fields["nodes"]).items())
         properties = mapping(fields["properties"])
         return OldSnapshot(
             id_,
             parent,
-            timestamp(written),
+            timestamp(flushed_at),
             text(message),
             properties,
             nodes,
             fields.get("total_parents"),
-            tuple(_unplaced(fields, written)),
+            tuple(_unplaced(fields, flushed_at)),
         )
 
 
-def _unplaced(fields: dict[str, Any], written: Any) -> Iterator[str]:
+def _unplaced(fields: dict[str, Any], flushed_at: Any) -> Iterator[str]:
     """Names of fields that would be lost. What repeats another field is not."""
-    if fields.get("started_at", written) != written:
+    if fields.get("started_at", flushed_at) != flushed_at:
         yield "started_at"
     length = len(fields.get("short_term_history") or ())
     if fields.get("short_term_parents", length) != length:

@@ -38,8 +38,8 @@ for _code, _head, _size in (
     _HEAD[_code], _SIZE[_code] = _head, _size
 _FIXED = np.zeros(256, np.int32)  # bytes of content that the first byte itself tells
 _FIXED[0xA0:0xC0] = np.arange(32)
-_KNOWN = np.ones(256, np.bool_)
-_KNOWN[[0xC1, *range(0xC7, 0xCA), *range(0xD4, 0xD9)]] = False
+_IS_SUPPORTED = np.ones(256, np.bool_)
+_IS_SUPPORTED[[0xC1, *range(0xC7, 0xCA), *range(0xD4, 0xD9)]] = False
 _IS_BYTES = np.isin(np.arange(256), [0xC4, 0xC5, 0xC6])
 _IS_TEXT = np.isin(np.arange(256), [*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB])
 _IS_ARRAY = np.isin(np.arange(256), [*range(0x90, 0xA0), 0xDC, 0xDD])
@@ -64,8 +64,8 @@ class Tokens:
         self._data = np.frombuffer(data + bytes(_PADDING), np.uint8)
         self._starts = _starts(self._data, len(data))
         self.code: U8 = self._data[self._starts]
-        if not _KNOWN[self.code].all():
-            strange = int(self.code[~_KNOWN[self.code]][0])
+        if not _IS_SUPPORTED[self.code].all():
+            strange = int(self.code[~_IS_SUPPORTED[self.code]][0])
             raise FormatError(f"MessagePack type 0x{strange:02x}, which no file has")
         self.members = self._members()
         self._balance = np.cumsum(self.members - 1)
@@ -137,9 +137,9 @@ class Tokens:
         rows = np.flatnonzero(_IS_TEXT[self.code[tokens]])
         content = self.content(tokens[rows])
         same = content.lengths == len(word)
-        found = windows(self._data, len(word))[content.starts[same]]
-        letters = np.ascontiguousarray(found).view(np.uint8).reshape(-1, len(word))
-        out[rows[same]] = (letters == np.frombuffer(word.encode(), np.uint8)).all(axis=1)
+        letters = windows(self._data, len(word))[content.starts[same]]
+        characters = np.ascontiguousarray(letters).view(np.uint8).reshape(-1, len(word))
+        out[rows[same]] = (characters == np.frombuffer(word.encode(), np.uint8)).all(axis=1)
         return out
 
     def _is(self, table: NDArray[np.bool_], tokens: I64 | int) -> NDArray[np.bool_]:
@@ -176,9 +176,9 @@ def _starts(data: U8, size: int) -> NDArray[np.uint32]:
     parts: list[NDArray[np.uint32]] = []
     at = total = 0
     while at < size:
-        found, behind = _block(data, at, min(at + _BLOCK, size))
-        parts.append(found)
-        total += len(found)
+        starts, behind = _block(data, at, min(at + _BLOCK, size))
+        parts.append(starts)
+        total += len(starts)
         at = behind
         if total > MAX_TOKENS:
             raise FormatError(f"more than {MAX_TOKENS} values in one file")

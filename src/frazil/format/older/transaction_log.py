@@ -70,8 +70,8 @@ def _chunks(tokens: Tokens, field: int) -> dict[NodeId, U32]:
     keys, values = children[::2], children[1::2]
     if not (tokens.is_array(values)).all():
         raise FormatError("expected a list of changed chunks")
-    found = [_coordinates(tokens, at) for at in tokens.children_of_each(values)]
-    return dict(zip(_nodes(tokens, keys), in_order(found), strict=True))
+    coordinates = [_coordinates(tokens, at) for at in tokens.children_of_each(values)]
+    return dict(zip(_nodes(tokens, keys), in_order(coordinates), strict=True))
 
 
 def _coordinates(tokens: Tokens, at: I64) -> U32:

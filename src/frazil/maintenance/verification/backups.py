@@ -8,7 +8,6 @@ garbage leaves only the chain, in which each file names the one with the next ol
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -16,10 +15,10 @@ from typing import Final
 from frazil.errors import ErrorKind, FormatError, IcechunkError
 from frazil.format.keys import OVERWRITTEN, REPO, backup_key
 from frazil.format.repo_info import RepoInfo, decode_repo_info
-from frazil.maintenance.verification.requests import REQUESTS
 from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, thread_pool
 
 #: So many of the newest backups are tried for one that can be read.
 _TRIED: Final = 20
@@ -72,7 +71,7 @@ def check_named(storage: Storage, named: Sequence[Named]) -> Iterator[Finding]:
             gone = error.kind == ErrorKind.OBJECT_NOT_FOUND
             return [] if gone else [Finding("unreadable", key, detail=error.message)]
 
-    with ThreadPoolExecutor(REQUESTS, "frazil-verify") as pool:
+    with thread_pool(Purpose.VERIFICATION_READS) as pool:
         for findings in pool.map(check, named):
             yield from findings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Buffer, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -20,55 +19,56 @@ from frazil.format.keys import CHUNKS, chunk_key, manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, VirtualRef
 from frazil.maintenance.listing import Listed
 from frazil.maintenance.verification.manifests import Needed
-from frazil.maintenance.verification.requests import REQUESTS, virtual
+from frazil.maintenance.verification.requests import virtual
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 #: Bytes of one request, and of a gap between two chunks that is read with them.
 _BLOCK: Final = 16 << 20
 _GAP: Final = 1 << 18
 
 
-def absent(needed: Iterable[Needed], there: Listed) -> tuple[U8, U64]:
+def absent(needed: Iterable[Needed], listed: Listed) -> tuple[U8, U64]:
     """Chunk files that are missing or too short: ids (k, 12), sorted, and how many bytes there are."""
     ids: list[U8] = [np.zeros((0, OBJECT_ID_BYTES), np.uint8)]
-    known = id_keys(there.ids)
+    listed_keys = id_keys(listed.ids)
     for each in needed:
         keys = id_keys(each.files)
-        rows = np.minimum(known.searchsorted(keys), max(len(known) - 1, 0))
-        same = known[rows] == keys if len(known) else np.zeros(len(keys), bool)
+        rows = np.minimum(listed_keys.searchsorted(keys), max(len(listed_keys) - 1, 0))
+        same = listed_keys[rows] == keys if len(listed_keys) else np.zeros(len(keys), bool)
         sizes = np.zeros(len(keys), np.uint64)
-        sizes[same] = there.sizes[rows[same]]
+        sizes[same] = listed.sizes[rows[same]]
         ids.append(each.files[~same | (sizes < each.ends)])
     lost = np.unique(id_keys(np.concatenate(ids))).view(np.uint8).reshape(-1, OBJECT_ID_BYTES)
     sizes = np.zeros(len(lost), np.uint64)
-    rows = known.searchsorted(id_keys(lost))
-    there_too = np.isin(id_keys(lost), known)
-    sizes[there_too] = there.sizes[rows[there_too]]
+    rows = listed_keys.searchsorted(id_keys(lost))
+    is_listed = np.isin(id_keys(lost), listed_keys)
+    sizes[is_listed] = listed.sizes[rows[is_listed]]
     return lost, sizes
 
 
 def without_files(storage: Storage, manifest: bytes, files: U8, sizes: U64) -> list[Finding]:
     """The chunks of a manifest that are lost with such files."""
-    known = id_keys(files)
-    found: list[Finding] = []
+    file_keys = id_keys(files)
+    findings: list[Finding] = []
     try:
         arrays = MANIFEST.read(storage, manifest).arrays
     except IcechunkError as error:
         return [Finding("unreadable", manifest_key(manifest), detail=error.message)]
     for node, table in arrays.items():
-        hit = np.flatnonzero(np.isin(id_keys(table.chunk_ids), known))
+        hit = np.flatnonzero(np.isin(id_keys(table.chunk_ids), file_keys))
         for source in hit.tolist():
-            at = int(known.searchsorted(id_keys(table.chunk_ids[source : source + 1]))[0])
+            at = int(file_keys.searchsorted(id_keys(table.chunk_ids[source : source + 1]))[0])
             rows = (table.kind == ChunkKind.NATIVE) & (table.source == source)
             rows &= table.offset + table.length > sizes[at]
             if rows.any():
                 problem = "short" if sizes[at] else "missing"
                 name = f"{CHUNKS}/{id_to_text(table.chunk_ids[source].tobytes())}"
                 detail = f"{int(sizes[at])} bytes are there"
-                found.append(Finding(problem, name, node, table.index[rows], detail))
-    return found
+                findings.append(Finding(problem, name, node, table.index[rows], detail))
+    return findings
 
 
 # Bytes
@@ -96,14 +96,13 @@ def read_rows(
     except IcechunkError as error:
         return [Finding("unreadable", manifest_key(manifest), detail=error.message)], 0
     for node, table in sorted(arrays.items()):
-        part = table.take(slice(max(0, start - first), max(0, stop - first)))
+        part = table.select_chunks(slice(max(0, start - first), max(0, stop - first)))
         first += len(table)
         for name, rows, get in _objects(part, storage, sources):
             hashed_in = storage if is_hashed and name.startswith(f"{CHUNKS}/") and len(rows) == 1 else None
             for low, high, inside in _ranges(part.offset[rows], part.length[rows]):
                 spans.append(_Span(name, get, low, high, node, part.index[rows[inside]], hashed_in))
-    with ThreadPoolExecutor(REQUESTS) as pool:
-        answers = list(pool.map(_Span.finding, spans))
+    answers = map_bounded(Purpose.VERIFICATION_READS, _Span.finding, spans)
     read = sum(span.high - span.low for span, each in zip(spans, answers, strict=True) if each is None)
     return [each for each in answers if each is not None], read
 

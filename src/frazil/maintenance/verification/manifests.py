@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,11 @@ from frazil.format.columns import I64, U8, U32, U64
 from frazil.format.ids import OBJECT_ID_BYTES, id_keys
 from frazil.format.keys import manifest_key
 from frazil.format.manifest import ChunkKind, ChunkTable, Manifest, VirtualRef
-from frazil.maintenance.verification.requests import REQUESTS, problem, virtual
+from frazil.maintenance.verification.requests import problem, virtual
 from frazil.repository.catalog.files import MANIFEST
 from frazil.repository.catalog.findings import Finding
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,21 +54,21 @@ def check_manifest(
         count = sum(map(len, manifest.arrays.values()))
     except IcechunkError as error:
         return [Finding("unreadable", key, detail=error.message)], nothing
-    found: list[Finding] = []
+    findings: list[Finding] = []
     size = memoryview(data).nbytes
     for what, expected, stored in (("size", listed[0], size), ("count", listed[1], count)):
         if expected != stored:
-            found.append(Finding(what, key, detail=f"a snapshot says {expected}, the file has {stored}"))
+            findings.append(Finding(what, key, detail=f"a snapshot says {expected}, the file has {stored}"))
     for node, box in uses:
         table = manifest.arrays.get(node)
         if table is None or len(box) != table.ndim:
             continue
         outside = ((table.index < box[:, 0]) | (table.index >= box[:, 1])).any(axis=1)
         if outside.any():
-            found.append(Finding("outside", key, node, table.index[outside], "outside of the extents"))
+            findings.append(Finding("outside", key, node, table.index[outside], "outside of the extents"))
     if with_foreign:
-        found += _foreign(manifest, sources)
-    return found, _needed(manifest, count) if with_chunks else nothing
+        findings += _foreign(manifest, sources)
+    return findings, _needed(manifest, count) if with_chunks else nothing
 
 
 def _needed(manifest: Manifest, count: int) -> Needed:
@@ -107,8 +107,7 @@ def _foreign(manifest: Manifest, sources: VirtualSources) -> Iterator[Finding]:
     for node, table in manifest.arrays.items():
         used, ends = ends_of(table, ChunkKind.VIRTUAL, len(table.foreign))
         refs = [virtual(table, row, max(end - 1, 0), 1) for row, end in zip(used, ends.tolist(), strict=True)]
-        with ThreadPoolExecutor(REQUESTS) as pool:
-            answers = list(pool.map(ask, refs))
+        answers = map_bounded(Purpose.VERIFICATION_READS, ask, refs)
         for row, ref, error in zip(used.tolist(), refs, answers, strict=True):
             if error is not None:
                 lost = (table.kind == ChunkKind.VIRTUAL) & (table.source == row)

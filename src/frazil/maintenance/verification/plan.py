@@ -191,7 +191,7 @@ def _check_files(
     if not len(lost):
         return
     hit = [bool(np.isin(id_keys(need.files), id_keys(lost)).any()) for need in needed.values()]
-    affected = files.take(np.isin(id_keys(files.ids), id_keys(id_matrix(_chosen(needed, hit)))))
+    affected = files.select_manifests(np.isin(id_keys(files.ids), id_keys(id_matrix(_chosen(needed, hit)))))
     work = [(group, lost, sizes) for group in manifest_batches(affected)]
     for id_, findings in run(lost_piece, work):
         progress.by_manifest += ((id_, each) for each in findings)
@@ -273,7 +273,7 @@ def _paths(context: Context, state: State, nodes: set[bytes]) -> dict[bytes, str
             table = assets.snapshot(version.id).nodes
         except IcechunkError:  # it is among the findings
             continue
-        known = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
-        paths.update((node, known[node]) for node in left & known.keys())
+        paths_by_id = dict(zip(id_list(table.ids), table.paths_list(), strict=True))
+        paths.update((node, paths_by_id[node]) for node in left & paths_by_id.keys())
         left -= paths.keys()
     return paths

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from frazil.errors import IcechunkError
 from frazil.format.manifest import ChunkTable, VirtualRef
-
-#: So many requests at once.
-REQUESTS: Final = 16
 
 
 def virtual(table: ChunkTable, row: int, offset: int, length: int) -> VirtualRef:

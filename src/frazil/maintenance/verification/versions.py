@@ -161,20 +161,20 @@ def _differences(
     """
     passing: list[Any] = []
     for kind, arrays in (("arrays", True), ("groups", False)):
-        there = id_keys(after.ids[after.is_array == arrays])
+        after_keys = id_keys(after.ids[after.is_array == arrays])
         new, deleted, updated = (
             id_keys(getattr(log, f"{name}_{kind}")) for name in ("new", "deleted", "updated")
         )
         passing.append(np.intersect1d(new, deleted))
         new, deleted = np.setdiff1d(new, passing[-1]), np.setdiff1d(deleted, passing[-1])
         if before is None:
-            if not np.isin(new, there).all():
-                yield f"new {kind}", int(np.isin(new, there).sum()), len(new)
+            if not np.isin(new, after_keys).all():
+                yield f"new {kind}", int(np.isin(new, after_keys).sum()), len(new)
             continue
-        known = id_keys(before.ids[before.is_array == arrays])
+        before_keys = id_keys(before.ids[before.is_array == arrays])
         for name, expected, logged in (
-            ("new", np.setdiff1d(there, known), new),
-            ("deleted", np.setdiff1d(known, there), deleted),
+            ("new", np.setdiff1d(after_keys, before_keys), new),
+            ("deleted", np.setdiff1d(before_keys, after_keys), deleted),
         ):
             if not np.array_equal(expected, logged):
                 yield f"{name} {kind}", len(expected), len(logged)

@@ -15,7 +15,6 @@ import math
 import os
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import repeat
@@ -42,12 +41,11 @@ from frazil.pipeline.ingest.problems import Problem
 from frazil.readers.files import find_file, local_path
 from frazil.readers.reader import ChunkReferences, FileSchema, NotVirtual, Reader, VariableSchema
 from frazil.readers.registry import is_zarr, open_source
+from frazil.threads import Purpose, thread_pool
 
 PER_TASK: Final = 50
 #: Values of variables that are the same in all files are compared up to this size, in bytes.
 COMPARED: Final = 1 << 20
-#: Readers of one task at a time, for files that are not on this machine.
-_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +265,7 @@ def _each(urls: Sequence[str], known: Sequence[str | None], common: _Shared) -> 
     if not far:
         yield from map(_one, urls, known, repeat(common))
         return
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with thread_pool(Purpose.FILE_INSPECTIONS) as pool:
         yield from pool.map(_one, urls, known, repeat(common))
 
 

@@ -198,8 +198,8 @@ def recut(session: Session, path: str, chunks: tuple[int, ...], axis: int, items
         inline=Ragged(table.inline.values, blobs, np.full(len(blobs), size, np.int64)),
     )
     counts = [-(-size // step) for size, step in zip(document["shape"], chunks, strict=True)]
-    small = small.take((small.index < np.array(counts, np.int64)).all(axis=1)).sorted()
-    workspace.chunks.set_refs(path, ChunkTable.merge([ChunkTable.from_absent(table.index), small]))
+    small = small.select_chunks((small.index < np.array(counts, np.int64)).all(axis=1)).sorted()
+    workspace.chunks.set_refs(path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), small]))
 
 
 def _require_full(length: NDArray[Any], chunks: tuple[int, ...], itemsize: int, where: str) -> None:

@@ -621,7 +621,9 @@ def _shift(session: Session, target: TargetArray, axis: Axis) -> None:
     index = table.index.copy()
     index[:, at] = (axis.old[::step] // step)[index[:, at]]
     moved = replace(table, index=index).sorted()
-    workspace.chunks.set_refs(target.path, ChunkTable.merge([ChunkTable.from_absent(table.index), moved]))
+    workspace.chunks.set_refs(
+        target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved])
+    )
 
 
 def _write_labels(store: Any, there: Present, combined: Combined, axis: Axis, dim: str) -> None:

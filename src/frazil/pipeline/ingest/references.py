@@ -74,7 +74,7 @@ def _remove_missing(
     """Chunks that were there, and that the file does not have: they are its fill value now."""
     before = fork.workspace.chunks.ref_table(path)
     old = before.index[((before.index >= low) & (before.index < high)).all(axis=1)]
-    stays = ChunkTable.from_absent(index).find_many(old) >= 0
+    stays = ChunkTable.from_absent(index).find_chunks(old) >= 0
     if not stays.all():
         fork.workspace.chunks.delete_refs(path, old[~stays])
 

@@ -8,7 +8,6 @@ table each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -23,11 +22,11 @@ from frazil.jobs.task_results import Outcome
 from frazil.pipeline.transform.arrays import ArrayInfo
 from frazil.repository.session.chunk_errors import chunk_error
 from frazil.repository.session.session import ForkSession, Session
+from frazil.threads import Purpose, thread_pool
 
 #: Bytes of a task, and of what it holds at any time.
 PER_TASK: Final = 256_000_000
 _AT_ONCE: Final = 32_000_000
-_THREADS: Final = 8
 
 type Shape = tuple[int, ...]
 
@@ -66,7 +65,7 @@ def moved(session: Session, move: Move) -> ChunkTable:
     chosen = ((table.index >= low) & (table.index < high)).all(axis=1)
     if move.virtual is not None:
         chosen &= (table.kind == ChunkKind.VIRTUAL) == move.virtual
-    table = table.take(np.flatnonzero(chosen)[move.start : move.stop])
+    table = table.select_chunks(np.flatnonzero(chosen)[move.start : move.stop])
     return replace(table, index=(table.index - low).astype(np.uint32))
 
 
@@ -92,7 +91,7 @@ def fetch(fork: ForkSession, source: Session, move: Move) -> Outcome:
     coords = list(map(tuple, table.index.tolist()))
     workspace = fork.workspace
     size = int(table.length.sum())
-    with ThreadPoolExecutor(_THREADS, "frazil-fetch") as threads:
+    with thread_pool(Purpose.CHUNK_COPIES) as threads:
         for start, stop in pairwise(groups(table.length.astype(np.int64), _AT_ONCE).tolist()):
             wanted = [(table.ref(row), 0, None) for row in range(start, stop)]
             try:

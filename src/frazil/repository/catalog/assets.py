@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from threading import Lock, RLock
 from typing import Any, Final
@@ -27,6 +27,7 @@ from frazil.repository.catalog.cache_weights import held_bytes
 from frazil.repository.catalog.files import MANIFEST, SNAPSHOT, TRANSACTION_LOG
 from frazil.repository.catalog.repo_info_file import RepoInfoCache
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 _NODE_BYTES: Final = 1024
 _LEAST_NODES: Final = 1_000
@@ -151,10 +152,7 @@ class Assets:
 
     def manifests(self, ids: list[bytes], threads: int) -> list[Manifest]:
         """Several manifests, fetched side by side."""
-        if len(ids) < 2:
-            return [self.manifest(id_) for id_ in ids]
-        with ThreadPoolExecutor(min(threads, len(ids))) as pool:
-            return list(pool.map(self.manifest, ids))
+        return map_bounded(Purpose.CATALOG_READS, self.manifest, ids, threads)
 
     def transaction_log(self, snapshot_id: bytes) -> TransactionLog:
         """``StorageError`` (``object-not-found``) if it has been collected, or never was."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -55,10 +54,10 @@ from frazil.repository.settings.config import RepositoryConfig
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.config_yaml import dump_config, load_config
 from frazil.storage.base import IfAbsent, IfVersion, Storage, Stored, Version
+from frazil.threads import Purpose, map_bounded
 
 #: The ref of ``main``: the file that makes a repository of spec version 1.
 V1_MAIN: Final = "refs/branch.main/ref.json"
-_WRITERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +155,7 @@ class CatalogV1:
             answer = self.storage.put(key, encode_ref(ref.snapshot, new_mark()), IfVersion(ref.version))
             return isinstance(answer, Stored)
 
-        with ThreadPoolExecutor(_WRITERS) as pool:
-            return all(list(pool.map(renew, branches)))
+        return all(map_bounded(Purpose.CATALOG_WRITES, renew, branches))
 
     def begin_commit(self) -> CommitStartV1:
         return CommitStartV1(self.repo_info())
@@ -237,7 +235,7 @@ class CatalogV1:
         except StorageError as error:
             why = f"it was stored, and whether an upgrade has missed it cannot be read ({error})"
             raise outcome_unknown(changed.entry, why) from error
-        if new is not None and info.snapshots.find(new) >= 0:
+        if new is not None and info.snapshots.find_snapshot(new) >= 0:
             return info
         raise _upgraded(self.storage, "while this change was written, so the change may be lost")
 

@@ -35,9 +35,7 @@ commit asks for its files; it cannot know whether the collection is over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -50,9 +48,7 @@ from frazil.repository.catalog.collection_records import collection_records
 from frazil.repository.catalog.files import older_ops_backup
 from frazil.repository.catalog.repo_update import Change, Changed, ConditionalChange
 from frazil.storage.base import Storage
-
-_REQUESTS: Final = 32
-
+from frazil.threads import Purpose, map_bounded
 
 # The ops log
 
@@ -143,8 +139,7 @@ def is_uncollected(storage: Storage, info: RepoInfo, update: int, files: Callabl
         each.garbage(storage) for each in collection_records(storage) if each.is_listed and not each.is_done
     ]
     keys = needed.keys()
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        exists = list(pool.map(lambda key: storage.head(key) is not None, keys))
+    exists = map_bounded(Purpose.FILE_CHECKS, lambda key: storage.head(key) is not None, keys)
     if not all(exists):
         lost = [key for key, is_stored in zip(keys, exists, strict=True) if not is_stored]
         raise SessionStateError(

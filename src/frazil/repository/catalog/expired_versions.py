@@ -36,7 +36,7 @@ _PASSING: Final = {ErrorKind.SNAPSHOT_NOT_FOUND, ErrorKind.REBASE_TX_LOG_PRUNED}
 def _is_listed(context: Context, id_: bytes) -> bool:
     if context.spec_version == 1:  # no list: a snapshot is there as long as its file is
         return context.storage.head(snapshot_key(id_)) is not None
-    return context.catalog.repo_info().snapshots.find(id_) >= 0
+    return context.catalog.repo_info().snapshots.find_snapshot(id_) >= 0
 
 
 def _is_why(context: Context, id_: bytes, error: StorageError) -> bool:

@@ -128,7 +128,7 @@ def _save_config(state: StateV1, changed: Changed) -> FileWrite:
 def _detach_snapshot(state: StateV1, changed: Changed) -> FileWrite:
     """Write nothing. If the parent's file was collected, its manifests are missing for the new snapshot."""
     snapshots = state.info.snapshots
-    new = snapshots.entry(snapshots.find(changed.entry.new_snapshot or b""))
+    new = snapshots.entry(snapshots.find_snapshot(changed.entry.new_snapshot or b""))
     if new.parent is not None and state.storage.head(snapshot_key(new.parent)) is None:
         raise base_not_found(new.parent)
     return NoFile()

@@ -52,7 +52,7 @@ def write_new_parents(assets: Assets, before: RepoInfo, after: RepoInfo, level: 
 
 def _relinked(before: SnapshotTable, after: SnapshotTable) -> list[tuple[bytes, bytes]]:
     """Pairs of a snapshot and its new parent, where that is not the old one."""
-    rows = before.find_many(after.ids())
+    rows = before.find_snapshots(after.ids())
     old, new = before.parents()[rows], after.parents()
     changed = np.flatnonzero((new >= 0) & (before.ids()[old] != after.ids()[new]).any(axis=1))
     return [(after.id_of(row), after.id_of(int(new[row]))) for row in changed.tolist()]

@@ -23,7 +23,7 @@ def ancestry(info: RepoInfo, id_: bytes) -> Iterator[list[SnapshotEntry]]:
 
 def is_in_history(info: RepoInfo, id_: bytes, of: bytes) -> bool:
     """Whether a snapshot is another, or before it."""
-    row = info.snapshots.find(id_)
+    row = info.snapshots.find_snapshot(id_)
     return any((rows == row).any() for rows in info.snapshots.parts(require_snapshot(info, of)))
 
 
@@ -34,7 +34,7 @@ def mentioning(
     only where ``text`` is in it; down to ``until``, and without that. No others are decoded.
     """
     snapshots = info.snapshots
-    last = -1 if until is None else snapshots.find(until)
+    last = -1 if until is None else snapshots.find_snapshot(until)
     for rows in snapshots.parts(require_snapshot(info, tip)):
         end = np.flatnonzero(rows == last)  # no row is -1
         yield from snapshots.entries(snapshots.mentioning(rows[: end[0]] if len(end) else rows, name, text))

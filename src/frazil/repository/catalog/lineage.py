@@ -27,7 +27,7 @@ def all_ancestors(info: RepoInfo, id_: bytes) -> I64:
     seen = np.zeros(0, np.int64)
     todo = {id_}
     while todo:
-        row = table.find(todo.pop())
+        row = table.find_snapshot(todo.pop())
         if row < 0 or row in seen:
             continue
         rows = np.setdiff1d(table.chain(row), seen)

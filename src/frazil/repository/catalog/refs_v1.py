@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -27,8 +26,8 @@ from frazil.errors import ErrorKind, FormatError, InvalidInputError, RefNotFound
 from frazil.format.ids import id_from_text, id_to_text
 from frazil.format.keys import REFS
 from frazil.storage.base import Storage, Version
+from frazil.threads import Purpose, map_bounded
 
-_READERS: Final = 32
 _FILE: Final = "ref.json"
 _DELETED: Final = "ref.json.deleted"
 _ENCODED: Final = re.compile(rb"[\x00-\x1f\x7f-\xff\\{}^%`\]\[\">~<#|*?]")
@@ -152,8 +151,8 @@ class Refs(Mapping[str, bytes]):
         if name not in self._found:
             others = [other for other in self._names or () if other not in self._found]
             if name in others and len(others) > 1:
-                with ThreadPoolExecutor(min(_READERS, len(others))) as pool:
-                    self._found.update(zip(others, pool.map(self._read, others), strict=True))
+                refs = map_bounded(Purpose.CATALOG_READS, self._read, others)
+                self._found.update(zip(others, refs, strict=True))
             else:
                 self._found[name] = self._read(name)
         found = self._found[name]
@@ -202,8 +201,7 @@ def read_all_refs(storage: Storage) -> AllRefs:
     names, deleted = list_refs(storage)
     wanted = [(kind, name) for kind in RefKind for name in sorted(names[kind])]
     wanted += [(RefKind.TAG, name) for name in sorted(deleted)]
-    with ThreadPoolExecutor(_READERS) as pool:
-        refs = list(pool.map(lambda each: read_ref(storage, *each), wanted))
+    refs = map_bounded(Purpose.CATALOG_READS, lambda each: read_ref(storage, *each), wanted)
     out = AllRefs({}, {}, dict.fromkeys(deleted))
     for (kind, name), ref in zip(wanted, refs, strict=True):
         if ref is None:

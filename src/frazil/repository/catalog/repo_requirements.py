@@ -52,7 +52,7 @@ def tag_target(info: RepoInfo, tag: str) -> bytes:
 
 def require_snapshot(info: RepoInfo, id_: bytes) -> int:
     """The snapshot's row; ``SnapshotNotFoundError`` if the repository does not have it."""
-    row = info.snapshots.find(id_)
+    row = info.snapshots.find_snapshot(id_)
     if row < 0:
         raise snapshot_not_found(id_to_text(id_))
     return row
@@ -70,7 +70,7 @@ def require_base(info: RepoInfo, id_: bytes) -> int:
     """The row of the snapshot that a session started from; ``SnapshotNotFoundError`` if it was expired or
     dropped since.
     """
-    row = info.snapshots.find(id_)
+    row = info.snapshots.find_snapshot(id_)
     if row < 0:
         raise base_not_found(id_)
     return row

@@ -133,12 +133,12 @@ class SentWrites:
         """
         id_ = changed.entry.new_snapshot or b""
         try:
-            new = self.snapshots.entry(self.snapshots.find(id_))
+            new = self.snapshots.entry(self.snapshots.find_snapshot(id_))
         except StorageError as error:
             if error.kind != ErrorKind.OBJECT_NOT_FOUND:
                 raise
             return WriteOutcome.OVERWRITTEN  # no branch led to it when garbage was collected
-        row = self.snapshots.find(tip)
+        row = self.snapshots.find_snapshot(tip)
         for rows in self.snapshots.parts(row) if row >= 0 else ():
             for entry in self.snapshots.entries(rows):
                 if entry.id == id_:

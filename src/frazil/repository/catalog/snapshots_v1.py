@@ -13,7 +13,6 @@ snapshots are collected. Then a walk reads the parent of that snapshot again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import RLock
 from typing import Final
@@ -44,6 +43,7 @@ from frazil.format.snapshot_table import SnapshotEntry
 from frazil.repository.catalog.assets import Assets
 from frazil.repository.catalog.files import SNAPSHOT_ENTRY
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, map_bounded
 
 #: So many steps a walk takes before it looks ahead.
 _STEPS: Final = 8
@@ -72,8 +72,7 @@ def read_all_snapshots(storage: Storage, readers: int = 32) -> Found:
             return error
 
     ids = listed_snapshots(storage)
-    with ThreadPoolExecutor(readers) as pool:
-        return dict(zip(ids, pool.map(read, ids), strict=True))
+    return dict(zip(ids, map_bounded(Purpose.CATALOG_READS, read, ids, readers), strict=True))
 
 
 def reached_snapshots(storage: Storage, found: Found, tips: Iterable[bytes]) -> dict[bytes, SnapshotEntry]:
@@ -111,7 +110,7 @@ class SnapshotsV1:
 
     # One
 
-    def find(self, id_: bytes) -> int:
+    def find_snapshot(self, id_: bytes) -> int:
         """Row of a snapshot, whose file is read if it was not yet; -1 if there is no file."""
         row = self._rows.get(id_)
         if row is None:
@@ -128,8 +127,8 @@ class SnapshotsV1:
             )
         return row
 
-    def find_many(self, ids: U8) -> I64:
-        return np.fromiter(map(self.find, id_list(ids)), np.int64, len(ids))
+    def find_snapshots(self, ids: U8) -> I64:
+        return np.fromiter(map(self.find_snapshot, id_list(ids)), np.int64, len(ids))
 
     def between(self, first: bytes, last: bytes) -> U8:
         """Of all that have a file: one listing."""
@@ -248,10 +247,9 @@ class SnapshotsV1:
                     wanted.append(id_)
             self._batch = min(2 * self._batch, _AHEAD)
         if wanted:
-            with ThreadPoolExecutor(min(self._readers, len(wanted))) as pool:
-                for entry in pool.map(self._read_if_there, wanted):
-                    if entry is not None:
-                        self._add(entry)
+            for entry in map_bounded(Purpose.CATALOG_READS, self._read_if_there, wanted, self._readers):
+                if entry is not None:
+                    self._add(entry)
 
     def _read_if_there(self, id_: bytes) -> SnapshotEntry | None:
         try:
@@ -266,14 +264,14 @@ class SnapshotsV1:
     def reparent(self, id_: bytes, parent: bytes) -> None:
         """A snapshot's file was written again, with another parent."""
         with self._lock:
-            row = self.find(id_)
+            row = self.find_snapshot(id_)
             self._entries[row] = replace(self._entries[row], parent=parent)
 
     def added(self, entry: SnapshotEntry) -> SnapshotsV1:
         """The same: its file says all."""
         return self
 
-    def kept(
+    def select_snapshots(
         self,
         keep: NDArray[np.bool_],
         new_parents: Mapping[bytes, bytes | None],

@@ -123,13 +123,13 @@ class History:
     @cached_property
     def _rows(self) -> I64:
         """All rows of the history. Of the snapshots that expiration skips some stay, for other refs."""
-        skipped = self._info.snapshots.find_many(self._pruned)
+        skipped = self._info.snapshots.find_snapshots(self._pruned)
         return np.union1d(self._line, skipped[skipped >= 0])
 
     def contains(self, ids: Sequence[bytes]) -> NDArray[np.bool_]:
         """Whether snapshots are, or were before they expired, in the history; bool (k,)."""
         matrix = id_matrix(list(ids))
-        rows = self._info.snapshots.find_many(matrix)
+        rows = self._info.snapshots.find_snapshots(matrix)
         return np.isin(rows, self._rows) | np.isin(id_keys(matrix), id_keys(self._pruned))
 
     def queries(self, other: History) -> set[str]:
@@ -183,7 +183,8 @@ class History:
         lost = {
             each.id
             for each in self._integrated
-            if BATCHES not in origin_of(each) and any(snapshots.find(id_) < 0 for id_ in second_parents(each))
+            if BATCHES not in origin_of(each)
+            and any(snapshots.find_snapshot(id_) < 0 for id_ in second_parents(each))
         }
         near = [each for each in records if self._may_be_replaced(each.snapshot)]
         if not near:
@@ -195,7 +196,7 @@ class History:
             is_here = self.contains(after) if after else np.zeros(0, np.bool_)
             places = [id_ for id_, is_in in zip(after, is_here, strict=True) if is_in]
             moved += [replace(record, snapshot=id_) for id_ in places[:1]]
-            for merge in lost if not places and snapshots.find(record.snapshot) < 0 else ():
+            for merge in lost if not places and snapshots.find_snapshot(record.snapshot) < 0 else ():
                 if ops.is_later(merge, record.snapshot):
                     raise _unknown(
                         record.snapshot,
@@ -208,7 +209,7 @@ class History:
     def _may_be_replaced(self, id_: bytes) -> bool:
         """Whether a commit of the history may be an amendment of a snapshot: both have the same parent."""
         snapshots = self._info.snapshots
-        row = snapshots.find(id_)
+        row = snapshots.find_snapshot(id_)
         return row < 0 or bool(np.isin(snapshots.parents()[row], self._rows))
 
     def _operations(self, ids: set[bytes]) -> Operations:

@@ -116,7 +116,7 @@ def _oldest(info: RepoInfo, queries: Records, count: int) -> list[str]:
     if count <= 0:
         return []
     names = [query for query, records in queries.items() if records]
-    rows = info.table.find_many(id_matrix([queries[name][0].snapshot for name in names]))
+    rows = info.table.find_snapshots(id_matrix([queries[name][0].snapshot for name in names]))
     times = np.where(rows >= 0, info.table.flushed_at()[rows].astype(np.int64), 0)
     return [names[at] for at in np.argsort(times, kind="stable")[:count].tolist()]
 
@@ -170,7 +170,7 @@ def _newest_of_refs(info: RepoInfo, records: Sequence[Record]) -> I64:
         return np.zeros(0, np.int64)
     marks, expired = _marks(table, id_matrix([each.snapshot for each in records]), nothing)
     refs = {*info.branches.values(), *info.tags.values()}
-    rows = table.find_many(id_matrix(list(refs)))
+    rows = table.find_snapshots(id_matrix(list(refs)))
     newest = np.unique(np.concatenate([_nearest(table, marks, nothing)[rows], expired]))
     return newest[newest < nothing]
 
@@ -203,7 +203,7 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
     # Oldest first: of several the last one stays.
     marks[np.repeat(np.arange(len(table)), pruned.lengths)[found]] = order[place[found]]
     alone = marks[marks < nothing]
-    rows = table.find_many(ids)
+    rows = table.find_snapshots(ids)
     numbers = np.arange(len(ids))[::-1]  # of two records of one snapshot the first one stays
     numbers = numbers[rows[numbers] >= 0]
     marks[rows[numbers]] = numbers

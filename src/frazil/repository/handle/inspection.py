@@ -134,7 +134,7 @@ class Inspection:
         if self._context.spec_version < 2:
             return {}
         snapshots = self._context.catalog.repo_info().snapshots
-        row = snapshots.find(id_)
+        row = snapshots.find_snapshot(id_)
         ids = snapshots.entry(row).pruned_ancestor_tx_logs if row >= 0 else ()
         return dict(zip(ids, map(self._log_if_there, ids), strict=True))
 

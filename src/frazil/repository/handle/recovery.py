@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -67,8 +66,7 @@ from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.workspace import Workspace
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage
-
-_REQUESTS: Final = 32
+from frazil.threads import Purpose, map_bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ def _recover(context: Context, snapshot_id: str, branch: str, parent: str | None
     start = context.catalog.begin_commit()
     info = start.info
     id_ = id_from_text(snapshot_id)
-    if info.snapshots.find(id_) >= 0:
+    if info.snapshots.find_snapshot(id_) >= 0:
         raise AlreadyExistsError(
             f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
         )
@@ -304,7 +302,7 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _Files) -> Iterable[Snaps
     """Snapshots that were written after the newest update, and are on no list."""
     since = newest_update(info)
     ids = files.ids[files.modified >= since - _CLOCKS]
-    new = ids[info.table.find_many(ids) < 0]
+    new = ids[info.table.find_snapshots(ids) < 0]
 
     def read(id_: bytes) -> Snapshot | None:
         try:
@@ -312,8 +310,7 @@ def _unlisted(storage: Storage, info: RepoInfo, files: _Files) -> Iterable[Snaps
         except (StorageError, FormatError):
             return None
 
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        found = [each for each in pool.map(read, id_list(new)) if each is not None]
+    found = [each for each in map_bounded(Purpose.CATALOG_READS, read, id_list(new)) if each is not None]
     later = sorted((each for each in found if each.flushed_at > since), key=lambda each: each.flushed_at)
     return presentation.snapshot_infos(
         [SnapshotEntry(each.id, None, each.flushed_at, each.message, each.metadata) for each in later]
@@ -336,8 +333,7 @@ def _read(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
     # What was read may come from a cache.
     own = [snapshot_key(id_), transaction_key(id_)]
     keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
-    with ThreadPoolExecutor(_REQUESTS) as pool:
-        heads = list(pool.map(context.storage.head, keys))
+    heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
     if lost := [key for key, found in zip(keys, heads, strict=True) if found is None]:
         raise StorageError(
             f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
@@ -380,7 +376,7 @@ def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
     touched = np.concatenate([log.updated_groups, log.updated_arrays, chunks])
     both = np.intersect1d(id_keys(before.nodes.ids), id_keys(after.nodes.ids))
     same = np.setdiff1d(both, id_keys(touched)).view(np.uint8).reshape(-1, NODE_ID_BYTES)
-    old, new = (each.nodes.take(rows_of(each.nodes, same)) for each in (before, after))
+    old, new = (each.nodes.select_nodes(rows_of(each.nodes, same)) for each in (before, after))
     return _equal(old.user_data, new.user_data) and _equal(old.manifests, new.manifests)
 
 

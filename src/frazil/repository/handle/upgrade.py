@@ -272,7 +272,7 @@ def _require_nothing_new(info: RepoInfo, state: _State) -> None:
     what it does not know.
     """
     for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
-        if info.snapshots.find(id_) < 0:
+        if info.snapshots.find_snapshot(id_) < 0:
             raise ConflictError(
                 message=f"`{name}` of spec version 1 is on snapshot {id_to_text(id_)}, which the "
                 "upgraded repository does not have: nothing was deleted. Look at it with `refs/` in another "

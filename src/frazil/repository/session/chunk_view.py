@@ -42,12 +42,12 @@ class ChunkView:
             return None
         for edits in entry.edits:
             with workspace.lock:
-                is_edited, ref = edits.get(coords)
+                is_edited, ref = edits.find_edit(coords)
             if is_edited:
                 return ref
         for number in entry.manifests_at(coords):
             table = self._manifest_table(entry.node, number)
-            row = table.find(coords)
+            row = table.find_chunk(coords)
             if row >= 0:
                 return table.ref(row)
         return None
@@ -76,10 +76,10 @@ class ChunkView:
             tables += [edits.table() for edits in reversed(entry.edits)]
         if not tables:
             return ChunkTable.empty(len(node.array.shape))
-        table = tables[0] if len(tables) == 1 else ChunkTable.merge(tables)
+        table = tables[0] if len(tables) == 1 else ChunkTable.merge_tables(tables)
         table = table.stored()
         is_inside = (table.index < np.array(node.array.num_chunks, np.uint64)).all(axis=1)
-        return table if is_inside.all() else table.take(is_inside)
+        return table if is_inside.all() else table.select_chunks(is_inside)
 
     def set_ref(self, path: str, coords: Coords, ref: ChunkRef) -> None:
         """Set one reference; ``InvalidInputError`` (``invalid-chunk-index``) outside of the grid."""

@@ -145,7 +145,7 @@ def needed_flag(changes: ChangeSet) -> Flag | None:
 
 
 def _require_not_first(info: RepoInfo, id_: bytes) -> None:
-    row = info.snapshots.find(id_)
+    row = info.snapshots.find_snapshot(id_)
     if row >= 0 and info.snapshots.entry(row).parent is None:
         raise SessionStateError(
             "the first commit of a repository cannot be amended: make a new commit",

@@ -36,10 +36,10 @@ def write_manifests(pending: PendingCommit, puts: Puts) -> tuple[NodeTable, list
         refs.setdefault(manifest.node_id, []).append(manifest.ref)
     changed = changes.present(nodes)
     for update in updates:
-        manifests = (*update.rewrite.kept, *refs.get(update.node.id, ()))
+        manifests = (*update.rewrite.unchanged, *refs.get(update.node.id, ()))
         changed[update.node.path] = replace(update.node, array=replace(update.array, manifests=manifests))
     paths = {**changes.nodes, **changed}
-    rows = np.fromiter(map(nodes.find, paths), np.int64, len(paths))
+    rows = np.fromiter(map(nodes.find_node, paths), np.int64, len(paths))
     return nodes.edit(rows[rows >= 0], NodeTable.from_nodes(list(changed.values()))), new
 
 

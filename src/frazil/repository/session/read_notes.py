@@ -53,7 +53,7 @@ class ReadNotes:
             self.note_document(path)  # no session can write such a chunk
             return
         with workspace.lock:
-            is_own = any(edits.get(coords)[0] for edits in entry.edits)
+            is_own = any(edits.find_edit(coords)[0] for edits in entry.edits)
         if not is_own and not self._is_own_tree(path):
             workspace.reads.chunk(path, coords)
 
@@ -72,5 +72,5 @@ class ReadNotes:
         node, nodes = layer.nodes[path], self._workspace.snapshot.nodes
         below = nodes.below(path)
         # The snapshot may have nodes without a group above them. A deletion takes all nodes below a path.
-        is_free = nodes.find(path) >= 0 or below.start == below.stop
+        is_free = nodes.find_node(path) >= 0 or below.start == below.stop
         return node is None or (is_free and any(node.id in each.created for each in self._layers()))

@@ -139,7 +139,7 @@ def declared_reads(reads: Sequence[Read | ReadSet], origin: Workspace, current: 
             continue
         name, selection = _parts(read)
         path = absolute(name)
-        row, below = nodes.find(path), nodes.below(path)
+        row, below = nodes.find_node(path), nodes.below(path)
         if row < 0 and path != "/" and below.start == below.stop:
             if current.nodes.node(path) is None:
                 raise NodeNotFoundError(

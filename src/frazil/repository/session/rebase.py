@@ -12,7 +12,6 @@ stale no step is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -50,11 +49,11 @@ from frazil.repository.catalog.repo_requirements import (
 )
 from frazil.repository.session.conflicts import Conflict, Side, Sides, VersionSelection
 from frazil.repository.session.workspace import Workspace
+from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
     from frazil.repository.session.session import Session
 
-_READERS: Final = 16
 #: Stale reads that a message lists before it only counts.
 _LISTED: Final = 5
 
@@ -76,7 +75,7 @@ def road(info: RepoInfo, start: bytes, end: bytes) -> list[Step]:
     to the common ancestor and forth. Raises ``SnapshotNotFoundError`` for a start that nobody remembers.
     """
     table = info.snapshots
-    first = table.find(start)
+    first = table.find_snapshot(start)
     steps: list[Step] = []
     rows: list[int] = []
     # Part by part: in a repository of version 1 every ancestor is a file to read.
@@ -117,10 +116,7 @@ def read_logs(assets: Assets, steps: Sequence[Step]) -> list[TransactionLog]:
                 ErrorKind.REBASE_TX_LOG_PRUNED,
             ) from error
 
-    if len(ids) < 2:
-        return list(map(fetch, ids))
-    with ThreadPoolExecutor(min(_READERS, len(ids))) as pool:
-        return list(pool.map(fetch, ids))
+    return map_bounded(Purpose.CATALOG_READS, fetch, ids)
 
 
 def rebase(

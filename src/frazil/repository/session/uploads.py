@@ -10,15 +10,14 @@ made first and flushed last (``Storage.put_many``), and only many of them are en
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Protocol
 
 from frazil.storage.base import Storage
+from frazil.threads import Purpose, shared_pool, start_threads
 
-_WRITERS = 8
 #: Encoded files that wait to be stored together, in bytes.
 _TOGETHER = 32 << 20
 #: So few files are encoded one after the other: a snapshot and a transaction log, or one manifest.
@@ -48,7 +47,7 @@ class _Remote:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._pool = ThreadPoolExecutor(_WRITERS, "frazil-commit")
+        self._pool = start_threads(Purpose.COMMIT_UPLOADS)
         self._running: list[Future[None]] = []
 
     def __enter__(self) -> _Remote:
@@ -100,7 +99,7 @@ class _Local:
         wait(self._running)
 
     def run(self, action: Callable[[], None]) -> None:
-        self._running.append(_threads().submit(action))
+        self._running.append(shared_pool(Purpose.COMMIT_ENCODING).submit(action))
 
     def put(self, key: str, encode: Callable[[], bytes]) -> Future[int]:
         size = _Size(self._encode)
@@ -119,7 +118,8 @@ class _Local:
         if len(encoders) <= _ALONE:
             self._keep(plain, (encode() for encode in encoders))
             return
-        self._keep(plain, _threads().map(lambda encode: encode(), encoders))
+        # Threads that stay: to start one costs as much as to flush a small file.
+        self._keep(plain, shared_pool(Purpose.COMMIT_ENCODING).map(lambda encode: encode(), encoders))
 
     def _keep(self, plain: list[tuple[str, Callable[[], bytes], _Size]], encoded: Iterator[bytes]) -> None:
         for (key, _, size), data in zip(plain, encoded, strict=True):
@@ -132,19 +132,6 @@ class _Local:
     def _store(self) -> None:
         files, self._encoded, self._waiting = self._encoded, [], 0
         self._storage.put_many(files)
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _threads() -> ThreadPoolExecutor:
-    """Threads that stay: to start one costs as much as to flush a small file. A forked child has its own."""
-    process = os.getpid()
-    pool = _pools.get(process)
-    if pool is None:
-        _pools.clear()
-        pool = _pools.setdefault(process, ThreadPoolExecutor(_WRITERS, "frazil-commit"))
-    return pool
 
 
 class _Size(Future[int]):

@@ -46,7 +46,7 @@ def set_one(
     """Set one reference; ``IcechunkStore.set_virtual_ref`` tells the errors."""
     location = normalized(location)
     if validate:
-        workspace.context.virtual.find(location)
+        workspace.context.virtual.find_container(location)
     if not 0 <= offset <= _MAX_U64 or not 0 <= length <= _MAX_U64:
         raise _invalid(f"an offset and a length of 64 bits, found {offset} and {length}")
     _require_bytes(length > 0, path)
@@ -188,7 +188,7 @@ def _set(
         workspace.chunks.set_refs(path, table)
         return None
     good = known[table.source]
-    workspace.chunks.set_refs(path, table.take(good))
+    workspace.chunks.set_refs(path, table.select_chunks(good))
     return list(map(tuple, table.index[~good].tolist())) or None
 
 
@@ -248,7 +248,7 @@ def chunk_batches(workspace: Workspace, array_path: str, batch_size: int) -> Ite
     foreign = workspace.context.virtual.urls(table.foreign.locations.texts())
     names: dict[int, list[str]] = {ChunkKind.NATIVE: native, ChunkKind.VIRTUAL: foreign}
     for start in range(0, len(table), batch_size):
-        part = table.take(slice(start, start + batch_size))
+        part = table.select_chunks(slice(start, start + batch_size))
         locations = np.full(len(part), "", object)
         for kind, texts in names.items():
             rows = part.kind == kind

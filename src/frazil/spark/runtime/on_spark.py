@@ -21,7 +21,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -39,6 +39,7 @@ from frazil.jobs.engine import Task, begin_attempt, description
 from frazil.jobs.unpicklable import sendable
 from frazil.spark.runtime.deployment import ready
 from frazil.spark.runtime.error_translation import SPARK_ERRORS, from_spark, marked
+from frazil.threads import Purpose, start_threads
 
 #: Of a run, in tasks.
 _SMALLEST_JOB: Final = 32
@@ -94,7 +95,7 @@ class OnSpark:
                 raise from_spark(error, tag, firsts, len(tasks))  # noqa: B904  # it has a cause
             return [bytes(result) for _, result in sorted(results)]
 
-        pool = ThreadPoolExecutor(2, "frazil-spark")
+        pool = start_threads(Purpose.SPARK_JOBS)
         running: set[Future[list[bytes]]] = set()
 
         def submit(start: int) -> Future[list[bytes]]:

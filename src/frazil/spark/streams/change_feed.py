@@ -177,7 +177,7 @@ def has_chunks(workspace: Workspace, path: str, index: NDArray[np.uint32]) -> ND
         inside = np.flatnonzero(((index >= ref.extents[:, 0]) & (index < ref.extents[:, 1])).all(axis=1))
         table = workspace.context.assets.manifest(ref.id).arrays.get(node.id) if len(inside) else None
         if table is not None:
-            found[inside] |= table.find_many(index[inside]) >= 0
+            found[inside] |= table.find_chunks(index[inside]) >= 0
     return found
 
 

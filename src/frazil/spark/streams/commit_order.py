@@ -83,9 +83,9 @@ def ahead(info: RepoInfo, tip: bytes, start: bytes, *, fail: bool = True) -> Ahe
     Raises ``SessionStateError`` (``not-allowed``) if ``start`` is not in the history of ``tip``, and never
     was as far as anybody knows; without ``fail`` those after the last snapshot that both histories have.
     """
-    row = info.snapshots.find(start)
+    row = info.snapshots.find_snapshot(start)
     parts: list[I64] = []
-    for part in info.snapshots.parts(info.snapshots.find(tip)):
+    for part in info.snapshots.parts(info.snapshots.find_snapshot(tip)):
         if row >= 0 and len(found := np.flatnonzero(part == row)):
             return Ahead(info, np.concatenate([*parts, part[: found[0]]])[::-1])
         parts.append(part)
@@ -109,7 +109,7 @@ def between(info: RepoInfo, tip: bytes, start: bytes, end: bytes, *, fail: bool 
     """The steps after ``start`` up to ``end``, which may have expired since it was named."""
     if start == end:
         return []
-    if info.snapshots.find(end) >= 0:
+    if info.snapshots.find_snapshot(end) >= 0:
         return list(ahead(info, end, start, fail=fail).steps())
     found: list[Step] = []
     for step in ahead(info, tip, start, fail=fail).steps():

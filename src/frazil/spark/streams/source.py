@@ -101,7 +101,7 @@ class FeedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(self._begin(info, repo_requirements.branch_tip(info, self._branch)))
 
     def _begin(self, info: RepoInfo, tip: bytes) -> bytes:
-        first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find(tip))[-1]))
+        first = info.snapshots.id_of(int(info.snapshots.chain(info.snapshots.find_snapshot(tip))[-1]))
         if self._since is not None:
             since = "stream-from-timestamp"
             try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
@@ -24,10 +24,8 @@ from frazil.spark.tables.decoding import Values, to_arrow
 from frazil.spark.tables.grid import Column, index_values
 from frazil.spark.tables.predicates import Mask
 from frazil.spark.tables.scan_plan import Part, Scan
+from frazil.threads import SIZES, Purpose, thread_pool
 from frazil.zarr_store.arrays import array_at
-
-#: Blocks that are read while another one is on its way to Spark, from remote storages.
-_AHEAD: Final = 3
 
 type _Region = tuple[slice, ...]
 
@@ -191,11 +189,12 @@ def _ahead(reader: _Reader, blocks: NDArray[np.int64]) -> Iterator[tuple[list[Va
     if reader.is_local or len(blocks) < 2:
         yield from map(reader.block, blocks)
         return
-    with ThreadPoolExecutor(_AHEAD, "frazil-scan") as pool:
+    ahead = SIZES[Purpose.SCAN_READS]
+    with thread_pool(Purpose.SCAN_READS) as pool:
         waiting: deque[Future[tuple[list[Values], int]]] = deque()
         for number in blocks:
             waiting.append(pool.submit(reader.block, number))
-            if len(waiting) > _AHEAD:
+            if len(waiting) > ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -261,7 +261,7 @@ def arrays(
 ) -> pa.Table:
     """Arrays: shape, chunks, dimensions, types, attributes."""
     found = _session(repo, branch, tag, snapshot_id).workspace.snapshot.nodes
-    rows = found.take(found.is_array).exact()
+    rows = found.select_nodes(found.is_array).exact()
     documents = list(map(json.loads, rows.user_data.blobs()))
     grids = [each.get("chunk_grid", {}).get("configuration", {}).get("chunk_shape") for each in documents]
     return pa.table(
@@ -299,11 +299,11 @@ def manifests(
 ) -> pa.Table:
     """A row for each manifest and array that it has references of, with the box that these lie in."""
     snapshot = _session(repo, branch, tag, snapshot_id).workspace.snapshot
-    rows = snapshot.nodes.take(snapshot.nodes.is_array)
+    rows = snapshot.nodes.select_nodes(snapshot.nodes.is_array)
     used = rows.manifests.compact()
     owner = np.repeat(np.arange(len(rows)), used.lengths)
     ids = np.ascontiguousarray(used.values).view(np.uint8).reshape(len(owner), -1)
-    place = np.fromiter(map(snapshot.manifests.find, used.values.tolist()), np.int64, len(owner))
+    place = np.fromiter(map(snapshot.manifests.find_manifest, used.values.tolist()), np.int64, len(owner))
     ndim = rows.array_length.lengths[owner]
     boxes = rows.extents.compact().values.astype(np.int64).reshape(-1, 2)
     texts = ids_to_text(ids)
@@ -527,8 +527,8 @@ _CHANGES: Final = pa.array(["none", "chunk_added", "chunk_removed", "chunk_chang
 def _changed(path: str, index: NDArray[np.uint32], old: ChunkTable | None, new: ChunkTable) -> pa.Table:
     there = np.zeros(len(index), np.int64)
     if old is not None and old.ndim == index.shape[1]:
-        there += 2 * (old.find_many(index) >= 0)
-    there += new.find_many(index) >= 0
+        there += 2 * (old.find_chunks(index) >= 0)
+    there += new.find_chunks(index) >= 0
     rows = np.flatnonzero(there)
     return pa.table(
         {
@@ -571,7 +571,7 @@ def _paths(session: Session, array: str | None) -> list[str]:
         session.workspace.nodes.require_array(path)
         return [path]
     found = session.workspace.snapshot.nodes
-    return found.take(found.is_array).paths_list()
+    return found.select_nodes(found.is_array).paths_list()
 
 
 def _text(rows: Ragged) -> pa.Array:

@@ -87,5 +87,5 @@ def part(table: ChunkTable, low: Sequence[int], high: Sequence[int]) -> ChunkTab
     rows = slice(int(start), int(stop))
     index = table.index[rows]
     inside = ((index >= np.array(low, np.int64)) & (index < np.array(high, np.int64))).all(axis=1)
-    within = table.take(rows)
-    return (within if inside.all() else within.take(inside)).prune().compact()
+    within = table.select_chunks(rows)
+    return (within if inside.all() else within.select_chunks(inside)).prune().compact()

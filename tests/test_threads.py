@@ -1,0 +1,138 @@
+"""Thread pools: bounded, ended with their block, and started again in a forked child."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from frazil.threads import SIZES, Purpose, ThreadPool, map_bounded, shared_pool, thread_pool
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """Whether ``work`` is true in a forked child."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: this is the test
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = 0 if work() else 1
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def threads_of(purpose: Purpose) -> int:
+    return sum(thread.name.startswith(purpose.value) for thread in threading.enumerate())
+
+
+def test_every_purpose_has_a_size_and_a_name_of_its_own() -> None:
+    assert set(SIZES) == set(Purpose)
+    assert all(1 <= size <= 64 for purpose, size in SIZES.items() if purpose is not Purpose.LOCAL_TASKS)
+    names = [each.value for each in Purpose]
+    assert len(set(names)) == len(names)
+
+
+def test_a_map_has_no_more_threads_than_its_size() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def work(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.002)
+        with lock:
+            running -= 1
+        return number
+
+    assert map_bounded(Purpose.CATALOG_READS, work, range(50), 3) == list(range(50))
+    assert most == 3
+    assert map_bounded(Purpose.OBJECT_DELETES, work, range(200)) == list(range(200))
+    assert most == SIZES[Purpose.OBJECT_DELETES]
+    assert threads_of(Purpose.OBJECT_DELETES) == 0
+
+
+def test_one_item_needs_no_thread() -> None:
+    assert map_bounded(Purpose.CATALOG_READS, lambda _: threading.get_ident(), [0]) == [threading.get_ident()]
+    assert map_bounded(Purpose.CATALOG_READS, str, []) == []
+
+
+def test_the_first_error_is_raised_and_the_rest_is_cancelled() -> None:
+    calls: list[int] = []
+
+    def work(number: int) -> None:
+        calls.append(number)
+        if number == 3:
+            raise ValueError(number)
+        time.sleep(0.01)
+
+    with pytest.raises(ValueError, match="3"):
+        map_bounded(Purpose.CATALOG_READS, work, range(1000), 2)
+    assert len(calls) < 20
+
+
+def test_a_block_that_raises_cancels_what_has_not_started() -> None:
+    calls: list[int] = []
+
+    def work(number: int) -> None:
+        calls.append(number)
+        time.sleep(0.01)
+
+    def block() -> None:
+        with thread_pool(Purpose.IMPORT_READS, 1) as pool:
+            for number in range(100):
+                pool.submit(work, number)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        block()
+    assert len(calls) < 10
+    assert threads_of(Purpose.IMPORT_READS) == 0
+
+
+def test_a_size_of_nothing_is_one_thread() -> None:
+    with thread_pool(Purpose.FOLDER_LISTINGS, 0) as pool:
+        assert pool.submit(len, "ice").result() == 3
+
+
+def test_pools_start_again_in_a_forked_child() -> None:
+    own, shared = ThreadPool(Purpose.CHUNK_READS, 2), shared_pool(Purpose.ASYNC_CALLS)
+    assert shared_pool(Purpose.ASYNC_CALLS) is shared
+    used = [own.executor, shared.executor]
+    assert [own.submit(os.getpid).result(), shared.submit(os.getpid).result()] == [os.getpid()] * 2
+
+    def child() -> bool:
+        results = [own.submit(os.getpid).result(5), *shared.map(len, ["ice"])]
+        return results == [os.getpid(), 3] and in_child(lambda: own.submit(len, "ice").result(5) == 3)
+
+    assert in_child(child)
+    assert [own.executor, shared.executor] == used
+
+
+def test_a_lock_that_another_thread_held_at_the_fork_does_not_stop_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = threading.Lock()
+    held.acquire()
+    monkeypatch.setattr("frazil.threads._lock", held)
+    assert in_child(lambda: ThreadPool(Purpose.CHUNK_READS).submit(len, "ice").result(5) == 3)
+
+
+def test_many_threads_start_a_pool_once() -> None:
+    pool = ThreadPool(Purpose.CHUNK_READS)
+    barrier = threading.Barrier(16)
+
+    def executor(_: int) -> int:
+        barrier.wait()
+        return id(pool.executor)
+
+    assert len(set(map_bounded(Purpose.CATALOG_READS, executor, range(16), 16))) == 1
