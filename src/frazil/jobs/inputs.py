@@ -24,8 +24,8 @@ from frazil.format.snapshot_table import Snapshots
 from frazil.jobs.versions import Input, Target, address
 from frazil.repository.handle.interior import context_of
 from frazil.repository.paths import absolute
-from frazil.repository.session.rebase import require_unchanged
 from frazil.repository.session.session import Session
+from frazil.repository.session.stale_reads import require_unchanged
 
 _ATTEMPTS: Final = 3
 

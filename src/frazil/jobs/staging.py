@@ -45,7 +45,7 @@ from frazil.repository.handle.repository import Repository
 from frazil.repository.session.conflicts import ConflictDetector
 from frazil.repository.session.interior import state_of
 from frazil.repository.session.session import Session
-from frazil.repository.session.session_state import State
+from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.staged_work import (
     STAGING,
     clean_up,
@@ -318,7 +318,7 @@ def session_at(repo: Repository, branch: str, plan: Plan) -> Session:
     repo_requirements.branch_tip(context.catalog.repo_info(), branch)
     workspace = Workspace(context, id_from_text(plan.base), None, ChangeSet())
     return Session(
-        State(
+        SessionState(
             workspace,
             branch,
             SessionMode.writable,

@@ -54,7 +54,7 @@ from frazil.repository.catalog.repo_requirements import branch_tip
 from frazil.repository.catalog.version_info import SnapshotInfo
 from frazil.repository.handle.interior import context_of
 from frazil.repository.handle.repository import Repository
-from frazil.repository.session.rebase import require_unchanged
+from frazil.repository.session.stale_reads import require_unchanged
 
 #: Under this key of a commit's metadata is the report of an audit.
 AUDIT: Final = "frazil_audit"

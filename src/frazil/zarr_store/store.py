@@ -38,10 +38,11 @@ from frazil.errors import (
 from frazil.repository.asynchronous import BothWays, awaitable, on_thread
 from frazil.repository.paths import absolute
 from frazil.repository.session.chunk_errors import chunk_error
+from frazil.repository.session.chunk_listing import chunk_batches
 from frazil.repository.session.chunk_view import size_of
 from frazil.repository.session.frames import claimed_bytes, require_plausible
 from frazil.repository.session.session import Session
-from frazil.repository.session.virtual_refs import chunk_batches, set_grid, set_one, set_some
+from frazil.repository.session.virtual_refs import ByteRange, ChunkBox, set_grid, set_one, set_some
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.virtual_containers import VirtualChunkSpec
 from frazil.zarr_store.keys import Coords, Document, chunk_keys, document_keys, parse_directory, parse_key
@@ -405,7 +406,8 @@ class IcechunkStore(Store):
                 f"expected the key of a chunk, found {key!r}: use set for metadata", ErrorKind.NOT_ALLOWED
             )
         workspace = self._session.workspace
-        set_one(workspace, path, coords, location, offset, length, checksum, validate_container)
+        source = ByteRange(location, offset, length, checksum)
+        set_one(workspace, path, coords, source, validate=validate_container)
 
     def set_virtual_refs(
         self, array_path: str, chunks: Sequence[VirtualChunkSpec], *, validate_containers: bool = True
@@ -416,7 +418,7 @@ class IcechunkStore(Store):
         their location. For whole grids of chunks ``set_virtual_refs_arr`` is much faster.
         """
         self._check_writable()
-        return set_some(self._session.workspace, array_path, chunks, validate_containers)
+        return set_some(self._session.workspace, array_path, chunks, validate=validate_containers)
 
     def set_virtual_refs_arr(
         self,
@@ -440,17 +442,8 @@ class IcechunkStore(Store):
         matches their location. A million references take about 0.2 s.
         """
         self._check_writable()
-        return set_grid(
-            self._session.workspace,
-            array_path,
-            chunk_grid_shape,
-            locations,
-            offsets,
-            lengths,
-            validate_containers,
-            arr_offset,
-            checksum,
-        )
+        box = ChunkBox(chunk_grid_shape, locations, offsets, lengths, arr_offset, checksum)
+        return set_grid(self._session.workspace, array_path, box, validate=validate_containers)
 
     set_virtual_ref_async = awaitable(set_virtual_ref)
     set_virtual_refs_async = awaitable(set_virtual_refs)

@@ -18,7 +18,7 @@ from frazil.pipeline.ingest.plain_chunks import cut
 from frazil.pipeline.ingest.task_files import Readers, Written
 from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual
 from frazil.repository.session.session import ForkSession
-from frazil.repository.session.virtual_refs import set_rows
+from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 
 
 def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
@@ -88,9 +88,7 @@ def _set_virtual(
     checksum: str | datetime | None,
 ) -> None:
     rows = inside & (references.location != INLINE)
-    failed = set_rows(
-        fork.workspace,
-        path,
+    columns = VirtualRows.of(
         index[rows].astype(np.uint32),
         references.locations,
         references.location[rows],
@@ -98,6 +96,7 @@ def _set_virtual(
         references.length[rows],
         checksum,
     )
+    failed = set_rows(fork.workspace, path, columns)
     if failed:
         raise without_container(references.locations[0])
 

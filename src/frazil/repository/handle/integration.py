@@ -47,10 +47,12 @@ from frazil.repository.catalog.stream_records import Record, with_records
 from frazil.repository.catalog.version_info import SessionMode
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.clock import new_node_id, now_us
+from frazil.repository.session.commit_range import CommitLogs, commits_between, read_logs
+from frazil.repository.session.conflict_answers import require_solver, solve
 from frazil.repository.session.conflicts import ConflictDetector, ConflictSolver
-from frazil.repository.session.rebase import Step, carry_over, read_logs, require_solver, road, solve
+from frazil.repository.session.rebase import carry_over
 from frazil.repository.session.session import Session, reading
-from frazil.repository.session.session_state import State
+from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -251,7 +253,7 @@ class Integration:
         expires_at = now_us() + context.settings.session_lifetime // _MICROSECOND
         metadata = dict(self._default_metadata)
         seen = newest_update(info)
-        return Session(State(work, branch, SessionMode.writable, expires_at, metadata, seen=seen))
+        return Session(SessionState(work, branch, SessionMode.writable, expires_at, metadata, seen=seen))
 
     merge_async = awaitable(merge)
     cherry_pick_async = awaitable(cherry_pick)
@@ -303,7 +305,7 @@ def _follows(context: Context, entry: SnapshotEntry) -> bool:
     oldest version that stays another parent, and leaves no other trace.
     """
     assert entry.parent is not None
-    (log,) = read_logs(context.assets, [Step(entry.id, (entry.id,))])
+    (log,) = read_logs(context.assets, [CommitLogs(entry.id, (entry.id,))])
     created = np.concatenate([log.new_groups, log.new_arrays])
     chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
     lists = (log.updated_groups, log.updated_arrays, log.deleted_groups, log.deleted_arrays, chunks)
@@ -332,7 +334,7 @@ def _version(workspace: Workspace) -> Version:
 
 def _edits(context: Context, info: RepoInfo, before: Workspace, after: Workspace) -> tuple[Edits, set[bytes]]:
     """What the logs tell, and which arrays got other metadata on the way."""
-    logs = read_logs(context.assets, road(info, before.snapshot_id, after.snapshot_id))
+    logs = read_logs(context.assets, commits_between(info, before.snapshot_id, after.snapshot_id))
     edits = edits_between(logs, before.snapshot.nodes, after.snapshot.nodes)
     return edits, set(chain.from_iterable(id_list(log.updated_arrays) for log in logs))
 

@@ -69,7 +69,7 @@ from frazil.repository.session.differences import difference
 from frazil.repository.session.preload import preload
 from frazil.repository.session.read_set import Read, ReadTracker
 from frazil.repository.session.session import Session
-from frazil.repository.session.session_state import State
+from frazil.repository.session.session_state import SessionState
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig, check_session_lifetime
 from frazil.repository.settings.config_document import from_document
@@ -456,7 +456,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
             id_ = at_time(info, id_, from_datetime(as_of, "as_of"))
         workspace = Workspace(self._context, id_)
         preload(workspace)
-        return Session(State(workspace, None, SessionMode.readonly, 0))
+        return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
     def writable_session(
         self, branch: str, *, lifetime: timedelta | None = None, track_reads: bool = False
@@ -523,7 +523,9 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         reads = ReadTracker() if track_reads else None
         workspace = Workspace(self._context, tip, None, ChangeSet(), reads=reads)
         preload(workspace)
-        state = State(workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at)
+        state = SessionState(
+            workspace, branch, mode, expires_at, dict(self._default_metadata), since=opened_at
+        )
         state.seen = newest_update(info)
         return Session(state)
 

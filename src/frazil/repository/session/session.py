@@ -9,12 +9,9 @@ from copy import deepcopy
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from frazil.arguments import checks_arguments
 from frazil.changes.diff import compose
 from frazil.changes.log import transaction_log
-from frazil.changes.merge import check_forks
 from frazil.changes.reads import ReadSet, joined_reads
 from frazil.display import Lines
 from frazil.errors import (
@@ -25,13 +22,13 @@ from frazil.errors import (
     SessionStateError,
 )
 from frazil.format.ids import id_to_text
-from frazil.format.manifest import ChunkKind, ChunkTable
+from frazil.format.manifest import ChunkTable
 from frazil.logs import span, timed
 from frazil.repository.asynchronous import awaitable, on_thread
 from frazil.repository.catalog import presentation
-from frazil.repository.catalog.leases import Lease
 from frazil.repository.catalog.version_info import ChunkType, Diff, SessionMode
 from frazil.repository.paths import absolute
+from frazil.repository.session.chunk_listing import virtual_chunk_locations
 from frazil.repository.session.commit import write_commit
 from frazil.repository.session.commit_retries import (
     NO_RETRIES,
@@ -40,12 +37,15 @@ from frazil.repository.session.commit_retries import (
     fast_forward_policy,
     rebase_policy,
 )
+from frazil.repository.session.conflict_answers import require_solver
 from frazil.repository.session.conflicts import ConflictSolver
+from frazil.repository.session.fork_merge import fork_state, merge_fork_states
 from frazil.repository.session.node_moves import Rearranging
 from frazil.repository.session.pending_commit import AMEND, COMMIT, FLUSH, CommitKind, PendingCommit
-from frazil.repository.session.read_set import Read, ReadTracker, declared_reads
-from frazil.repository.session.rebase import rebase, require_solver, require_unchanged
-from frazil.repository.session.session_state import State
+from frazil.repository.session.read_set import Read, declared_reads
+from frazil.repository.session.rebase import rebase
+from frazil.repository.session.session_state import SessionState
+from frazil.repository.session.stale_reads import require_unchanged
 from frazil.repository.session.workspace import Workspace
 from frazil.repository.settings.config import RepositoryConfig
 
@@ -70,7 +70,7 @@ class Session(Rearranging):
     (False, 'main')
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: SessionState) -> None:
         self._state = state
 
     def __eq__(self, value: object) -> bool:
@@ -385,33 +385,7 @@ class Session(Rearranging):
                 "a read-only session cannot be forked: pickle it, or fork a writable session",
                 ErrorKind.CANNOT_FORK_READ_ONLY_SESSION,
             )
-        workspace = state.workspace
-        with (
-            workspace.commit_lock
-        ):  # and other threads wait: what they write is durable before, or comes after
-            workspace.writer.flush()
-            self._seal()
-            if state.lease is None:
-                start = state.session_start()
-                state.lease = Lease.take(workspace.context.storage, start.since, state.ends())
-            forked = Workspace(
-                workspace.context,
-                workspace.snapshot_id,
-                workspace.all_changes(),
-                reads=None if workspace.reads is None else ReadTracker(),
-            )
-        return ForkSession(
-            State(
-                forked,
-                None,
-                state.mode,
-                state.ends(),
-                generation=state.generation,
-                session_id=state.session_id,
-                seen=state.seen,
-                lease=state.lease,
-            )
-        )
+        return ForkSession(fork_state(state))
 
     def merge(self, *others: ForkSession) -> None:
         """Take over what forks of this session have changed.
@@ -423,57 +397,11 @@ class Session(Rearranging):
         for other in others:
             if not isinstance(other, Session):
                 raise TypeError(f"expected a ForkSession, found {type(other).__name__}")
-        with self._state.workspace.commit_lock:  # and other threads wait, each with its forks
-            self._merge(others)
-
-    def _merge(self, others: Sequence[ForkSession]) -> None:
-        state = self._state
-        self._require_changeable()
-        self._require_not_ended()
-        for other in others:
-            _require_same_mode(state.mode, other.mode)
-            if other._state.workspace.snapshot_id != state.workspace.snapshot_id:
-                raise SessionStateError(
-                    f"expected a fork of snapshot {self.snapshot_id}, found one of {other.snapshot_id}",
-                    ErrorKind.MERGE_NOT_ALLOWED,
-                )
-            if other._state.generation < state.discarded_before and other._state.workspace.inherited:
-                raise SessionStateError(
-                    "the session discarded the changes that this fork started from: fork again, and write "
-                    "again",
-                    ErrorKind.MERGE_NOT_ALLOWED,
-                )
-        # One that is there twice, or the session itself, brings nothing more.
-        forks = list({id(other._state.workspace): other._state for other in others}.values())
-        forks = [fork for fork in forks if fork is not state]
-        trackers = [fork.workspace.reads for fork in forks]
-        forks = [fork for fork in forks if fork.workspace.has_changes]
-        if forks:
-            self._take(forks)
-        if state.workspace.reads is not None:
-            for tracker in filter(None, trackers):
-                state.workspace.reads.add(tracker.reads())
-
-    def _take(self, forks: Sequence[State]) -> None:
-        """Take over the changes of forks that may be merged."""
-        state = self._state
-        changes = [fork.workspace.durable_changes() for fork in forks]
-        self._seal()
-        twins = check_forks(changes, state.merged, [fork.generation for fork in forks])
-        state.workspace.merge_changes(changes, twins)
-        state.expires_at = min(state.expires_at, *(fork.ends() for fork in forks))
-        state.seen = min(state.seen, *(fork.seen for fork in forks))
-        for each in changes:
-            state.merged.add(state.generation, each)
-        state.generation += 1
-
-    def _seal(self) -> None:
-        """What was changed since the last fork or merge is something that earlier forks have not seen."""
-        state = self._state
-        if state.workspace.changes:
-            state.merged.add(state.generation, state.workspace.changes)
-            state.generation += 1
-            state.workspace.seal_changes()
+        # The lock makes other threads, with forks of their own, wait.
+        with self._state.workspace.commit_lock:
+            self._require_changeable()
+            self._require_not_ended()
+            merge_fork_states(self._state, [other._state for other in others])
 
     # Chunks
 
@@ -500,7 +428,7 @@ class Session(Rearranging):
         """Coordinates of all chunks of an array that are there."""
         if batch_size < 1:
             raise InvalidInputError(
-                f"batch_size: expected at least 1, found {batch_size}", ErrorKind.NOT_ALLOWED
+                f"batch_size: expected at least 1, found {batch_size}", ErrorKind.INVALID_ARGUMENT
             )
         table = await on_thread(self.chunk_table, array_path)
         for start in range(0, len(table), batch_size):
@@ -519,18 +447,7 @@ class Session(Rearranging):
         Raises ``InvalidInputError`` (``no-container-for-virtual-chunk``) for a relative one without
         container.
         """
-        workspace = self._state.workspace
-        workspace.notes.note_tree("/")
-        nodes = workspace.nodes.node_table()
-        arrays = np.array(nodes.paths_list(), object)[nodes.is_array].tolist()
-        out: list[str] = []
-        for path in arrays:
-            table = workspace.chunks.ref_table(path)
-            rows = table.source[table.kind == ChunkKind.VIRTUAL]
-            if len(rows):
-                locations = workspace.context.virtual.urls(table.foreign.locations.texts())
-                out.extend(map(locations.__getitem__, rows.tolist()))
-        return out
+        return virtual_chunk_locations(self._state.workspace)
 
     commit_async = awaitable(commit)
     rebase_async = awaitable(rebase)
@@ -544,19 +461,7 @@ class Session(Rearranging):
 
 def reading(workspace: Workspace) -> Session:
     """A session that reads a workspace."""
-    return Session(State(workspace, None, SessionMode.readonly, 0))
-
-
-def _require_same_mode(mine: SessionMode, other: SessionMode) -> None:
-    if mine is not other:
-        kinds = {
-            SessionMode.rearrange: ErrorKind.REARRANGE_SESSION_ONLY,
-            SessionMode.writable: ErrorKind.NON_REARRANGE_SESSION,
-        }
-        raise SessionStateError(
-            f"expected a fork of a {mine.name} session, found one of a {other.name} session",
-            kinds.get(mine, ErrorKind.MERGE_NOT_ALLOWED),
-        )
+    return Session(SessionState(workspace, None, SessionMode.readonly, 0))
 
 
 @checks_arguments
@@ -568,7 +473,7 @@ class ForkSession(Session):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._state.ends()  # the writer, which knows of chunks that were found, does not travel
+        self._state.ends()  # the writer, which has found chunks again, is not pickled
         return (type(self), (self._state,))
 
     def flush(self, message: str, *, metadata: dict[str, Any] | None = None) -> str:
