@@ -359,7 +359,7 @@ def test_merging_one_by_one_costs_what_each_fork_has(repo, monkeypatch):
         rows += sum(map(len, tables))
         return original(tables)
 
-    monkeypatch.setattr(ChunkTable, "merge", staticmethod(counted))
+    monkeypatch.setattr(ChunkTable, "merge_tables", staticmethod(counted))
     count = 256
     with_array(repo, (count, 3), (1, 3))
     session = repo.writable_session("main")

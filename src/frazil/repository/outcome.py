@@ -81,8 +81,8 @@ def write_once(
                 raise  # the first answer, so that no earlier write is on its way
             failure = error
         try:
-            found, version = retried(partial(storage.get_versioned, key), policy)
-            if bytes(found) == data:
+            stored, version = retried(partial(storage.get_versioned, key), policy)
+            if bytes(stored) == data:
                 return True
             if condition != IfVersion(version):
                 return False

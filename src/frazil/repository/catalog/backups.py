@@ -24,7 +24,7 @@ from frazil.storage.base import Storage
 
 _NAME: Final = re.compile(rf"{REPO}\.\d+\.\w+")
 #: Among so many of the newest names the latest state is looked for: clocks of writers differ.
-_LOOKED_AT: Final = 8
+_CANDIDATES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Backup:
 
 def backups(storage: Storage) -> list[Backup]:
     """All of them, newest first, by name."""
-    found = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
-    return [Backup(name, info.modified, info.size) for name, info in found if _NAME.fullmatch(name)]
+    objects = sorted((info.key.removeprefix(f"{OVERWRITTEN}/"), info) for info in storage.list(OVERWRITTEN))
+    return [Backup(name, info.modified, info.size) for name, info in objects if _NAME.fullmatch(name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def latest(storage: Storage) -> State | None:
     """The backup with the latest state that can be read; None if there is none."""
     names = (info.key.removeprefix(f"{OVERWRITTEN}/") for info in storage.list(OVERWRITTEN))
     ordered = iter(nsmallest(1 << 16, filter(_NAME.fullmatch, names)))
-    while batch := list(islice(ordered, _LOOKED_AT)):
+    while batch := list(islice(ordered, _CANDIDATES)):
         if states := list(_readable(storage, batch)):
             return max(states, key=lambda state: newest_update(state.info))
     return None

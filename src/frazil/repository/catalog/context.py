@@ -36,7 +36,7 @@ class Context:
     virtual: VirtualSources
     catalog: Catalog
     attribution: Attribution = field(default_factory=Attribution)
-    kept: KeptBytes | None = None
+    chunk_cache: KeptBytes | None = None
 
     @property
     def spec_version(self) -> int:
@@ -51,7 +51,7 @@ class Context:
     def reader(self, writer: ChunkWriter) -> ChunkReader:
         """A reader for the chunks of one session."""
         requests = self.config.max_concurrent_requests or MAX_REQUESTS
-        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, kept=self.kept)
+        return ChunkReader(self.storage, self.virtual, writer, max_requests=requests, kept=self.chunk_cache)
 
     def writer(self) -> ChunkWriter:
         """A writer for the new chunks of one session."""

@@ -146,8 +146,10 @@ class History:
         Raises ``SessionStateError`` (``not-allowed``) where it cannot be known whether a batch is here.
         """
         records = self._records.get(query, [])
-        is_here = self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
-        contained = [record for record, is_in in zip(records, is_here, strict=True) if is_in]
+        is_contained = (
+            self.contains([each.snapshot for each in records]) if records else np.zeros(0, np.bool_)
+        )
+        contained = [record for record, is_in in zip(records, is_contained, strict=True) if is_in]
         last = max(
             [
                 *self._of_commits(query),
@@ -161,7 +163,7 @@ class History:
         done = Done(last, frozenset(batch for batch in alone if batch > last))
         elsewhere = [
             record
-            for record, is_in in zip(records, is_here, strict=True)
+            for record, is_in in zip(records, is_contained, strict=True)
             if not is_in and record.batch not in done
         ]
         return self._with_amended(done, elsewhere) if elsewhere else done
@@ -193,8 +195,8 @@ class History:
         moved = []
         for record in near:
             after = ops.replacements(record.snapshot)
-            is_here = self.contains(after) if after else np.zeros(0, np.bool_)
-            places = [id_ for id_, is_in in zip(after, is_here, strict=True) if is_in]
+            is_contained = self.contains(after) if after else np.zeros(0, np.bool_)
+            places = [id_ for id_, is_in in zip(after, is_contained, strict=True) if is_in]
             moved += [replace(record, snapshot=id_) for id_ in places[:1]]
             for merge in lost if not places and snapshots.find_snapshot(record.snapshot) < 0 else ():
                 if ops.is_later(merge, record.snapshot):

@@ -157,7 +157,7 @@ def _useful(info: RepoInfo, records: Iterable[Record]) -> list[Record]:
     if not useful.all():
         lines = [at for at, record in enumerate(once) if not record.alone]
         useful[np.array(lines, np.int64)[_newest_of_refs(info, [once[at] for at in lines])]] = True
-    return [record for record, is_kept in zip(once, useful, strict=True) if is_kept][:_MOST]
+    return [record for record, is_useful in zip(once, useful, strict=True) if is_useful][:_MOST]
 
 
 def _newest_of_refs(info: RepoInfo, records: Sequence[Record]) -> I64:
@@ -199,9 +199,9 @@ def _marks(table: SnapshotTable, ids: U8, nothing: int) -> tuple[I64, I64]:
     order = np.argsort(id_keys(ids), kind="stable")
     keys = id_keys(ids)[order]
     place = np.minimum(np.searchsorted(keys, id_keys(logs)), len(keys) - 1)
-    found = np.flatnonzero(keys[place] == id_keys(logs))
+    matches = np.flatnonzero(keys[place] == id_keys(logs))
     # Oldest first: of several the last one stays.
-    marks[np.repeat(np.arange(len(table)), pruned.lengths)[found]] = order[place[found]]
+    marks[np.repeat(np.arange(len(table)), pruned.lengths)[matches]] = order[place[matches]]
     alone = marks[marks < nothing]
     rows = table.find_snapshots(ids)
     numbers = np.arange(len(ids))[::-1]  # of two records of one snapshot the first one stays

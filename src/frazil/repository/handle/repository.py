@@ -551,7 +551,7 @@ class Repository(Administration, Refs, Upkeep, Inspection, Integration, Recovery
         """
         session = self.writable_session(branch, track_reads=track_reads)
         reads = list(reads)
-        session.require_known(reads)
+        session.check_reads(reads)
         yield session.store
         session.commit(
             message,

@@ -81,8 +81,8 @@ class Side:
         if self.path is None:
             return [None] * len(np.asarray(chunks))
         workspace, path = self._workspace, self.path
-        found = (workspace.chunks.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
-        return [None if data is None else bytes(data) for data in found]
+        stored = (workspace.chunks.read(path, tuple(at)) for at in np.asarray(chunks, np.uint32).tolist())
+        return [None if data is None else bytes(data) for data in stored]
 
     @property
     def session(self) -> Session:
@@ -132,11 +132,11 @@ class Conflict(Record):
     @classmethod
     def of(cls, clash: Clash, sides: Callable[[], Sides]) -> Conflict:
         """The conflict behind one that a rebase found."""
-        made = cls(clash.type, clash.path)
-        made._chunks = clash.chunks
-        made._clash = clash
-        made._sides = sides
-        return made
+        conflict = cls(clash.type, clash.path)
+        conflict._chunks = clash.chunks
+        conflict._clash = clash
+        conflict._sides = sides
+        return conflict
 
     @property
     def conflict_type(self) -> ConflictType:

@@ -217,9 +217,10 @@ def _chunks_of(low: int, high: int, edges: int | list[int]) -> tuple[int, int]:
     return first, last + 1
 
 
-def _bad_selection(path: str, ndim: int | None, found: Any) -> InvalidInputError:
+def _bad_selection(path: str, ndim: int | None, selection: Any) -> InvalidInputError:
     dimensions = "" if ndim is None else f" of at most {ndim} dimensions"
     return InvalidInputError(
-        f"reads: expected a selection{dimensions} of `{path}` made of slices and integers, found {found!r}",
+        f"reads: expected a selection{dimensions} of `{path}` made of slices and integers, found "
+        f"{selection!r}",
         ErrorKind.INVALID_CHUNK_INDEX,
     )

@@ -318,8 +318,8 @@ class Session(Rearranging):
                     # Forks of the old snapshot are refused, whatever they have seen.
                     state.merged.clear()
 
-    def require_known(self, reads: Sequence[Read]) -> None:
-        """That ``reads`` can be declared: ``NodeNotFoundError`` or ``InvalidInputError`` if not."""
+    def check_reads(self, reads: Sequence[Read]) -> None:
+        """Raise ``NodeNotFoundError`` or ``InvalidInputError`` if ``reads`` cannot be declared."""
         if reads := list(reads):
             declared_reads(reads, self._origin(), self._state.workspace)
 
