@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import secrets
+import sys
+from pathlib import Path
 
 import numpy as np
 import zarr
 from measure import Measured
+
+# The server is one of those of the tests.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 #: Nobody looks for credentials on the network.
 os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
@@ -16,7 +21,7 @@ os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 def s3(implementation: str, chunks: int, chunk_kib: int) -> Measured:
     """Written and committed, and read back."""
-    from frazil.testing.servers import ministack
+    from tests.support.servers import ministack
 
     icechunk = importlib.import_module(implementation)
     values = chunk_kib * 256
@@ -52,6 +57,6 @@ def s3(implementation: str, chunks: int, chunk_kib: int) -> Measured:
         repo = icechunk.Repository.open(storage)
         array = zarr.open_array(repo.readonly_session("main").store, path="a", mode="r")
         with out.seconds("read"):
-            found = array[:]
-        assert np.array_equal(found, data)
+            values_read = array[:]
+        assert np.array_equal(values_read, data)
     return out

@@ -94,7 +94,7 @@ SHOWS["importing"] = [
     "history: ['second', 'first', 'Repository initialized'] branches: ['dev', 'main'] tags: ['v 1!']",
     "values:  (2, 6) [0, 1, 2, 300, 400, 500]",
 ]
-NEEDS = {"virtual_datasets": "virtualizarr"}
+NEEDS = {"virtual_datasets": "virtualizarr", "storage": "ministack"}
 
 
 def run(name: str, *arguments: str) -> list[str]:

@@ -144,20 +144,14 @@ DELIBERATE: dict[tuple[str, str], str] = {
         "xarray_regrid",
     ): "it takes a second to import, and most executors never regrid",
     (
-        "frazil.storage.named",
-        "frazil.storage.constructors",
-    ): "class methods of `Storage` make its subclasses: an edge downwards",
-    ("frazil.storage.named", "frazil.storage.from_options"): "the same",
-    (
-        "frazil.storage.web",
-        "frazil.storage.web_pools",
+        "frazil.storage.web.client",
+        "frazil.storage.web.pools",
     ): "urllib3 takes 50 ms to import, and most processes never ask a web server",
     **{
         ("frazil.cli.ingest_command", target): "other commands do not need the extra, nor its imports"
         for target in (
             "frazil.pipeline",
-            "frazil.pipeline.ingest",
-            *(f"frazil.pipeline.ingest.{module}" for module in ("problems", "references", "size")),
+            *(f"frazil.pipeline.ingest.{module}" for module in ("operation", "options", "size")),
         )
     },
     (

@@ -1,13 +1,19 @@
 """Where a repository can live: memory, a folder, an object store, a web server.
 
-The object store and the web server here are small ones in this process; with a real one only the arguments
-differ. Run it:  python examples/how_to/storage.py
+The object store and the web server here are small ones on this machine; with a real one only the arguments
+differ. The object store is ministack, a package of its own; without it that part is left out.
+Run it:  pip install ministack; python examples/how_to/storage.py
 """
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from http.client import HTTPConnection
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,7 +21,7 @@ from threading import Thread
 import zarr
 
 import frazil
-from frazil.testing.object_server import Conditions, ObjectServer
+from frazil.testing.processes import free_port, running
 
 
 def first_commit(storage: frazil.Storage) -> frazil.Repository:
@@ -36,6 +42,29 @@ class Quiet(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
+def status(port: int, method: str, path: str) -> int:
+    """The status of an HTTP request to this machine; 0 if nobody answers."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+@contextmanager
+def object_store(folder: Path) -> Iterator[int]:
+    """Run an object store with the interface of S3 that has a bucket named ``bucket``; yield its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "ministack"]
+    environment = {"GATEWAY_PORT": str(port), "PERSIST_STATE": "0"}
+    with running(command, folder, environment, ready=lambda: status(port, "GET", "/") == 200):
+        assert status(port, "PUT", "/bucket") == 200
+        yield port
+
+
 def main(folder: Path) -> None:
     # Memory: for tests, and gone with the process.
     print("memory:", mean(first_commit(frazil.in_memory_storage())))
@@ -52,20 +81,22 @@ def main(folder: Path) -> None:
     # An object store with the interface of S3. Credentials are given here, come from the environment
     # (from_env=True) or from a function that knows fresh ones (get_credentials=...), or are not needed
     # (anonymous=True).
-    with ObjectServer(Conditions.QUOTED_ETAG) as server:
-        server.make_bucket("bucket")
-        s3 = frazil.s3_storage(
-            bucket="bucket",
-            prefix="weather",
-            region="us-east-1",
-            endpoint_url=f"http://127.0.0.1:{server.port}",
-            allow_http=True,
-            force_path_style=True,
-            access_key_id="somebody",
-            secret_access_key="a secret",
-        )
-        print("s3:    ", mean(first_commit(s3)))
-        print("keys:  ", len(server.objects("bucket")), "objects below weather/")
+    if importlib.util.find_spec("ministack") is None:
+        print("s3:     left out, as ministack is not installed")
+    else:
+        with object_store(folder) as port:
+            s3 = frazil.s3_storage(
+                bucket="bucket",
+                prefix="weather",
+                region="us-east-1",
+                endpoint_url=f"http://127.0.0.1:{port}",
+                allow_http=True,
+                force_path_style=True,
+                access_key_id="somebody",
+                secret_access_key="a secret",
+            )
+            print("s3:    ", mean(first_commit(s3)))
+            print("keys:  ", len(list(s3.list(""))), "objects below weather/")
 
     # Any web server that serves the files, to read only.
     handler = partial(Quiet, directory=str(folder / "repo"))

@@ -99,8 +99,8 @@ from frazil.ops import GCSummary, LeaseInfo, Update, UpdateType
 from frazil.repository.catalog.backups import Backup
 from frazil.repository.catalog.findings import Finding, VerificationReport
 from frazil.repository.catalog.version_info import ChunkType, RepoAvailability, RepoStatus, SpecVersion
-from frazil.repository.handle.recovery import RestoreReport
 from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.restoration import RestoreReport
 from frazil.repository.handle.upgrade import upgrade_icechunk_repository
 from frazil.session import ForkSession, Session, SessionMode
 from frazil.snapshots import AncestryGraph, Diff, ManifestFileInfo, SnapshotInfo
@@ -127,6 +127,7 @@ from frazil.storage import (
     redirect_storage,
     s3_storage,
     s3_store,
+    storage_from_url,
     tigris_storage,
 )
 from frazil.store import IcechunkStore
@@ -276,6 +277,7 @@ __all__ = [
     "set_logs_filter",
     "shutdown_telemetry",
     "spec_version",
+    "storage_from_url",
     "supported_spec_versions",
     "tigris_storage",
     "upgrade",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 __version__ = "0.1.0"
+
+#: The folder of this package. A warning that skips it names the line of the user's program.
+PACKAGE_FOLDER: Final = os.path.dirname(__file__) + os.sep
 
 #: What else matters when something goes wrong.
 _PACKAGES: Final = ("zarr", "numcodecs", "numpy", "obstore", "xarray")

@@ -518,3 +518,10 @@ class MisalignedGroupWarning(UserWarning):
 
     ``xarray.open_datatree`` gives a group the coordinates of the groups above, and refuses such a repository.
     """
+
+
+class ServerFailedError(RuntimeError):
+    """A program that a test started did not start in time; the message ends with its log.
+
+    Tools of ``frazil.testing`` raise it: it is no ``IcechunkError``.
+    """

@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 
 from tests.expected import array_at, digest_of
 from tests.fixtures import fixture_folders, fixture_path
+from tests.support.object_server import Conditions, ObjectServer
 
 from frazil.format.ids import id_to_text
 from frazil.format.manifest import ChunkRef, InlineRef, NativeRef, VirtualRef
-from frazil.testing.object_server import Conditions, ObjectServer
 
 Json = dict[str, Any]
 FOLDERS = [*fixture_folders("s2-draft-json/*"), *fixture_folders("s3-msgpack/*")]

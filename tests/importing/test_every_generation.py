@@ -28,10 +28,10 @@ from tests.importing.writer import (
     repository,
     time_of,
 )
+from tests.support.object_server import Conditions, ObjectServer
 
 import frazil
 from frazil.cli import main
-from frazil.cli.places import storage_at
 from frazil.errors import FormatError
 from frazil.format import msgpack
 from frazil.format.envelope import FileType
@@ -41,10 +41,10 @@ from frazil.format.older.files import payload
 from frazil.format.older.generations import GENERATIONS
 from frazil.importing import upgrade
 from frazil.repository.settings.config_document import to_document
+from frazil.storage import storage_from_url
 from frazil.storage.base import Storage
 from frazil.storage.memory import MemoryStorage
 from frazil.testing.faults import Fault, FaultyStorage
-from frazil.testing.object_server import Conditions, ObjectServer
 from frazil.threads import SIZES, Purpose
 
 MODES = ("copy", "reference", "in place")
@@ -612,9 +612,9 @@ def test_where_nothing_can_be_listed() -> None:
 
 def test_where_places_are() -> None:
     """Names of objects may have the characters that end the path of another URL."""
-    assert "prefix: a#1?b%20\n" in repr(storage_at("s3://bucket/a#1?b%20/")) + "\n"
-    assert "/x y" in repr(storage_at("file:///x%20y"))
-    assert repr(storage_at("http://[::1]:9/x#y")).count("[::1]") == 1
+    assert "prefix: a#1?b%20\n" in repr(storage_from_url("s3://bucket/a#1?b%20/")) + "\n"
+    assert "/x y" in repr(storage_from_url("file:///x%20y"))
+    assert repr(storage_from_url("http://[::1]:9/x#y")).count("[::1]") == 1
 
 
 @pytest.mark.parametrize("name", ["D", "M0", "M8"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
+from tests.support.config_bytes import decode_config, encode_config
 
 from frazil.format.flexbuffer import dumps, loads
 from frazil.repository import attribution
@@ -23,12 +24,7 @@ from frazil.repository.catalog import version_info
 from frazil.repository.settings import conditions, config, manifest_config, virtual_containers
 from frazil.repository.settings.conditions import ManifestSplitCondition, ManifestSplitDimCondition
 from frazil.repository.settings.config import ChunksConfig, PackingConfig, RepositoryConfig
-from frazil.repository.settings.config_document import (
-    decode_config,
-    encode_config,
-    from_document,
-    to_document,
-)
+from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.manifest_config import ManifestSplittingConfig, split_sizes_for
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 from frazil.storage import object_store_config, settings

@@ -16,10 +16,10 @@ import pytest
 import zarr
 from tests.expected import array_at, check_repository, check_snapshot, refs_of
 from tests.fixtures import fixture_folders, fixture_path
+from tests.support.object_server import Conditions, ObjectServer, StoredObject
 
 import frazil
 from frazil.credentials import LocalFileSystemAccess
-from frazil.testing.object_server import Conditions, ObjectServer, StoredObject
 
 PREFIX = "file:///srv/icechunk-fixtures/_virtual/"
 MODIFIED = datetime(2026, 11, 21, 7, 2, 53, tzinfo=UTC).timestamp()

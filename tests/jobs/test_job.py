@@ -28,7 +28,7 @@ from frazil.spark import (
     job_metrics,
     run_job,
 )
-from frazil.storage.counted import COUNTS, Taken
+from frazil.storage.traffic import TRAFFIC, Traffic
 
 
 @pytest.fixture
@@ -161,11 +161,11 @@ def _prepared_with(session: frazil.Session, job: Job, source: frazil.Repository)
 
 def test_storages_count_their_requests(tmp_path: Any) -> None:
     for storage in (frazil.in_memory_storage(), frazil.local_filesystem_storage(str(tmp_path))):
-        COUNTS.take()
+        TRAFFIC.take_counts()
         storage.put("a", b"1234")
         storage.get("a", 1, 3)
         assert storage.head("a") is not None
-        assert COUNTS.take() == Taken(3, 2, 4)
+        assert TRAFFIC.take_counts() == Traffic(3, 2, 4)
 
 
 @pytest.mark.parametrize(

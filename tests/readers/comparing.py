@@ -77,44 +77,48 @@ def same_regions(reader: Reader, name: str) -> None:
 
 def same_by_references(reader: Reader, name: str) -> ChunkReferences:
     """What Zarr decodes from the bytes in the files is what the reader reads."""
-    found = reader.references(name)
-    assert isinstance(found, ChunkReferences), found
-    same(decoded(found, reader.schema().variables[name]), read_all(reader, name))
-    return found
+    references = reader.references(name)
+    assert isinstance(references, ChunkReferences), references
+    same(decoded(references, reader.schema().variables[name]), read_all(reader, name))
+    return references
 
 
 def why_not(reader: Reader, name: str) -> str:
-    found = reader.references(name)
-    assert isinstance(found, NotVirtual)
-    return found.reason
+    references = reader.references(name)
+    assert isinstance(references, NotVirtual)
+    return references.reason
 
 
-def decoded(found: ChunkReferences, variable: VariableSchema) -> NDArray[Any]:
+def decoded(references: ChunkReferences, variable: VariableSchema) -> NDArray[Any]:
     """The array of Zarr that references make, without Frazil: chunks are copied from files to memory."""
-    files = [Path(unquote(urlsplit(url).path)).read_bytes() for url in found.locations]
+    files = [Path(unquote(urlsplit(url).path)).read_bytes() for url in references.locations]
     ndim = len(variable.shape)
-    assert found.index.shape == (len(found.offset), ndim)
-    assert (found.index.dtype, found.offset.dtype) == (np.uint32, np.uint64)
+    assert references.index.shape == (len(references.offset), ndim)
+    assert (references.index.dtype, references.offset.dtype) == (np.uint32, np.uint64)
     store = MemoryStore()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # codecs and dtypes that Zarr's specification does not list
         array = zarr.create_array(
             store,
             shape=variable.shape,
-            chunks=found.chunks,
-            dtype=found.dtype,
+            chunks=references.chunks,
+            dtype=references.dtype,
             filters=None,
             compressors=None,
         )
         document = json.loads(asyncio.run(_get(store, "zarr.json")))
-        document["codecs"] = found.codecs
-        if found.dtype.kind != "S" and found.fill_value is not None:
-            document["fill_value"] = array.metadata.data_type.to_json_scalar(found.fill_value, zarr_format=3)
+        document["codecs"] = references.codecs
+        if references.dtype.kind != "S" and references.fill_value is not None:
+            document["fill_value"] = array.metadata.data_type.to_json_scalar(
+                references.fill_value, zarr_format=3
+            )
         chunks = {"zarr.json": json.dumps(document).encode()}
-        rows = zip(found.index.tolist(), found.offset, found.length, found.location, strict=True)
+        rows = zip(
+            references.index.tolist(), references.offset, references.length, references.location, strict=True
+        )
         for row, (index, offset, length, location) in enumerate(rows):
             if location == INLINE:
-                data = found.inline[row]
+                data = references.inline[row]
             else:
                 data = files[location][int(offset) : int(offset + length)]
             assert len(data) == length
@@ -125,9 +129,9 @@ def decoded(found: ChunkReferences, variable: VariableSchema) -> NDArray[Any]:
 
 
 async def _get(store: MemoryStore, key: str) -> bytes:
-    found = await store.get(key, default_buffer_prototype())
-    assert found is not None
-    return found.to_bytes()
+    buffer = await store.get(key, default_buffer_prototype())
+    assert buffer is not None
+    return buffer.to_bytes()
 
 
 async def _put(store: MemoryStore, values: dict[str, bytes]) -> None:
@@ -138,6 +142,6 @@ async def _put(store: MemoryStore, values: dict[str, bytes]) -> None:
 def sample_files(*endings: str) -> list[Any]:
     """Files of ``iris-sample-data``, as parameters of a test."""
     samples = pytest.importorskip("iris_sample_data")
-    found = sorted(each for each in Path(samples.path).rglob("*") if each.name.endswith(endings))
-    assert found
-    return [pytest.param(each, id=each.name) for each in found]
+    paths = sorted(each for each in Path(samples.path).rglob("*") if each.name.endswith(endings))
+    assert paths
+    return [pytest.param(each, id=each.name) for each in paths]

@@ -34,9 +34,9 @@ def message(edition: int, *, ni: int = 6, nj: int = 4, packing: str = "", **keys
     if packing:
         eccodes.codes_set(handle, "packingType", packing)
     eccodes.codes_set_values(handle, values)
-    found: bytes = eccodes.codes_get_message(handle)
+    data: bytes = eccodes.codes_get_message(handle)
     eccodes.codes_release(handle)
-    return found
+    return data
 
 
 def field(name: str, level: int | None = 2, *, edition: int = 2, kind: str = "", **keys: object) -> bytes:
@@ -47,11 +47,11 @@ def field(name: str, level: int | None = 2, *, edition: int = 2, kind: str = "",
 
 def original(path: Path, **options: object) -> xr.Dataset:
     """What cfgrib's engine of xarray sees, not decoded."""
-    found = xr.open_dataset(
+    dataset = xr.open_dataset(
         path, engine="cfgrib", decode_cf=False, backend_kwargs={"indexpath": "", **options}
     )
-    found.attrs.pop("history")
-    return found
+    dataset.attrs.pop("history")
+    return dataset
 
 
 def dataset(reader: Reader) -> xr.Dataset:
@@ -65,26 +65,26 @@ def dataset(reader: Reader) -> xr.Dataset:
 
 def cubes(path: Path, **options: object) -> list[xr.Dataset]:
     """What cfgrib splits a file into."""
-    found: list[xr.Dataset] = cfgrib.open_datasets(path, backend_kwargs={"indexpath": "", **options})
-    return found
+    datasets: list[xr.Dataset] = cfgrib.open_datasets(path, backend_kwargs={"indexpath": "", **options})
+    return datasets
 
 
-def has(found: xr.Dataset, expected: xr.DataArray) -> bool:
+def has(dataset: xr.Dataset, expected: xr.DataArray) -> bool:
     """Whether a dataset has a variable with these values, attributes, and values of coordinates."""
-    return any(_equal(each, expected) for each in found.data_vars.values())
+    return any(_equal(each, expected) for each in dataset.data_vars.values())
 
 
-def _equal(found: xr.DataArray, expected: xr.DataArray) -> bool:
-    if found.shape != expected.shape or _texts(found.attrs) != _texts(expected.attrs):
+def _equal(array: xr.DataArray, expected: xr.DataArray) -> bool:
+    if array.shape != expected.shape or _texts(array.attrs) != _texts(expected.attrs):
         return False
-    along = [each for each in found.coords.values() if each.dims]
+    along = [each for each in array.coords.values() if each.dims]
     return (
-        np.array_equal(found.values, expected.values, equal_nan=True)
+        np.array_equal(array.values, expected.values, equal_nan=True)
         and len(along) == sum(1 for each in expected.coords.values() if each.dims)
         and all(
             any(
                 (own == name or str(own).startswith(f"{name}_")) and np.array_equal(each.values, coord.values)
-                for own, each in found.coords.items()
+                for own, each in array.coords.items()
             )
             for name, coord in expected.coords.items()
         )

@@ -25,9 +25,9 @@ PACKAGES = ("libncarg-data", "gmt-gshhg-low", "r-cran-stars", "earthkit-data")
 
 
 def chosen(*magic: bytes) -> list[Any]:
-    found = files(*PACKAGES, magic=magic, largest=LARGEST)
+    paths = files(*PACKAGES, magic=magic, largest=LARGEST)
     # of files that differ in their dates alone a few are enough
-    return parameters(path for path in found if not path.name[:8].isdigit())
+    return parameters(path for path in paths if not path.name[:8].isdigit())
 
 
 @pytest.mark.parametrize("path", chosen(*NETCDF))
@@ -38,9 +38,9 @@ def test_files(path: Path) -> None:
     ):
         same_as_xarray(reader, original)
         for name in reader.schema().variables:
-            found = reader.references(name)
-            assert isinstance(found, ChunkReferences)
-            if len(found.offset) <= MOST_CHUNKS:
+            references = reader.references(name)
+            assert isinstance(references, ChunkReferences)
+            if len(references.offset) <= MOST_CHUNKS:
                 same_by_references(reader, name)
 
 

@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 
-def written(path: Path, bands: int = 1, dtype: str = "int16", **more: Any) -> np.ndarray:
+def write_file(path: Path, bands: int = 1, dtype: str = "int16", **more: Any) -> np.ndarray:
     """An image of 50 rows and 70 columns."""
     values = (np.arange(bands * 3500).reshape(bands, 50, 70) % 251).astype(
         "c8" if dtype == "complex_int16" else dtype
@@ -56,7 +56,7 @@ LAYOUTS = {
 def test_layouts(layout: str, bands: int, compress: str, tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     for dtype in ("uint8", "int16", "float32"):
-        values = written(path, bands, dtype, compress=compress, **LAYOUTS[layout])
+        values = write_file(path, bands, dtype, compress=compress, **LAYOUTS[layout])
         with open_source(str(path)) as reader:
             schema = reader.schema()
             assert schema.format == "geotiff"
@@ -68,7 +68,7 @@ def test_layouts(layout: str, bands: int, compress: str, tmp_path: Path) -> None
 
 def test_metadata(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
-    written(path, 2, nodata=-7)
+    write_file(path, 2, nodata=-7)
     with rasterio.open(path, "r+") as image:
         image.scales, image.offsets, image.units = (0.1, 0.1), (5, 5), ("K", "K")
         image.descriptions = ("red", "nir")
@@ -111,7 +111,7 @@ def test_metadata(tmp_path: Path) -> None:
     ],
 )
 def test_grid_mappings(epsg: int, expected: dict, tmp_path: Path) -> None:
-    written(tmp_path / "a.tif", crs=f"EPSG:{epsg}")
+    write_file(tmp_path / "a.tif", crs=f"EPSG:{epsg}")
     with open_source(str(tmp_path / "a.tif")) as reader:
         mapping = reader.schema().variables["spatial_ref"].attrs
     assert mapping.items() >= expected.items()
@@ -123,7 +123,7 @@ def test_grid_mappings(epsg: int, expected: dict, tmp_path: Path) -> None:
 )
 def test_pixels_of_rotated_images(epsg: int | None, names: Any, tmp_path: Path) -> None:
     turned = rasterio.Affine(1.5, -5, 30, -2, -1.5, 40)
-    written(tmp_path / "a.tif", transform=turned, crs=epsg)
+    write_file(tmp_path / "a.tif", transform=turned, crs=epsg)
     rows, columns = np.indices((50, 70))
     x, y = rasterio.transform.xy(turned, rows.ravel(), columns.ravel())
     with open_source(str(tmp_path / "a.tif")) as reader:
@@ -146,8 +146,8 @@ def data_attrs(path: Path, **options: Any) -> dict[str, Any]:
 
 
 def test_tags_of_bands(tmp_path: Path) -> None:
-    written(tmp_path / "one.tif")
-    written(tmp_path / "two.tif", 2)
+    write_file(tmp_path / "one.tif")
+    write_file(tmp_path / "two.tif", 2)
     with rasterio.open(tmp_path / "one.tif", "r+") as image:
         image.update_tags(title="of the image", LAYER_TYPE="athematic")
         image.update_tags(1, LAYER_TYPE="thematic", STATISTICS_MAXIMUM="88", standard_name="altitude")
@@ -172,7 +172,7 @@ def test_tags_of_bands(tmp_path: Path) -> None:
 
 
 def test_tags_do_not_decide_how_values_are_decoded(tmp_path: Path) -> None:
-    written(tmp_path / "a.tif", nodata=-7)
+    write_file(tmp_path / "a.tif", nodata=-7)
     with rasterio.open(tmp_path / "a.tif", "r+") as image:
         image.update_tags(scale_factor="0.1", grid_mapping="crs", dtype="bool", units="m")
         image.update_tags(1, _FillValue="nothing", missing_value="-1", add_offset="x", _Unsigned="true")
@@ -191,11 +191,11 @@ def test_tags_do_not_decide_how_values_are_decoded(tmp_path: Path) -> None:
 def test_scales_that_differ_are_not_applied(
     scales: tuple[float, ...], offsets: tuple[float, ...], expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    written(tmp_path / "a.tif", 2)
+    write_file(tmp_path / "a.tif", 2)
     with rasterio.open(tmp_path / "a.tif", "r+") as image:
         image.scales, image.offsets = scales, offsets
-    found = data_attrs(tmp_path / "a.tif")
-    assert {name: each for name, each in found.items() if "sca" in name or "offset" in name} == expected
+    attrs = data_attrs(tmp_path / "a.tif")
+    assert {name: each for name, each in attrs.items() if "sca" in name or "offset" in name} == expected
 
 
 @pytest.mark.parametrize("place", ["image", "band", "description", "unit", "artist"])
@@ -204,7 +204,7 @@ def test_texts_that_are_not_utf8_are_latin1(place: str, big: str, tmp_path: Path
     path = tmp_path / "a.tif"
     # as many bytes in Latin-1 as here
     texts = {each: "caf???" if each == place else "coffee" for each in ("image", "band", "description")}
-    written(path, 2, BIGTIFF=big)
+    write_file(path, 2, BIGTIFF=big)
     with rasterio.open(path, "r+") as image:
         image.update_tags(title=texts["image"], TIFFTAG_ARTIST="caf???" if place == "artist" else "an artist")
         image.update_tags(2, source=f"<{texts['band']}> & others")
@@ -213,9 +213,9 @@ def test_texts_that_are_not_utf8_are_latin1(place: str, big: str, tmp_path: Path
     whole = path.read_bytes()
     assert whole.count(b"caf???") == 1
     path.write_bytes(whole.replace(b"caf???", "caf\xe9!!".encode("latin-1")))
-    found = data_attrs(path)
+    attrs = data_attrs(path)
     bad = {place: "café!!"}
-    assert found == {
+    assert attrs == {
         "AREA_OR_POINT": "Area",
         "TIFFTAG_ARTIST": bad.get("artist", "an artist"),
         "title": bad.get("image", "coffee"),
@@ -234,14 +234,14 @@ def test_texts_of_pages(tmp_path: Path) -> None:
             image.write(np.full((1, 5, 7), number, "u1"))
             image.update_tags(1, colour=page)
     path.write_bytes(path.read_bytes().replace(b"gr???", b"gr\xfcn!"))
-    found = [data_attrs(path, page=page)["colour"] for page in (1, 2, 3)]
-    assert found == ["red", "grün!", "blue"]
+    attrs = [data_attrs(path, page=page)["colour"] for page in (1, 2, 3)]
+    assert attrs == ["red", "grün!", "blue"]
 
 
 @pytest.mark.parametrize("nodata", [b"nan", b"inf", b"1.5", b"999", b"-99"])
 def test_nodata_that_no_pixel_can_have(nodata: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
-    written(path, dtype="uint8", nodata=123)
+    write_file(path, dtype="uint8", nodata=123)
     assert data_attrs(path)["_FillValue"] == 123
     whole = path.read_bytes()
     assert whole.count(b"123\0") == 1
@@ -276,7 +276,7 @@ def test_no_place_on_earth(tmp_path: Path) -> None:
     ],
 )
 def test_why_not(more: dict, why: str, tmp_path: Path) -> None:
-    written(tmp_path / "a.tif", **more)
+    write_file(tmp_path / "a.tif", **more)
     with open_source(str(tmp_path / "a.tif")) as reader:
         assert why_not(reader, "band_data") == why
         with rasterio.open(tmp_path / "a.tif") as image:
@@ -285,14 +285,14 @@ def test_why_not(more: dict, why: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("photometric", ["MINISWHITE", "MINISBLACK", "RGB"])
 def test_colours_that_are_read_as_they_are_stored(photometric: str, tmp_path: Path) -> None:
-    written(tmp_path / "a.tif", 3, "uint8", photometric=photometric)
+    write_file(tmp_path / "a.tif", 3, "uint8", photometric=photometric)
     with open_source(str(tmp_path / "a.tif")) as reader:
         same_by_references(reader, "band_data")
 
 
 def test_sizes_that_are_not_those_of_the_pixels(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
-    values = written(path, blockysize=10)
+    values = write_file(path, blockysize=10)
     sizes = np.full(5, 10 * 70 * 2, "<u2").tobytes()
     data = path.read_bytes()
     assert data.count(sizes) == 1
@@ -302,7 +302,7 @@ def test_sizes_that_are_not_those_of_the_pixels(tmp_path: Path) -> None:
         assert why_not(reader, "band_data") == "tiles or strips that are longer or shorter than their pixels"
 
 
-def test_tiles_that_were_never_written(tmp_path: Path) -> None:
+def test_tiles_that_are_not_stored(tmp_path: Path) -> None:
     options = {"tiled": True, "blockxsize": 16, "blockysize": 16, "SPARSE_OK": "TRUE", "nodata": 3}
     with rasterio.open(tmp_path / "a.tif", "w", "GTiff", 64, 48, 1, dtype="uint8", **options) as image:
         image.write(np.ones((1, 16, 32), "u1"), window=((16, 32), (16, 48)))
@@ -312,7 +312,7 @@ def test_tiles_that_were_never_written(tmp_path: Path) -> None:
 
 def test_damaged_files(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
-    written(path, blockysize=16)
+    write_file(path, blockysize=16)
     whole = path.read_bytes()
     for size in (len(whole) - 100, len(whole) // 2, 200, 6):
         path.write_bytes(whole[:size])
@@ -329,7 +329,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_hostile_directories(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever the directory says, the answer is an error of ours, and soon."""
     path = tmp_path_factory.mktemp("hostile") / "a.tif"
-    written(path, BIGTIFF=data.draw(st.sampled_from(["YES", "NO"])), blockysize=16)
+    write_file(path, BIGTIFF=data.draw(st.sampled_from(["YES", "NO"])), blockysize=16)
     whole = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(4, 300))] = data.draw(st.sampled_from([0, 1, 2, 16, 127, 128, 255]))
@@ -343,7 +343,7 @@ def test_places_are_those_of_async_tiff(tmp_path: Path) -> None:
     store = pytest.importorskip("async_tiff.store")
     for layout in LAYOUTS:
         path = tmp_path / f"{layout}.tif"
-        written(path, 3, compress="deflate", **LAYOUTS[layout])
+        write_file(path, 3, compress="deflate", **LAYOUTS[layout])
 
         async def first(path: Path) -> Any:
             return (await async_tiff.TIFF.open(str(path)[1:], store=store.LocalStore("/"))).ifds[0]

@@ -62,8 +62,8 @@ def test_missing_values_are_not_numbers(tmp_path: Path) -> None:
     values = np.where(np.arange(24) % 5, np.arange(24.0), 9999)
     path.write_bytes(message(2, shortName="t", bitmapPresent=1, missingValue=9999, values=values))
     with open_source(str(path)) as reader:
-        found = read_all(reader, "t").ravel()
-    same(np.isnan(found), np.arange(24) % 5 == 0)
+        values = read_all(reader, "t").ravel()
+    same(np.isnan(values), np.arange(24) % 5 == 0)
 
 
 def test_one_step_may_keep_its_dimensions(tmp_path: Path) -> None:
@@ -128,33 +128,33 @@ def test_several_hypercubes_are_one_dataset(name: str, tmp_path: Path) -> None:
     path.write_bytes(b"".join(messages))
     with open_source(str(path)) as reader:
         schema = reader.schema()
-        found = dataset(reader)
-        for variable in found.data_vars:
+        result = dataset(reader)
+        for variable in result.data_vars:
             same_regions(reader, str(variable))
     assert not schema.skipped
     dims = {
         variable: tuple(dim for dim in map(str, each.dims) if not dim.startswith(("latitude", "longitude")))
-        for variable, each in found.data_vars.items()
+        for variable, each in result.data_vars.items()
     }
     assert dims == variables
     for each in cubes(path):
         for variable, expected in each.data_vars.items():
-            assert has(found, expected), variable
+            assert has(result, expected), variable
     # the order of the fields has no say in names
     path.write_bytes(b"".join(reversed(messages)))
     with open_source(str(path)) as reader:
-        assert dataset(reader).equals(found)
+        assert dataset(reader).equals(result)
 
 
 def test_heights_are_coordinates_with_their_level(tmp_path: Path) -> None:
     path = tmp_path / "a.grib"
     path.write_bytes(field("2t", 2) + field("10u", 10))
     with open_source(str(path)) as reader:
-        found = dataset(reader)
-    assert float(found.heightAboveGround_2) == 2
-    assert float(found.heightAboveGround_10) == 10
-    assert "heightAboveGround_10" not in found.t2m.encoding["coordinates"]
-    assert found.attrs["GRIB_edition"] == 2
+        result = dataset(reader)
+    assert float(result.heightAboveGround_2) == 2
+    assert float(result.heightAboveGround_10) == 10
+    assert "heightAboveGround_10" not in result.t2m.encoding["coordinates"]
+    assert result.attrs["GRIB_edition"] == 2
 
 
 def test_keys_choose_fields(tmp_path: Path) -> None:
@@ -180,15 +180,15 @@ def test_grids_of_one_size_stay_apart(tmp_path: Path) -> None:
     shifted = {"longitudeOfFirstGridPointInDegrees": 10, "longitudeOfLastGridPointInDegrees": 15}
     path.write_bytes(field("2t", 2) + field("2t", 2, step=6, **shifted))
     with open_source(str(path)) as reader:
-        found = dataset(reader)
+        result = dataset(reader)
     ends = sorted(
         float(each.longitude[0]) if "longitude" in each.dims else float(each.longitude_4x6[0])
-        for each in found.data_vars.values()
+        for each in result.data_vars.values()
     )
     assert ends == [0, 10]
 
 
-def test_fields_that_cannot_be_told_apart_are_named(tmp_path: Path) -> None:
+def test_indistinguishable_fields_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.grib"
     path.write_bytes(field("2t", 2) + field("2t", 2, values=np.ones(24)))
     with open_source(str(path)) as reader:
@@ -205,14 +205,14 @@ def test_parameters_without_a_number_stay_apart(tmp_path: Path) -> None:
     ]
     path.write_bytes(b"".join(unknown))
     with open_source(str(path)) as reader:
-        found = dataset(reader)
-    assert sorted(float(each.max()) for each in found.data_vars.values()) == [200, 201]
+        result = dataset(reader)
+    assert sorted(float(each.max()) for each in result.data_vars.values()) == [200, 201]
 
 
 def test_damaged_files(tmp_path: Path) -> None:
     whole = cube(2)
     path = tmp_path / "a.grib"
-    for data, found in [
+    for data, error_text in [
         (whole[:-1], "truncated"),
         (whole[: len(whole) // 2 + 5], "truncated"),
         (whole[:10], "truncated"),
@@ -220,7 +220,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         (whole + whole[:8] + bytes(16), "at least 20 bytes"),
     ]:
         path.write_bytes(data)
-        with pytest.raises(FormatError, match=found) as raised:
+        with pytest.raises(FormatError, match=error_text) as raised:
             open_source(str(path))
         assert path.as_uri() in str(raised.value)
     path.write_bytes(b"no grib")

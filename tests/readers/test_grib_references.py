@@ -50,12 +50,12 @@ def test_packings(kind: str, bits: int, missing: bool, tmp_path: Path) -> None:
         )
     )
     with open_source(str(path)) as reader:
-        found = reader.references("t")
-        if isinstance(found, ChunkReferences):
-            assert found.chunks == (1, 4, 6)
+        references = reader.references("t")
+        if isinstance(references, ChunkReferences):
+            assert references.chunks == (1, 4, 6)
             same_by_references(reader, "t")
         else:
-            assert "gribberish" in found.reason
+            assert "gribberish" in references.reason
         assert np.isnan(read_all(reader, "t")).any() == missing
 
 
@@ -136,9 +136,9 @@ def test_sections() -> None:
     whole = message(2, shortName="t")
     assert edition(whole) == 2
     assert edition(b"GRIB") == 0
-    found = packing(io.BytesIO(whole), 0, len(whole))
-    assert found is not None
-    assert (found.template, found.bitmap, found.fields) == (0, 255, 1)
+    sections = packing(io.BytesIO(whole), 0, len(whole))
+    assert sections is not None
+    assert (sections.template, sections.bitmap, sections.fields) == (0, 255, 1)
     broken = bytearray(whole)
     broken[16:20] = bytes(4)
     assert packing(io.BytesIO(bytes(broken)), 0, len(whole)) is None

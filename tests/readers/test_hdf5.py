@@ -148,7 +148,7 @@ FEATURES = [
 ]
 
 
-def written(path: Path, feature: Callable) -> Path:
+def write_file(path: Path, feature: Callable) -> Path:
     with netCDF4.Dataset(path, "w") as file:
         file.setncatts({"title": feature.__name__, "numbers": np.array([1.5, 2.5], "f4"), "n": np.int64(5)})
         for name, size in {"z": 2, "y": 3, "x": 4}.items():
@@ -159,7 +159,7 @@ def written(path: Path, feature: Callable) -> Path:
 
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features(feature: Callable, tmp_path: Path) -> None:
-    path = written(tmp_path / "a b.nc", feature)  # a name that a URL has to escape
+    path = write_file(tmp_path / "a b.nc", feature)  # a name that a URL has to escape
     added = ("flag_values", "flag_meanings") if feature is enumeration else ()
     with (
         xr.open_dataset(path, decode_cf=False, engine="netcdf4") as original,
@@ -173,13 +173,13 @@ def test_features(feature: Callable, tmp_path: Path) -> None:
 
 
 def test_what_is_a_coordinate(tmp_path: Path) -> None:
-    with open_source(str(written(tmp_path / "a.nc", scalars))) as reader:
-        found = {name: each.coordinate for name, each in reader.schema().variables.items()}
-    assert found == {"height": True, "crs": True, "data": False, "lat": True}
+    with open_source(str(write_file(tmp_path / "a.nc", scalars))) as reader:
+        coordinates = {name: each.coordinate for name, each in reader.schema().variables.items()}
+    assert coordinates == {"height": True, "crs": True, "data": False, "lat": True}
 
 
 def test_enumerations_keep_their_names(tmp_path: Path) -> None:
-    with open_source(str(written(tmp_path / "a.nc", enumeration))) as reader:
+    with open_source(str(write_file(tmp_path / "a.nc", enumeration))) as reader:
         attrs = reader.schema().variables["cloud"].attrs
     assert (attrs["flag_values"], attrs["flag_meanings"]) == ([0, 1, 255], "clear broken missing")
 
@@ -208,7 +208,7 @@ def test_groups(tmp_path: Path) -> None:
 # HDF5 that is not NetCDF-4
 
 
-def made(path: Path, make: Callable) -> Path:
+def make_hdf5(path: Path, make: Callable) -> Path:
     with h5py.File(path, "w", **({"userblock_size": 1024} if make is userblock else {})) as file:
         make(file)
     return path
@@ -242,7 +242,7 @@ def types(file) -> None:
 
 @pytest.mark.parametrize("make", [userblock, types])
 def test_plain_hdf5(make: Callable, tmp_path: Path) -> None:
-    path = made(tmp_path / "a.h5", make)
+    path = make_hdf5(tmp_path / "a.h5", make)
     with h5py.File(path) as file, open_source(str(path)) as reader:
         assert set(reader.schema().variables) == set(file)
         for name in file:
@@ -259,11 +259,11 @@ def test_plain_hdf5(make: Callable, tmp_path: Path) -> None:
 
 
 def test_dimensions_without_names(tmp_path: Path) -> None:
-    with open_source(str(made(tmp_path / "a.h5", userblock))) as reader:
+    with open_source(str(make_hdf5(tmp_path / "a.h5", userblock))) as reader:
         dims = {name: each.dims for name, each in reader.schema().variables.items()}
         assert dims["whole"] == dims["cut"] == ("phony_dim_0", "phony_dim_1", "phony_dim_2")
         assert dims["empty"] == dims["whole"][1:]
-    with open_source(str(made(tmp_path / "b.h5", types))) as reader:
+    with open_source(str(make_hdf5(tmp_path / "b.h5", types))) as reader:
         first, second = reader.schema().variables["square"].dims
         assert first != second
 
@@ -343,13 +343,13 @@ def test_links_and_data_in_other_files_are_refused(tmp_path: Path) -> None:
         layout[:] = h5py.VirtualSource("other.h5", "x", (3,))
         file.create_virtual_dataset("put_together", layout)
 
-    for make, found in {
+    for make, message in {
         external: "'away', a link to '/x' in '/etc/other.h5'",
         outside: "'raw', whose data are in others",
         virtual: "'put_together', whose data are in others",
     }.items():
-        path = made(tmp_path / f"{make.__name__}.h5", make)
-        with open_source(str(path)) as reader, pytest.raises(FormatError, match=found) as raised:
+        path = make_hdf5(tmp_path / f"{make.__name__}.h5", make)
+        with open_source(str(path)) as reader, pytest.raises(FormatError, match=message) as raised:
             reader.schema()
         assert path.as_uri() in str(raised.value)
 
@@ -359,15 +359,15 @@ def test_links_that_lead_nowhere_are_left_out(tmp_path: Path) -> None:
         file["x"] = np.arange(3)
         file["gone"] = h5py.SoftLink("/nowhere")
 
-    with open_source(str(made(tmp_path / "a.h5", linked))) as reader:
+    with open_source(str(make_hdf5(tmp_path / "a.h5", linked))) as reader:
         assert set(reader.schema().variables) == {"x"}
         assert reader.schema().skipped == {"gone": "a link that leads nowhere"}
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.nc", checked)
+    path = write_file(tmp_path / "a.nc", checked)
     whole = path.read_bytes()
-    for name, data, found in [
+    for name, data, message in [
         ("cut", whole[:-1], "truncated"),
         ("half", whole[: len(whole) // 2], "truncated"),
         ("head", whole[:8], "."),
@@ -376,7 +376,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     ]:
         bad = tmp_path / f"{name}.nc"
         bad.write_bytes(data)
-        with pytest.raises(FormatError, match=found) as raised:
+        with pytest.raises(FormatError, match=message) as raised:
             open_source(str(bad)).schema()
         assert raised.value.kind == ErrorKind.INVALID_FILE_FORMAT
         assert bad.as_uri() in str(raised.value)
@@ -385,15 +385,15 @@ def test_damaged_files(tmp_path: Path) -> None:
     # a byte in a chunk with a sum
     broken = bytearray(whole)
     with open_source(str(path)) as reader:
-        found = reader.references("sums")
-        broken[int(found.offset[0]) + 5] ^= 1
+        references = reader.references("sums")
+        broken[int(references.offset[0]) + 5] ^= 1
     path.write_bytes(broken)
     with open_source(str(path)) as reader, pytest.raises(FormatError, match="values of 'sums'"):
         read_all(reader, "sums")
 
 
 def test_the_fingerprint_is_of_the_bytes(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.nc", packed)
+    path = write_file(tmp_path / "a.nc", packed)
     copy = tmp_path / "b.nc"
     copy.write_bytes(path.read_bytes())
     with open_source(str(path)) as first, open_source(copy.as_uri()) as second:
@@ -409,7 +409,7 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
     registries = pytest.importorskip("obspec_utils.registry")
     store = pytest.importorskip("obstore.store")
     for feature in (packed, big_endian, unlimited, scalars):
-        path = written(tmp_path / f"{feature.__name__}.nc", feature)
+        path = write_file(tmp_path / f"{feature.__name__}.nc", feature)
         registry = registries.ObjectStoreRegistry({"file://": store.LocalStore()})
         theirs = parsers.HDFParser()(path.as_uri(), registry)._group.arrays
         with open_source(str(path)) as reader:
@@ -432,12 +432,13 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
 
 def test_a_reader_of_ranges_is_a_file_object(tmp_path: Path) -> None:
     """The file object that libraries get for an object in a bucket."""
-    from frazil.readers.files import BLOCK, Blocks, File
+    from frazil.readers.block_stream import BLOCK, BlockStream
+    from frazil.readers.files import File
 
     data = np.random.default_rng(1).bytes(3 * BLOCK + 17)
     path = tmp_path / "a"
     path.write_bytes(data)
-    file = Blocks(File("file:///a", len(data), path=str(path)))
+    file = BlockStream(File("file:///a", len(data), path=str(path)))
     reads = [
         (0, 10),
         (BLOCK - 5, 10),
@@ -476,11 +477,11 @@ def test_regions_of_sparse_data(dtype: object, maximum: object, tmp_path: Path) 
                 (slice(38, 40), slice(28, 30)),
                 (slice(5, 5), slice(0, 30)),
             ]:
-                found = reader.read(name, (rows, columns))
-                same(found, expected[rows, columns])
+                values = reader.read(name, (rows, columns))
+                same(values, expected[rows, columns])
                 constant = reader.constant(name, (rows, columns))
                 if constant is not None:
-                    same(found, np.full(found.shape, constant))
+                    same(values, np.full(values.shape, constant))
         assert reader.constant("data", (slice(0, 8), slice(0, 30))) is not None
         assert reader.constant("data", (slice(0, 9), slice(0, 30))) is None
         assert reader.constant("never", (slice(0, 40), slice(0, 30))) is not None

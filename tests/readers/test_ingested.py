@@ -30,14 +30,14 @@ pytestmark = [
 ]
 
 
-def identical(found: xr.Dataset, expected: xr.Dataset) -> None:
+def identical(dataset: xr.Dataset, expected: xr.Dataset) -> None:
     """Names, coordinates, dimensions, attributes, dtypes and values."""
-    assert set(found.coords) == set(expected.coords)
-    assert set(found.data_vars) == set(expected.data_vars)
-    assert dict(found.sizes) == dict(expected.sizes)
-    assert as_text(found.attrs) == as_text(expected.attrs)
+    assert set(dataset.coords) == set(expected.coords)
+    assert set(dataset.data_vars) == set(expected.data_vars)
+    assert dict(dataset.sizes) == dict(expected.sizes)
+    assert as_text(dataset.attrs) == as_text(expected.attrs)
     for name, variable in expected.variables.items():
-        other = found.variables[name]
+        other = dataset.variables[name]
         assert other.dims == variable.dims
         assert as_text(other.attrs) == as_text(variable.attrs), name
         scale = variable.encoding.get("scale_factor", variable.encoding.get("add_offset"))
@@ -70,8 +70,8 @@ def theirs(path: Path, container: Path | None) -> Any:
 
 #: Files with one feature each.
 FEATURES: dict[str, Callable[[Path], Path]] = {
-    **{each.__name__: functools.partial(test_hdf5.written, feature=each) for each in test_hdf5.FEATURES},
-    **{each: functools.partial(test_netcdf3.written, format=each) for each in test_netcdf3.FORMATS},
+    **{each.__name__: functools.partial(test_hdf5.write_file, feature=each) for each in test_hdf5.FEATURES},
+    **{each: functools.partial(test_netcdf3.write_file, format=each) for each in test_netcdf3.FORMATS},
 }
 
 #: Files like others: they are read in the tests of their format.
@@ -122,7 +122,7 @@ def test_geotiff(virtual: bool, tmp_path: Path) -> None:
     folder = tmp_path / "in here"
     folder.mkdir()
     layout = {"tiled": True, "blockxsize": 32, "blockysize": 16, "compress": "deflate", "nodata": 3}
-    values = test_geotiff_layouts.written(folder / "a.tif", 3, **layout)
+    values = test_geotiff_layouts.write_file(folder / "a.tif", 3, **layout)
     with open_source(str(folder / "a.tif")) as reader:
         schema = reader.schema()
         original = xr.decode_cf(
@@ -147,11 +147,11 @@ def same_everywhere(path: Path, original: xr.Dataset, place: Path, *, virtual: b
     # Copies are chunks like all others: that both read them alike is shown elsewhere.
     ours = [result.version.session().store] if virtual else []
     for store in (*ours, theirs(place, path.parent if virtual else None)):
-        found = xr.open_zarr(store, consolidated=False)
-        if "valid_time" in found.dims:  # one time becomes a dimension, in which more files may follow
-            assert found.t.dims == ("valid_time", "y", "x")
-            found = found.isel(valid_time=0)
-        identical(found, original)
+        dataset = xr.open_zarr(store, consolidated=False)
+        if "valid_time" in dataset.dims:  # one time becomes a dimension, in which more files may follow
+            assert dataset.t.dims == ("valid_time", "y", "x")
+            dataset = dataset.isel(valid_time=0)
+        identical(dataset, original)
     locations = set(result.version.session().all_virtual_chunk_locations())
     data = [
         each for each in original.data_vars.values() if each.size and "grid_mapping_name" not in each.attrs

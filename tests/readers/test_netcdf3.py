@@ -28,7 +28,7 @@ KINDS = ("i1", "i2", "i4", "f4", "f8")
 OF_CDF5 = ("u1", "u2", "u4", "i8", "u8")
 
 
-def written(path: Path, format: str, records: int = 3, *, alone: bool = False) -> Path:
+def write_file(path: Path, format: str, records: int = 3, *, alone: bool = False) -> Path:
     """A file with every type, records of odd lengths (``alone``: one variable only), characters, scalars."""
     kinds = KINDS + (OF_CDF5 if format == "NETCDF3_64BIT_DATA" else ())
     with netCDF4.Dataset(path, "w", format=format) as file:
@@ -66,7 +66,7 @@ def opened(path: Path) -> xr.Dataset:
 @pytest.mark.parametrize("records", [0, 1, 3])
 @pytest.mark.parametrize("format", FORMATS)
 def test_features(format: str, records: int, alone: bool, tmp_path: Path) -> None:
-    path = written(tmp_path / "a.nc", format, records, alone=alone)
+    path = write_file(tmp_path / "a.nc", format, records, alone=alone)
     with opened(path) as original, open_source(str(path)) as reader:
         assert reader.schema().format == "netcdf3"
         assert reader.schema().unlimited == {"time"}
@@ -146,7 +146,7 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
     registries = pytest.importorskip("obspec_utils.registry")
     store = pytest.importorskip("obstore.store")
     for kind in FORMATS:
-        path = written(tmp_path / f"{kind}.nc", kind)
+        path = write_file(tmp_path / f"{kind}.nc", kind)
         registry = registries.ObjectStoreRegistry({"file://": store.LocalStore()})
         theirs = parsers.NetCDF3Parser()(path.as_uri(), registry)._group.arrays
         with open_source(str(path)) as reader:
@@ -161,7 +161,7 @@ def test_references_are_those_of_virtualizarr(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_know_its_records(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.nc", "NETCDF3_CLASSIC")
+    path = write_file(tmp_path / "a.nc", "NETCDF3_CLASSIC")
     data = bytearray(path.read_bytes())
     data[4:8] = b"\xff" * 4
     path.write_bytes(data)
@@ -171,7 +171,7 @@ def test_a_file_that_does_not_know_its_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_truncated_files_are_noticed_at_once(format: str, tmp_path: Path) -> None:
-    whole = written(tmp_path / "a.nc", format).read_bytes()
+    whole = write_file(tmp_path / "a.nc", format).read_bytes()
     cut = tmp_path / "cut.nc"
     for size in [len(whole) - 4, len(whole) // 2, 500, 37, 9, 5]:
         cut.write_bytes(whole[:size])
@@ -219,7 +219,7 @@ def test_more_than_four_gigabytes(tmp_path: Path) -> None:
 def test_hostile_headers(data: st.DataObject, tmp_path_factory) -> None:
     """Whatever the header says, the answer is an error of ours, and soon."""
     folder = tmp_path_factory.mktemp("hostile")
-    whole = bytearray(written(folder / "a.nc", data.draw(st.sampled_from(FORMATS))).read_bytes())
+    whole = bytearray(write_file(folder / "a.nc", data.draw(st.sampled_from(FORMATS))).read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(4, 700))] = data.draw(st.sampled_from([0, 1, 2, 10, 12, 127, 128, 255]))
     path = folder / "b.nc"
@@ -233,7 +233,7 @@ def test_hostile_headers(data: st.DataObject, tmp_path_factory) -> None:
         pass
 
 
-def test_there_is_one_group(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.nc", FORMATS[0])
+def test_other_groups_are_refused(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "a.nc", FORMATS[0])
     with pytest.raises(FormatError, match="it has no groups"):
         open_source(str(path), group="/a")

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frazil.errors import ErrorKind, FormatError, MissingExtraError
-from frazil.readers.files import Blocks, File, find_file, merged
+from frazil.readers.block_stream import BlockStream, merge_ranges
+from frazil.readers.files import File, find_file
 from frazil.readers.registry import ALIASES, FORMATS, open_source, sniff
 
 RANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)).map(lambda at: (at[0], sum(at))))
@@ -56,23 +57,23 @@ def test_a_missing_library_names_its_extra(name: str, library: str, tmp_path: Pa
 
 @given(RANGES)
 def test_ranges_are_merged(ranges: list[tuple[int, int]]) -> None:
-    found = list(merged(ranges, gap=5))
-    assert found == sorted(found)
-    assert all(first[1] + 5 < second[0] for first, second in itertools.pairwise(found))
+    merged = list(merge_ranges(ranges, gap=5))
+    assert merged == sorted(merged)
+    assert all(first[1] + 5 < second[0] for first, second in itertools.pairwise(merged))
     wanted = {at for start, stop in ranges for at in range(start, stop)}
-    got = {at for start, stop in found for at in range(start, stop)}
+    got = {at for start, stop in merged for at in range(start, stop)}
     assert wanted <= got
-    assert {at for each in found for at in each} <= {at for each in ranges for at in each}
+    assert {at for each in merged for at in each} <= {at for each in ranges for at in each}
 
 
 @given(ahead=RANGES, ranges=RANGES)
-def test_what_is_read_ahead_is_what_is_there(
+def test_prefetched_bytes_are_those_of_the_file(
     ahead: list[tuple[int, int]], ranges: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "bytes"
     data = bytes(range(256)) * 2
     path.write_bytes(data)
-    file = Blocks(File("file:///bytes", len(data), path=str(path)))
+    file = BlockStream(File("file:///bytes", len(data), path=str(path)))
     file.prefetch(ahead)
     for start, stop in ranges:
         file.seek(start)

@@ -15,14 +15,14 @@ import xarray as xr
 from tests.readers import test_geotiff, test_netcdf3
 from tests.readers import test_grib as test_grib2
 from tests.readers.comparing import read_all, same
+from tests.support import servers
 
 from frazil.errors import FormatError, InvalidInputError, StorageError
-from frazil.readers import conventions
+from frazil.readers import base_reader
 from frazil.readers.files import find_file
 from frazil.readers.reader import ChunkReferences
 from frazil.readers.registry import open_source
 from frazil.readers.schema_cache import Schemas
-from frazil.testing import servers
 
 h5py = pytest.importorskip("h5py")
 pytestmark = [
@@ -36,19 +36,19 @@ BIG = np.random.default_rng(3).random((400, 5000))  # 16 MB
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One file of each format."""
-    made = tmp_path_factory.mktemp("files") / "in here"
-    made.mkdir()
-    with h5py.File(made / "big.h5", "w") as file:
+    files = tmp_path_factory.mktemp("files") / "in here"
+    files.mkdir()
+    with h5py.File(files / "big.h5", "w") as file:
         file.create_dataset("v", data=BIG, chunks=(10, 500))
         file.create_dataset("whole", data=BIG[0])
-    test_netcdf3.written(made / "a.nc", "NETCDF3_CLASSIC")
-    test_geotiff.written(made / "a.tif", compress="deflate")
-    (made / "a.grib").write_bytes(test_grib2.cube(2))
+    test_netcdf3.write_file(files / "a.nc", "NETCDF3_CLASSIC")
+    test_geotiff.write_file(files / "a.tif", compress="deflate")
+    (files / "a.grib").write_bytes(test_grib2.cube(2))
     data = xr.Dataset({"v": (("y", "x"), BIG[:20, :30])}, {"x": np.arange(30)})
     for version in (2, 3):
-        data.to_zarr(made / f"{version}.zarr", zarr_format=version, consolidated=True)
-    (made / "text").write_text("nothing that is known")
-    return made
+        data.to_zarr(files / f"{version}.zarr", zarr_format=version, consolidated=True)
+    (files / "text").write_text("nothing that is known")
+    return files
 
 
 class Ranges(http.server.SimpleHTTPRequestHandler):
@@ -127,10 +127,10 @@ def test_every_format(
         open_source(str(folder / name)) as local,
         open_source(f"{url}/{name}", kind, storage_options=options) as far,
     ):
-        here, there = local.schema(), far.schema()
-        assert repr(here.variables) == repr(there.variables)
-        assert (here.attrs, here.dims) == (there.attrs, there.dims)
-        for variable in here.variables:
+        local_schema, remote_schema = local.schema(), far.schema()
+        assert repr(local_schema.variables) == repr(remote_schema.variables)
+        assert (local_schema.attrs, local_schema.dims) == (remote_schema.attrs, remote_schema.dims)
+        for variable in local_schema.variables:
             same(read_all(local, variable), read_all(far, variable))
             ours, theirs = local.references(variable), far.references(variable)
             if isinstance(ours, ChunkReferences) and isinstance(theirs, ChunkReferences):
@@ -139,15 +139,15 @@ def test_every_format(
             else:
                 assert type(ours) is type(theirs) or (scheme == "http" and name.endswith("zarr"))
         if not name.endswith("zarr"):
-            assert there.url == f"{url}/{name}"
-            assert there.size == here.size
-            assert there.etag
+            assert remote_schema.url == f"{url}/{name}"
+            assert remote_schema.size == local_schema.size
+            assert remote_schema.etag
     assert not list(tmp_path.iterdir())
 
 
 def test_a_part_is_not_the_whole(places: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata and two chunks of sixteen megabytes: a few blocks."""
-    monkeypatch.setattr(conventions, "SCHEMAS", Schemas())
+    monkeypatch.setattr(base_reader, "SCHEMAS", Schemas())
     url, options = places["http"]
     with open_source(f"{url}/big.h5", storage_options=options) as reader:
         reader.schema()
@@ -161,7 +161,7 @@ def test_a_part_is_not_the_whole(places: dict, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("scheme", ["s3", "http"])
-def test_what_is_not_there(scheme: str, places: dict) -> None:
+def test_missing_files(scheme: str, places: dict) -> None:
     url, options = places[scheme]
     with pytest.raises(StorageError, match="none"):
         open_source(f"{url}/none.nc", storage_options=options)

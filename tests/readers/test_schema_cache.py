@@ -15,7 +15,7 @@ from tests.counting import python_steps
 from tests.pipeline.ingest.archives import daily, write
 
 import frazil
-from frazil.readers import conventions
+from frazil.readers import base_reader
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.readers.reader import FileSchema
 from frazil.readers.registry import open_source
@@ -43,7 +43,7 @@ def schema(url: str, group: str = "/") -> FileSchema:
 @pytest.fixture(autouse=True)
 def no_schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
     fresh = Schemas()
-    monkeypatch.setattr(conventions, "SCHEMAS", fresh)
+    monkeypatch.setattr(base_reader, "SCHEMAS", fresh)
     return fresh
 
 
@@ -51,13 +51,13 @@ def no_schemas(monkeypatch: pytest.MonkeyPatch) -> Schemas:
 def parts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often the metadata of each file are read."""
     counts: Counter[str] = Counter()
-    read = Hdf5Reader.parts
+    read = Hdf5Reader.contents
 
-    def counted(reader: Hdf5Reader) -> conventions.Parts:
+    def counted(reader: Hdf5Reader) -> base_reader.FileContents:
         counts[reader.file.url] += 1
         return read(reader)
 
-    monkeypatch.setattr(Hdf5Reader, "parts", counted)
+    monkeypatch.setattr(Hdf5Reader, "contents", counted)
     return counts
 
 
@@ -80,12 +80,12 @@ def test_a_schema_takes_steps_for_each_variable(
         url = wide(tmp_path / f"{count}.h5", count, inner=inner)
         schema(url, group)
         names = 0
-        monkeypatch.setattr(conventions, "SCHEMAS", Schemas())
+        monkeypatch.setattr(base_reader, "SCHEMAS", Schemas())
         steps.append(python_steps(partial(schema, url, group)))
         assert names <= 10
     assert math.log10(steps[1] / steps[0]) < 1.3
-    found = schema(url, group)
-    assert [found.variables[f"v{number}"].dims for number in (0, 17, 299)] == [("x0",), ("x17",), ("x299",)]
+    result = schema(url, group)
+    assert [result.variables[f"v{number}"].dims for number in (0, 17, 299)] == [("x0",), ("x17",), ("x299",)]
 
 
 def test_metadata_are_read_once_for_each_file(tmp_path: Path, parts: Counter[str]) -> None:
@@ -120,15 +120,15 @@ def test_schemas_stay_within_a_bound() -> None:
     cache = Schemas(most=10_000)
     read: list[int] = []
 
-    def made(number: int, values: int = 1) -> FileSchema:
+    def make_schema(number: int, values: int = 1) -> FileSchema:
         read.append(number)
         return FileSchema("file:///a", "hdf5", 0, "0" * 32, coords={"x": np.zeros(values)})
 
     for number in (0, 1, 2, 3, 0, 4, 0, 1):
-        cache.get(number, partial(made, number))
+        cache.get(number, partial(make_schema, number))
     assert read == [0, 1, 2, 3, 4, 1]
-    cache.get("large", partial(made, 9, 10_000))  # too large to stay
-    cache.get(1, partial(made, 1))
+    cache.get("large", partial(make_schema, 9, 10_000))  # too large to stay
+    cache.get(1, partial(make_schema, 1))
     assert read == [0, 1, 2, 3, 4, 1, 9]
     assert len(cache) == 4
 
@@ -141,6 +141,6 @@ def test_a_link_to_a_scale_is_not_its_name(tmp_path: Path) -> None:
         file["elsewhere/scale"].make_scale("scale")
         file["v0"].dims[0].detach_scale(file["x0"])
         file["v0"].dims[0].attach_scale(file["elsewhere/scale"])
-    found = schema(path)
-    assert found.variables["v1"].dims == ("x1",)
-    assert found.variables["v0"].dims == ("scale",)
+    result = schema(path)
+    assert result.variables["v1"].dims == ("x1",)
+    assert result.variables["v0"].dims == ("scale",)

@@ -226,9 +226,9 @@ async def test_the_store_of_a_storage(tmp_path: Path) -> None:
         (OffsetByteRequest(8), b"89"),
         (SuffixByteRequest(3), b"789"),
     ]:
-        found = await store.get("b/c", prototype, request)
-        assert found is not None
-        assert found.to_bytes() == expected
+        buffer = await store.get("b/c", prototype, request)
+        assert buffer is not None
+        assert buffer.to_bytes() == expected
     assert await store.get("b", prototype) is None
     assert await store.get("none", prototype) is None
     assert [await store.exists(key) for key in ("b/c", "b", "none")] == [True, False, False]
@@ -241,7 +241,7 @@ async def test_the_store_of_a_storage(tmp_path: Path) -> None:
 def test_references_to_every_chunk_have_a_place(tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a", shape=(40, 30), chunks=(1, 1), dtype="i1")[...] = 1
     with open_source(str(tmp_path / "a")) as reader:
-        found = reader.references("a")
-    assert isinstance(found, ChunkReferences)
-    assert len(found.locations) == 1200
-    assert np.unique(found.index, axis=0).shape == (1200, 2)
+        references = reader.references("a")
+    assert isinstance(references, ChunkReferences)
+    assert len(references.locations) == 1200
+    assert np.unique(references.index, axis=0).shape == (1200, 2)

@@ -10,11 +10,11 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import zarr
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
 from frazil.repository.catalog import repo_changes
 from frazil.repository.settings.config_document import to_document
-from frazil.testing.loopback_http import LoopbackHttp
 
 DATA = bytes(range(8))
 

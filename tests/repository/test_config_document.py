@@ -11,17 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fixtures import fixture_folders
+from tests.support.config_bytes import decode_config, encode_config
 
 from frazil.errors import FormatError
 from frazil.format.flexbuffer import dumps
 from frazil.repository.settings.conditions import ManifestPreloadCondition
 from frazil.repository.settings.config import ChunksConfig, PackingConfig, RepositoryConfig
-from frazil.repository.settings.config_document import (
-    decode_config,
-    encode_config,
-    from_document,
-    to_document,
-)
+from frazil.repository.settings.config_document import from_document, to_document
 from frazil.repository.settings.manifest_config import ManifestConfig, ManifestPreloadConfig
 
 NULL = to_document(RepositoryConfig())

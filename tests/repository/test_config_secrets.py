@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import frazil
-from frazil.cli import places as cli_places
 from frazil.storage import (
     ObjectStoreConfig,
     S3Options,
@@ -18,6 +17,7 @@ from frazil.storage import (
     http_store,
     local_filesystem_store,
     s3_store,
+    storage_from_url,
 )
 from frazil.storage.addresses import address_of
 
@@ -143,7 +143,7 @@ def _in_options(path: str) -> Any:
     return import_module("frazil.spark.tables.location").storage_at({"path": path})
 
 
-@pytest.mark.parametrize("storage_of", [cli_places.storage_at, _in_options])
+@pytest.mark.parametrize("storage_of", [storage_from_url, _in_options])
 def test_errors_about_places_print_no_secrets(storage_of: Callable[[str], Any]) -> None:
     with pytest.raises(frazil.InvalidInputError) as error:
         storage_of(f"ftp://me:{SECRET}@h/x")
@@ -170,6 +170,6 @@ def test_the_address_of_a_storage_has_no_secrets() -> None:
 )
 def test_storages_print_no_secrets_of_their_address(url: str) -> None:
     for storage in (frazil.http_storage(url), frazil.redirect_storage(url)):
-        assert SECRET not in repr(storage) + str(storage) + repr(getattr(storage, "location", ""))
+        assert SECRET not in repr(storage) + str(storage) + repr(getattr(storage, "bucket", ""))
     s3 = frazil.s3_storage(bucket="b", prefix="p", endpoint_url=url, anonymous=True)
-    assert SECRET not in repr(s3) + repr(getattr(s3, "location", ""))
+    assert SECRET not in repr(s3) + repr(getattr(s3, "bucket", ""))

@@ -30,8 +30,8 @@ from frazil.errors import (
 )
 from frazil.repository.session import session as session_module
 from frazil.repository.session.pending_commit import PendingCommit
-from frazil.storage.counted import COUNTS
 from frazil.storage.memory import MemoryStorage
+from frazil.storage.traffic import TRAFFIC
 
 OURS = BasicConflictSolver()
 #: What a commit or a rebase may have to go on top of others.
@@ -366,9 +366,9 @@ def test_a_comparison_costs_no_request() -> None:
         session = repo.writable_session("main")
         session.workspace.chunks.write("/bar", (0,), b"12345678")
         others(repo, put("wide/plane", value=len(reads)))
-        COUNTS.take()
+        TRAFFIC.take_counts()
         session.rebase(OURS, reads=reads)
-        requests.append(COUNTS.take().requests)
+        requests.append(TRAFFIC.take_counts().requests)
     assert requests[0] == requests[1] > 0
 
 

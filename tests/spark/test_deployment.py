@@ -16,11 +16,11 @@ import pyspark
 import pytest
 from tests.spark.cases import CASES, batches_are_published, pipelines
 from tests.spark.driver import Case, Driver, describe, driver
+from tests.support import ceph, servers
 from tests.support.judge import same_by_reference
+from tests.support.servers import RunningServer
 
 import frazil
-from frazil.testing import servers
-from frazil.testing.servers import RunningServer
 from frazil.testing.spark_cluster import HOSTS, SparkCluster, spark_cluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -60,7 +60,7 @@ def connected() -> Iterator[Driver]:
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[RunningServer]:
-    with servers.ceph() if servers.ceph_is_installed() else servers.ministack() as server:
+    with servers.ceph() if ceph.is_installed() else servers.ministack() as server:
         yield server
 
 

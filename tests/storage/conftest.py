@@ -4,14 +4,16 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support import ceph as ceph_cluster
+from tests.support import servers
 
-from frazil.testing import servers
+from frazil.testing.processes import QUIET_ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from frazil.testing.servers import RunningServer
+    from tests.support.servers import RunningServer
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -20,7 +22,7 @@ def _nobody_looks_for_credentials() -> Iterator[None]:
         for name in [*os.environ]:
             if name.startswith(("AWS_", "GOOGLE_", "AZURE_")) or name.lower().endswith("_proxy"):
                 patch.delenv(name)
-        for name, value in servers.QUIET_ENVIRONMENT.items():
+        for name, value in QUIET_ENVIRONMENT.items():
             patch.setenv(name, value)
         yield
 
@@ -47,7 +49,7 @@ def gcs() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="session")
 def ceph() -> Iterator[RunningServer]:
-    _need("ceph", servers.ceph_is_installed())
+    _need("ceph", ceph_cluster.is_installed())
     yield from _session_of(servers.ceph)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import zarr
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
-from frazil.testing.loopback_http import LoopbackHttp
 
 LABELS = frazil.Attribution(client="ingest/1.2", workload="nightly run", principal="me@here")
 LABELLED = f"ingest/1.2 {frazil.user_agent()} (workload=nightly run; principal=me@here)"
@@ -48,9 +48,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
     repo = frazil.Repository.create(frazil.local_filesystem_storage(str(tmp_path)))
     with repo.transaction("main", message="first") as store:
         zarr.create_array(store, name="a", shape=(4,), chunks=(2,), dtype="f8", fill_value=0)[:] = 1
-    made = Server(tmp_path)
-    with made.http:
-        yield made
+    running = Server(tmp_path)
+    with running.http:
+        yield running
 
 
 def _storage(server: Server) -> frazil.Storage:

@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.object_server import Conditions, ObjectServer
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Stored
+from frazil.storage.buckets import s3_addressing
 from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -24,7 +26,6 @@ from frazil.storage.constructors import (
     tigris_storage,
 )
 from frazil.storage.credentials import GcsBearerCredential, S3StaticCredentials
-from frazil.storage.locations import s3_addressing
 from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
 from frazil.storage.settings import (
     StorageConcurrencySettings,
@@ -32,14 +33,14 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
-from frazil.testing.object_server import Conditions, ObjectServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Storage
-    from frazil.testing.servers import RunningServer
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ _MAKE: dict[str, Callable[[], Storage]] = {
 def test_no_secret_is_printed(name: str) -> None:
     storage = _MAKE[name]()
     assert repr(storage).startswith("<frazil.Storage>\ntype: ")
-    for text in (repr(storage), str(storage), repr(getattr(storage, "_location", ""))):
+    for text in (repr(storage), str(storage), repr(getattr(storage, "_bucket", ""))):
         assert _SECRET not in text
     assert repr(pickle.loads(pickle.dumps(storage))) == repr(storage)
 
@@ -468,16 +469,18 @@ if sys.argv[2] == "used":
 child = os.fork()
 if child == 0:
     try:
-        found = bytes(storage.get("repo"))
+        content = bytes(storage.get("repo"))
     except StorageError as error:
         os._exit(7 if error.kind == "forked-process" else 1)
-    os._exit(0 if found == b"1" else 2)
+    os._exit(0 if content == b"1" else 2)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
 @pytest.mark.parametrize(("used", "expected"), [("used", "7"), ("unused", "0")])
-def test_a_forked_child_is_told_and_does_not_hang(used: str, expected: str, ministack: RunningServer) -> None:
+def test_a_forked_child_gets_an_error_and_does_not_hang(
+    used: str, expected: str, ministack: RunningServer
+) -> None:
     storage = ministack.storage()
     storage.put("repo", b"1")
     command = [sys.executable, "-W", "ignore", "-c", _FORKED, pickle.dumps(storage).hex(), used]

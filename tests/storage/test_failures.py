@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import pytest
 from tests.messages import check
+from tests.support import servers
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
 from frazil.errors import ErrorKind
 from frazil.storage.base import IfAbsent, Storage
 from frazil.storage.credentials import Credentials
 from frazil.storage.foreign import open_foreign
-from frazil.testing import servers
-from frazil.testing.loopback_http import LoopbackHttp
 
 _FAST: Final = frazil.StorageSettings(
     retries=frazil.StorageRetriesSettings(max_tries=1, initial_backoff_ms=1, max_backoff_ms=1),

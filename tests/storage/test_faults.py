@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.fault_proxy import Fault, FaultProxy
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Stored
@@ -16,13 +17,12 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
-from frazil.testing.fault_proxy import Fault, FaultProxy
 from frazil.testing.storage_suite import add_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from frazil.testing.servers import RunningServer
+    from tests.support.servers import RunningServer
 
 _QUICK = StorageSettings(
     retries=StorageRetriesSettings(max_tries=4, initial_backoff_ms=10, max_backoff_ms=50),
@@ -63,7 +63,7 @@ def direct(server: RunningServer, bucket: str) -> ObjectStorage:
 
 @pytest.fixture
 def storage(server: RunningServer, bucket: str, proxy: FaultProxy) -> ObjectStorage:
-    return ObjectStorage(server.location(bucket, proxy.port), settings=_QUICK)
+    return ObjectStorage(server.bucket(bucket, proxy.port), settings=_QUICK)
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER, Fault.STALL])
@@ -95,7 +95,7 @@ def test_an_error_after_the_write_is_retried_and_refused_though_it_was_applied(
     assert bytes(direct.get("repo")) == b"mine too"
 
 
-def test_a_reset_before_the_write_is_an_error_and_nothing_is_written(
+def test_a_reset_before_the_write_is_an_error_without_effect(
     storage: ObjectStorage, direct: ObjectStorage, proxy: FaultProxy
 ) -> None:
     proxy.add(Fault.RESET, "^PUT ", times=-1)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zarr
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_bucket
 
 import frazil
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.storage.base import IfAbsent, Version
 from frazil.storage.constructors import http_storage, redirect_storage
 from frazil.storage.object_store import ObjectStorage
-from frazil.storage.redirect import storage_of
+from frazil.storage.redirect import storage_of_redirect
 from frazil.storage.settings import StorageSettings
-from frazil.testing.object_server import Conditions, ObjectServer
-from frazil.testing.servers import s3_location
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def server() -> Iterator[ObjectServer]:
     """Serves its buckets as folders, too."""
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("folder")
-        storage = ObjectStorage(s3_location("folder", server.port), "of ice")
+        storage = ObjectStorage(s3_bucket("folder", server.port), "of ice")
         storage.put("repo", b"0123456789")
         storage.put("chunks/a", b"abc")
         server.requests.clear()
@@ -160,7 +160,7 @@ def test_redirect(server: ObjectServer, redirects: Redirects) -> None:
     ],
 )
 def test_targets(url: str, expected: str) -> None:
-    storage = storage_of(url)
+    storage = storage_of_redirect(url)
     assert expected in repr(storage)
     assert storage.is_read_only
 

@@ -13,7 +13,7 @@ from tests.repository.hostile import DATA, hostile, read
 import frazil
 from frazil.credentials import LocalFileSystemAccess
 from frazil.errors import StorageError
-from frazil.storage import links
+from frazil.storage.files import links
 from frazil.storage.foreign import open_foreign
 from frazil.storage.object_store_config import local_filesystem_store
 
@@ -22,12 +22,12 @@ from frazil.storage.object_store_config import local_filesystem_store
 def trusted(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, with a secret beside it."""
     if request.param == "without":
-        known = os.readlink
+        readlink = os.readlink
 
         def no_proc(path: str) -> str:
             if os.fspath(path).startswith("/proc"):
                 raise FileNotFoundError(path)
-            return known(path)
+            return readlink(path)
 
         monkeypatch.setattr(links.os, "readlink", no_proc)
     (tmp_path / "secret").write_bytes(DATA)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from frazil.errors import ErrorKind, InvalidInputError, StorageError
-from frazil.storage import local
 from frazil.storage.base import IfAbsent, IfVersion, Refused, Storage, Stored, Version
 from frazil.storage.constructors import local_filesystem_storage
+from frazil.storage.files import locks, reads
 from frazil.storage.local import LocalStorage
 from frazil.testing.storage_suite import StorageSuite, add_line
 
@@ -101,13 +101,13 @@ def test_no_update_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
     lines = bytes(storage.get("repo")).decode().split("\n")
-    told = [line for log in logs for line in _acknowledged(log)]
+    acknowledged = [line for log in logs for line in _acknowledged(log)]
     assert kills >= 20
-    assert len(told) == 800
+    assert len(acknowledged) == 800
     assert len(lines) == len(set(lines))
-    assert set(told) <= set(lines)
+    assert set(acknowledged) <= set(lines)
     # Applied, but killed before it was written down: one for each kill at most.
-    assert len(lines) - 1 - len(told) <= kills
+    assert len(lines) - 1 - len(acknowledged) <= kills
     assert [info.key for info in storage.list("")] == ["repo"]
     storage.delete_abandoned(datetime.now(UTC) + timedelta(minutes=1))
     assert sorted(os.listdir(root)) == ["repo", "repo#0"]
@@ -136,11 +136,11 @@ storage.put("repo", b"new" * 1000, IfVersion(version))
 os._exit(0)
 """
     storage = LocalStorage(tmp_path)
-    found: list[bytes] = []
+    contents: list[bytes] = []
     for calls in range(30):
         storage.put("repo", b"old")
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(calls)], timeout=60)
-        found.append(bytes(storage.get("repo")))
+        contents.append(bytes(storage.get("repo")))
         assert [info.key for info in storage.list("")] == ["repo"]
         began = time.monotonic()
         assert isinstance(storage.put("repo", b"next", IfVersion(storage.get_versioned("repo")[1])), Stored)
@@ -150,9 +150,9 @@ os._exit(0)
         assert done.returncode == -signal.SIGKILL
     else:
         pytest.fail("the writer was never left alive")
-    assert set(found) == {b"old", b"new" * 1000}
+    assert set(contents) == {b"old", b"new" * 1000}
     # All or nothing, and in this order.
-    assert found == sorted(found, key=lambda data: data != b"old")
+    assert contents == sorted(contents, key=lambda data: data != b"old")
 
 
 def test_two_instances_on_one_root_exclude_each_other(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_works_in_a_forked_child(tmp_path: Path) -> None:
 # files
 
 
-def test_nothing_is_made_before_the_first_write(tmp_path: Path) -> None:
+def test_no_directory_before_the_first_write(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "a")
     assert [*storage.list("")] == []
     assert storage.head("repo") is None
@@ -285,7 +285,7 @@ def test_a_stopped_lock_holder_is_an_error_not_a_hang(
     ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        monkeypatch.setattr(local, "_LOCK_SECONDS", 0.2)
+        monkeypatch.setattr(locks, "LOCK_SECONDS", 0.2)
         with pytest.raises(StorageError) as caught:
             storage.put("repo", b"2", IfVersion(stored.version))
         assert caught.value.kind == ErrorKind.SEMAPHORE_ACQUIRE
@@ -362,7 +362,7 @@ def test_of_many_the_first_error_is_raised_and_nothing_is_left_open(
 
 
 def test_a_large_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_CALL_BYTES", 1 << 20)
+    monkeypatch.setattr(reads, "CALL_BYTES", 1 << 20)
     data = os.urandom((5 << 20) + 3)
     storage = LocalStorage(tmp_path)
     storage.put("chunks/a", data)

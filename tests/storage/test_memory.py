@@ -56,7 +56,7 @@ def test_a_pickle_is_of_no_use_elsewhere() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_is_told() -> None:
+def test_a_forked_child_gets_an_error() -> None:
     storage = MemoryStorage()
     storage.put("repo", b"1")
     child = os.fork()

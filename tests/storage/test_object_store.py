@@ -7,8 +7,9 @@ import pytest
 from frazil.testing.storage_suite import StorageSuite
 
 if TYPE_CHECKING:
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Storage
-    from frazil.testing.servers import RunningServer
 
 
 class TestMinistack(StorageSuite):

@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.object_server import Conditions, ObjectServer
+from tests.support.servers import s3_bucket
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ALWAYS, IfAbsent, IfVersion, Stored
@@ -11,15 +13,14 @@ from frazil.storage.memory import MemoryStorage
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.probe import probe_conditions
 from frazil.storage.settings import StorageSettings
-from frazil.testing.object_server import Conditions, ObjectServer
-from frazil.testing.servers import s3_location
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
     from pathlib import Path
 
+    from tests.support.servers import RunningServer
+
     from frazil.storage.base import Condition, Refused
-    from frazil.testing.servers import RunningServer
 
 
 def test_good_storages_pass(tmp_path: Path, ministack: RunningServer, gcs: RunningServer) -> None:
@@ -38,7 +39,7 @@ def test_strict_servers_pass(ceph: RunningServer, azurite: RunningServer) -> Non
 def test_a_server_that_ignores_conditions_does_not_pass() -> None:
     with ObjectServer(Conditions.IGNORED) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port))
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
         # To one writer it looks fine.
         first = storage.put("repo", b"1", IfAbsent())
         assert isinstance(first, Stored)
@@ -63,7 +64,7 @@ def test_a_server_that_ignores_only_updates_does_not_pass() -> None:
 def test_a_server_that_wants_quoted_etags_is_understood() -> None:
     with ObjectServer(Conditions.QUOTED_ETAG) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port))
+        storage = ObjectStorage(s3_bucket("bucket", server.port))
         probe_conditions(storage)
         version = storage.put("repo", b"1", IfAbsent())
         server.requests.clear()
@@ -78,5 +79,5 @@ def test_conditions_may_be_switched_off() -> None:
     settings = StorageSettings(unsafe_use_conditional_create=False, unsafe_use_conditional_update=False)
     with ObjectServer(Conditions.IGNORED) as server:
         server.make_bucket("bucket")
-        storage = ObjectStorage(s3_location("bucket", server.port), settings=settings)
+        storage = ObjectStorage(s3_bucket("bucket", server.port), settings=settings)
         probe_conditions(storage)  # one writer at a time is fine

@@ -17,14 +17,14 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from tests.support.loopback_http import LoopbackHttp
 
 import frazil
 from frazil.errors import StorageError
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings, StorageTimeoutSettings
-from frazil.storage.web import WebClient
-from frazil.storage.web_answer import Unreachable
-from frazil.storage.web_options import CONNECTIONS, web_options
-from frazil.testing.loopback_http import LoopbackHttp
+from frazil.storage.web.answer import Unreachable
+from frazil.storage.web.client import WebClient
+from frazil.storage.web.options import CONNECTIONS, web_options
 
 CERTIFICATE = Path(__file__).with_name("loopback.pem")
 AUTHORITY = "-----BEGIN CERT" + CERTIFICATE.read_text().partition("-----BEGIN CERT")[2]
@@ -142,7 +142,7 @@ def test_one_connection_for_all_requests(web: Web) -> None:
         send(503),
     ]
     asker = client()
-    for method, most in [
+    for method, max_bytes in [
         ("GET", None),
         ("GET", None),
         ("GET", 100),
@@ -150,7 +150,7 @@ def test_one_connection_for_all_requests(web: Web) -> None:
         ("GET", 100),
         ("GET", 200),
     ]:
-        answer = asker.request(method, f"{web.url}/x", {}, most)
+        answer = asker.request(method, f"{web.url}/x", {}, max_bytes)
         assert (
             answer.body
             == {"HEAD": b"", "GET": b"" if answer.headers["content-length"] == "0" else DATA}[method]
@@ -188,16 +188,16 @@ def test_a_body_is_bounded(web: Web) -> None:
         ],
     ],
 )
-@pytest.mark.parametrize("most", [None, 100])
-def test_faults_are_tried_again(web: Web, fault: Reply, most: int | None) -> None:
+@pytest.mark.parametrize("max_bytes", [None, 100])
+def test_faults_are_tried_again(web: Web, fault: Reply, max_bytes: int | None) -> None:
     web.replies += [fault] * 3
     began = time.monotonic()
-    assert client().request("GET", f"{web.url}/x", {}, most).body == DATA
+    assert client().request("GET", f"{web.url}/x", {}, max_bytes).body == DATA
     assert time.monotonic() - began < 30
     web.visits.clear()
     web.replies += [fault] * 4
     try:
-        assert client().request("GET", f"{web.url}/x", {}, most).status >= 429
+        assert client().request("GET", f"{web.url}/x", {}, max_bytes).status >= 429
     except Unreachable:
         assert fault in (hang_up, break_off)
     assert len(web.visits) == 4
@@ -314,7 +314,7 @@ def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:
     def tunnel(handler: Handler) -> None:
         handler.send_response(200)
         handler.end_headers()
-        with socket.create_connection(("127.0.0.1", int(secure.url.rpartition(":")[2]))) as there:
+        with socket.create_connection(("127.0.0.1", int(secure.url.rpartition(":")[2]))) as upstream:
 
             def copy(source: socket.socket, target: socket.socket) -> None:
                 with suppress(OSError):
@@ -322,9 +322,9 @@ def test_a_proxy_opens_a_tunnel(web: Web, secure: Web) -> None:
                         target.sendall(data)
                     target.shutdown(socket.SHUT_WR)
 
-            back = threading.Thread(target=copy, args=(there, handler.connection))
+            back = threading.Thread(target=copy, args=(upstream, handler.connection))
             back.start()
-            copy(handler.connection, there)
+            copy(handler.connection, upstream)
             back.join()
         handler.close_connection = True
 

@@ -9,10 +9,10 @@ from typing import Any
 import icechunk
 import numpy as np
 import zarr
+from tests.support.servers import RunningServer
 
 import frazil
 from frazil.format.chunk_table import ChunkKind
-from frazil.testing.servers import RunningServer
 
 
 def reference_storage(place: Path | tuple[RunningServer, str]) -> Any:

@@ -6,12 +6,13 @@ import argparse
 from typing import Final
 
 from frazil.cli.command import Command
-from frazil.cli.places import PLACES, storage_at
 from frazil.importing import upgrade
+from frazil.storage import storage_from_url
+from frazil.storage.url_parts import COMMON_URLS
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help=PLACES)
+    parser.add_argument("source", metavar="SOURCE", help=COMMON_URLS)
     parser.add_argument(
         "target", metavar="TARGET", nargs="?", help="where the new repository is made; in place if not given"
     )
@@ -34,8 +35,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    target = None if given.target in (None, given.source) else storage_at(given.target)
-    print(upgrade(storage_at(given.source), target, chunks=given.chunks))
+    target = None if given.target in (None, given.source) else storage_from_url(given.target)
+    print(upgrade(storage_from_url(given.source), target, chunks=given.chunks))
     return 0
 
 

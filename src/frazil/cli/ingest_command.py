@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Callable
 from typing import Any, Final
 
 from frazil.cli.command import Command
-from frazil.cli.places import PLACES, storage_at
 from frazil.cli.wording import for_terminal
+from frazil.errors import InvalidInputError
 from frazil.extras import needs
 from frazil.repository.handle.repository import Repository
 from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.object_store_config import (
-    AnyObjectStoreConfig,
-    http_store,
-    local_filesystem_store,
-    s3_store,
-)
+from frazil.storage.url_parts import COMMON_URLS
+from frazil.storage.urls import parse_url, storage_from_url
 
 MODES: Final = ("create", "append", "insert", "upsert", "backfill")
 ENGINES: Final = ("auto", "inline", "local", "spark")
@@ -27,7 +21,7 @@ ENGINES: Final = ("auto", "inline", "local", "spark")
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", nargs="+", help="files, or globs in quotes: 'data/*.nc'")
-    parser.add_argument("repository", metavar="REPOSITORY", help=f"{PLACES}; created if it is not there")
+    parser.add_argument("repository", metavar="REPOSITORY", help=f"{COMMON_URLS}; created if it is not there")
     parser.add_argument(
         "--inspect", action="store_true", help="only say what is in the files, and what is wrong"
     )
@@ -46,7 +40,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_container,
         default=[],
-        help="file:///folder or s3://bucket/prefix that the repository may refer to",
+        help="file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://account/container/prefix, to "
+        "which the repository may refer",
     )
     parser.add_argument(
         "--unpack", action="store_true", help="store values of packed data (scale_factor, add_offset)"
@@ -146,75 +141,80 @@ def _reader_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     with needs("ingest", extra="pipeline"):
-        from frazil.pipeline import Progress, Target, ingest, inspect_files
-        from frazil.pipeline.ingest.problems import refused
-        from frazil.pipeline.ingest.references import without_container
+        from frazil.pipeline import Progress, Target, inspect_files
+        from frazil.pipeline.ingest.operation import inspect_for_new_group, run_ingest
+        from frazil.pipeline.ingest.options import IngestRequest, Settings
+
+    options = _options(arguments)
+    if arguments.inspect:
+        # What would be the repository may be one more file: nothing is written anyway.
+        report = inspect_files(arguments.source, **options)
+        print(for_terminal(str(report)))
+        return 1 if report.fatal() else 0
+    progress = Progress("ingest", 0)
+    settings = Settings(
+        mode=arguments.mode,
+        chunks=arguments.chunks,
+        containers=arguments.container,
+        on_problem=arguments.on_problem,
+        on_change=arguments.on_change,
+        message=arguments.message,
+        progress=progress,
+        **options,
+    )
+    request = IngestRequest.of(arguments.source, settings)
+    storage = storage_from_url(arguments.repository)
+    with progress:
+        inspection = None
+        if arguments.on_problem == "fail" and not Repository.exists(storage):
+            # before the repository is created: a refusal leaves none
+            inspection = inspect_for_new_group(request, settings.run)
+        repo = Repository.open_or_create(storage)
+        if arguments.branch not in repo.list_branches():
+            repo.create_branch(arguments.branch, repo.lookup_branch("main"))
+        target = Target(repo, arguments.branch, arguments.group)
+        result = run_ingest(request, target, settings.run, inspection)
+    print(summary(result))
+    return 0
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that an inspection and an ingest have in common."""
+    with needs("ingest", extra="pipeline"):
         from frazil.pipeline.ingest.size import is_small
 
     # before the repository: nothing is made for files that are not there
-    small = is_small(given.source)
-    engine = given.engine if given.engine != "auto" else "inline" if small else "local"
-    options = {
-        "concat_dim": given.concat_dim,
-        "variables": given.variables,
-        "virtual": given.virtual,
-        "unpack": given.unpack,
-        "format": given.format,
-        "source_group": given.source_group,
-        "reader_options": _reader_options(given),
-        "engine": engine,
+    small = is_small(arguments.source)
+    automatic = "inline" if small else "local"
+    return {
+        "concat_dim": arguments.concat_dim,
+        "variables": arguments.variables,
+        "virtual": arguments.virtual,
+        "allow": arguments.allow,
+        "unpack": arguments.unpack,
+        "format": arguments.format,
+        "source_group": arguments.source_group,
+        "reader_options": _reader_options(arguments),
+        "engine": automatic if arguments.engine == "auto" else arguments.engine,
     }
-    if given.inspect:
-        # What would be the repository may be one more file: nothing is written anyway.
-        report = inspect_files(given.source, allow=given.allow, **options)
-        print(for_terminal(str(report)))
-        return 1 if report.fatal() else 0
-    storage = storage_at(given.repository)
-    if given.on_problem == "fail" and not Repository.exists(storage):
-        # before the repository is created: a refusal leaves none
-        report = inspect_files(given.source, allow=given.allow, **options)
-        if problems := report.fatal():
-            raise refused(problems, len(report.urls))
-        if given.virtual and not given.container:
-            raise without_container(report.urls[0])
-    repo = Repository.open_or_create(storage)
-    if given.branch not in repo.list_branches():
-        repo.create_branch(given.branch, repo.lookup_branch("main"))
-    progress = Progress("ingest", 0)
-    with progress:
-        result = ingest(
-            given.source,
-            Target(repo, given.branch, given.group),
-            mode=given.mode,
-            chunks=given.chunks,
-            on_problem=given.on_problem,
-            on_change=given.on_change,
-            allow=given.allow,
-            message=given.message,
-            containers=given.container,
-            progress=progress,
-            **options,
-        )
-    print(told(result))
-    return 0
 
 
 #: So many notes are printed; `--inspect` prints more.
 _NOTES: Final = 10
 
 
-def told(result: Any) -> str:
-    """What was done, in a line or two."""
+def summary(result: Any) -> str:
+    """What an ingest has done, in a line or two."""
     report = result.report
     if result.done_before:
         return f"nothing to do: {report.unchanged:,} of {len(report.urls):,} files are there, as they are now"
-    left = len(report.bad)
-    said = f"{result.snapshot_id}: {len(report.urls) - left - report.unchanged:,} files"
-    said += f", {report.unchanged:,} were there" if report.unchanged else ""
-    said += f", {left:,} left out (`--inspect` tells why)" if left else ""
-    return "\n".join([said, *(f"note: {each}" for each in report.notes[:_NOTES])])
+    bad = len(report.bad)
+    text = f"{result.snapshot_id}: {len(report.urls) - bad - report.unchanged:,} files"
+    text += f", {report.unchanged:,} were there" if report.unchanged else ""
+    text += f", {bad:,} left out (`--inspect` tells why)" if bad else ""
+    return "\n".join([text, *(f"note: {each}" for each in report.notes[:_NOTES])])
 
 
 def _container(prefix: str) -> VirtualChunkContainer:
@@ -222,20 +222,13 @@ def _container(prefix: str) -> VirtualChunkContainer:
     >>> _container("file:///data/era5").url_prefix
     'file:///data/era5/'
     """
-    scheme, separator, rest = prefix.partition("://")
-    stores: dict[str, Callable[[], AnyObjectStoreConfig]] = {
-        "file": lambda: local_filesystem_store("/" + rest.strip("/")),
-        "s3": lambda: s3_store(
-            region=os.environ.get("AWS_REGION"), endpoint_url=os.environ.get("AWS_ENDPOINT_URL")
-        ),
-        "http": lambda: http_store(),
-        "https": lambda: http_store(),
-    }
-    if not separator or scheme not in stores:
-        raise argparse.ArgumentTypeError(
-            f"expected a prefix of URLs of {', '.join(stores)}, found {prefix!r}"
-        )
-    return VirtualChunkContainer(prefix.rstrip("/") + "/", stores[scheme]())
+    try:
+        url = parse_url(prefix)
+        if "://" in prefix:
+            return VirtualChunkContainer(url.chunk_location.rstrip("/") + "/", url.store_config())
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    raise argparse.ArgumentTypeError(f"expected a prefix of URLs, such as {url.url}, found {prefix!r}")
 
 
 INGEST: Final = Command(

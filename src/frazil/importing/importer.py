@@ -57,7 +57,7 @@ from frazil.importing.source import Refs, Source
 from frazil.repository.catalog.assets import Assets, CacheLimits
 from frazil.repository.catalog.generations import older_layout
 from frazil.repository.clock import now_us
-from frazil.repository.handle.opening import explicit_access
+from frazil.repository.handle.virtual_access import explicit_access
 from frazil.repository.outcome import write_once
 from frazil.repository.retries import RetryPolicy
 from frazil.repository.session.uploads import Puts, putting

@@ -67,7 +67,7 @@ from frazil.repository.session.interior import state_of
 from frazil.repository.session.read_set import ReadTracker
 from frazil.repository.session.session import ForkSession, Session
 from frazil.repository.session.staged_work import STAGING, clean_up, place_of
-from frazil.storage.counted import COUNTS
+from frazil.storage.traffic import TRAFFIC
 
 _log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ def run_job(
     started = time.monotonic()
     repo, branch = job.target.repo, job.target.branch
     _require_told(job)
-    COUNTS.take()
+    TRAFFIC.take_counts()
     for _ in range(_BEGINNINGS):
         seen = repo.lookup_branch(branch)
         id_, done = _known(job, seen)
@@ -434,7 +434,7 @@ def run_task(shared: bytes, message: bytes) -> bytes:
     seconds = round(time.perf_counter() - started, 6)
     state = state_of(fork)
     changes, segments = unloaded(fork, bulk)
-    told = state.ends(), attempt(), seconds, COUNTS.take()
+    told = state.ends(), attempt(), seconds, TRAFFIC.take_counts()
     tracker = fork.workspace.reads
     reads = NOTHING_READ if tracker is None else tracker.reads()
     result = encode_result(Result(changes, outcome, *told, segments=segments, reads=reads))
@@ -478,7 +478,7 @@ class _Tally:
 
     def metrics(self, seconds: float) -> Metrics:
         """All of it, and what the driver itself has asked of storages."""
-        own, totals = COUNTS.take(), dict(self.totals)
+        own, totals = TRAFFIC.take_counts(), dict(self.totals)
         task_seconds = totals.pop("task_microseconds", 0) / 1e6
         totals["requests"] = totals.get("requests", 0) + own.requests
         totals["stored_bytes_read"] = totals.get("stored_bytes_read", 0) + own.bytes_read

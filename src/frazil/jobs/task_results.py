@@ -26,7 +26,7 @@ from frazil.jobs import wire
 from frazil.jobs.segments import Segment
 from frazil.jobs.value_codec import dumped, loaded
 from frazil.repository.session.staged_work import STAGING
-from frazil.storage.counted import Taken
+from frazil.storage.traffic import Traffic
 
 _LENGTH: Final = struct.Struct("<Q")
 _PATHS: Final = ("documents", "members", "trees")
@@ -58,7 +58,7 @@ class Result:
     ends: int
     retries: int = 0
     seconds: float = 0.0
-    stored: Taken = field(default_factory=Taken)
+    stored: Traffic = field(default_factory=Traffic)
     staged: bool = False
     segments: tuple[Segment, ...] = ()
     reads: ReadSet = NOTHING_READ
@@ -93,7 +93,7 @@ def decode_result(data: bytes, staged_for: str | None = None) -> Result:
             int(told["ends"]),
             int(told["retries"]),
             float(told["seconds"]),
-            Taken(**_whole(told["stored"])),
+            Traffic(**_whole(told["stored"])),
             staged=staged_for is not None,
             segments=tuple(map(_segment, told["segments"])),
             reads=_reads(told["reads"]),

@@ -1,10 +1,33 @@
-"""One module for each format, each with the one library that it needs.
+"""Readers of files: what files of other formats hold, and where in them chunks are.
 
-files     the bytes of a file, here or in an object store
-common    what the readers share: attributes, coordinates, columns of references
-hdf5      HDF5 and NetCDF-4, by h5py; its dimensions in `hdf5_dims`, its chunks in `hdf5_chunks`
-netcdf3   NetCDF-3: classic, 64-bit offset, 64-bit data; by nothing but numpy
-zarr      Zarr version 2 and 3, by zarr, on a `storage_store`
-grib2     GRIB, by cfgrib and eccodes
-geotiff   GeoTIFF, by rasterio; where its tiles are in `tiff_layout`
+Start with `frazil.readers.reader`: a reader of a format gives a schema, values, and references to chunks.
+Nothing of this room knows repositories or Spark.
+
+    reader             the protocol `Reader` and its results: `FileSchema`, `VariableSchema`,
+                       `ChunkReferences`
+    registry           the table of formats; which reader opens a file
+
+What the readers share:
+
+    base_reader        `BaseReader`: the base class of readers
+    files              the bytes of a file, local or in an object store
+    block_stream       an object as a file object, which caches blocks
+    file_errors        the errors of damaged and unreadable files
+    attribute_values   attributes as values of JSON, texts of unknown encoding
+    coordinates        which variables are coordinates, by the CF conventions
+    references         references to chunks of one file, the codec of plain values
+    schema_cache       the schemas that this process has read
+
+The formats, each with the library that it needs:
+
+    hdf5               HDF5 and NetCDF-4, by h5py: `hdf5_schema`, `hdf5_dimensions`, `hdf5_types`,
+                       `hdf5_chunks`, `hdf5_plugins`
+    netcdf3            NetCDF-3 (classic, 64-bit offset, 64-bit data), by numpy: `netcdf3_header`
+    grib               GRIB, by cfgrib and eccodes: `grib_cubes`, `grib_names`, `grib_messages`,
+                       `grib_references`
+    geotiff            GeoTIFF, by rasterio: `geotiff_grid_mapping`, `geotiff_references`, `tiff_layout`,
+                       `tiff_tags`
+    zarr               Zarr version 2 and 3, by zarr: `zarr_schema`, `zarr_codecs`, `storage_store`
+
+To add a format, write a module with a subclass of `BaseReader`, and add a line to the table in `registry`.
 """

@@ -12,46 +12,29 @@ Tiles and strips that are not compressed, or by deflate or zstd without a predic
 from __future__ import annotations
 
 import warnings
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
 import rasterio  # type: ignore[import-untyped]  # it ships no types
-import zstandard
 from numpy.typing import NDArray
 from rasterio.errors import NotGeoreferencedWarning, RasterioError  # type: ignore[import-untyped]  # the same
 from rasterio.windows import Window  # type: ignore[import-untyped]  # the same
 
-from frazil.errors import IcechunkError
-from frazil.readers.conventions import BaseReader, Parts, bytes_codec, json_value
-from frazil.readers.files import File, damaged, no_group
+from frazil.readers.attribute_values import json_value
+from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.file_errors import damaged, no_group
+from frazil.readers.files import File
+from frazil.readers.geotiff_grid_mapping import grid_mapping_attrs
+from frazil.readers.geotiff_references import DATA, compression_name, image_references
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
 from frazil.readers.tiff_layout import read_directory, read_layout
 from frazil.readers.tiff_tags import one_or_list, read_texts
 
-DATA: Final = "band_data"
 GRID_MAPPING: Final = "spatial_ref"
 #: The coordinates of a rotated image, of pixels as dimensions ``y`` and ``x``.
-_PLACES: Final = ("xc", "yc")
-_COMPRESSIONS: Final = {
-    1: "none",
-    5: "LZW",
-    6: "JPEG",
-    7: "JPEG",
-    8: "deflate",
-    32773: "packbits",
-    32946: "deflate",
-    34887: "LERC",
-    34925: "LZMA",
-    50000: "zstd",
-    50001: "WebP",
-    50002: "JPEG XL",
-}
-#: Photometric interpretations of which GDAL gives the numbers that are stored: grey, RGB, palette, mask.
-_STORED_COLOURS: Final = (0, 1, 2, 3, 4)
-_OTHER_COLOURS: Final = {5: "CMYK", 6: "YCbCr", 8: "CIE L*a*b*", 9: "ICC L*a*b*", 10: "ITU L*a*b*"}
+_PIXEL_COORDS: Final = ("xc", "yc")
 #: Types of GDAL that numpy does not have, and the dtype of their values in rasterio.
 _DTYPES: Final = {"complex_int16": np.dtype("c8")}
 
@@ -60,6 +43,8 @@ class GeoTiffReader(BaseReader):
     """The first image of a TIFF, or the image ``page`` (from 1), with all of its bands."""
 
     format = "geotiff"
+    library_errors = (RasterioError, OSError, ValueError, TypeError)
+    names_error_type = False
 
     def __init__(self, file: File, group: str = "/", *, page: int | None = None) -> None:
         super().__init__(file, group)
@@ -71,7 +56,7 @@ class GeoTiffReader(BaseReader):
         self._stack = ExitStack()
         path = self._stack.enter_context(file.local())
         try:
-            with self._reading("a TIFF"), warnings.catch_warnings():
+            with self.library_call("a TIFF"), warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotGeoreferencedWarning)
                 name = path if page is None else f"GTIFF_DIR:{page}:{path}"
                 self._image = self._stack.enter_context(rasterio.open(name))
@@ -83,7 +68,7 @@ class GeoTiffReader(BaseReader):
     def close(self) -> None:
         self._stack.close()
 
-    def parts(self) -> Parts:
+    def contents(self) -> FileContents:
         image = self._image
         if len(set(image.dtypes)) > 1:
             raise damaged(self.file.url, "bands of one dtype", image.dtypes)
@@ -100,12 +85,12 @@ class GeoTiffReader(BaseReader):
             self._attrs(dtype),
             self._nodata(dtype),
             None if chunks == shape else chunks,
-            _COMPRESSIONS.get(self._layout.compression, f"compression {self._layout.compression}")
-            if self._page is None
-            else None,
+            compression_name(self._layout.compression) if self._page is None else None,
         )
         on = (
-            {name: (name,) for name in ("y", "x")} if self._is_upright else dict.fromkeys(_PLACES, ("y", "x"))
+            {name: (name,) for name in ("y", "x")}
+            if self._is_upright
+            else dict.fromkeys(_PIXEL_COORDS, ("y", "x"))
         )
         coords = [
             VariableSchema(
@@ -115,56 +100,32 @@ class GeoTiffReader(BaseReader):
         ]
         coords.insert(0, VariableSchema("band", ("band",), (image.count,), np.dtype("i8")))
         mapping = VariableSchema(GRID_MAPPING, (), (), np.dtype("i8"), self._mapping())
-        return Parts([data, *coords, mapping], {}, dims)
+        return FileContents([data, *coords, mapping], {}, dims)
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
         bounds = self.region(name, region)
-        if name in _PLACES:
-            return self._places(name, *bounds)
+        if name in _PIXEL_COORDS:
+            return self._pixel_coords(name, *bounds)
         if name != DATA:
             return np.asarray(self._coordinate(name)[tuple(slice(*each) for each in bounds)])
         shape = tuple(stop - start for start, stop in bounds)
         if 0 in shape:
             return np.empty(shape, variable.dtype)
         (band, _), (row, _), (column, _) = bounds
-        with self._reading("values"):
-            found = self._image.read(
+        with self.library_call("values"):
+            values = self._image.read(
                 list(range(band + 1, band + 1 + shape[0])), window=Window(column, row, shape[2], shape[1])
             )
-        return np.asarray(found)
+        return np.asarray(values)
 
     def references(self, name: str) -> ChunkReferences | NotVirtual:
         variable = self.variable(name)
         if name != DATA:
             return NotVirtual("made from the metadata of the file")
-        why = self._why_not(variable)
-        if why is not None:
-            return NotVirtual(why)
-        layout = self._layout
-        dtype = variable.dtype.newbyteorder(">" if layout.big_endian else "<")
-        codecs: list[dict[str, Any]] = [bytes_codec(dtype)]
-        if layout.bands > 1 and not layout.planar:
-            codecs.insert(0, {"name": "transpose", "configuration": {"order": [1, 2, 0]}})
-        codecs += _CODECS[_COMPRESSIONS[layout.compression]]
-        rows, columns = -(-layout.height // layout.chunk[0]), -(-layout.width // layout.chunk[1])
-        grid = (layout.bands if layout.planar else 1, rows, columns)
-        index = np.indices(grid, np.uint32).reshape(3, -1).T
-        there = np.flatnonzero(layout.length)
-        references = ChunkReferences(
-            chunks=(1 if layout.planar else layout.bands, *layout.chunk),
-            codecs=codecs,
-            dtype=dtype,
-            fill_value=variable.fill_value if variable.fill_value is not None else dtype.type(0),
-            locations=(self.file.url,),
-            index=np.ascontiguousarray(index[there]),
-            offset=layout.offset[there].astype(np.uint64),
-            length=layout.length[there].astype(np.uint64),
-            location=np.zeros(len(there), np.uint32),
-        )
-        if not layout.tiled and layout.height % layout.chunk[0]:
-            return references.with_inline(self._last_strips(references, rows - 1))
-        return references
+        if self._page is not None:
+            return NotVirtual("a page that is not the first")
+        return image_references(self.file.location, self._layout, variable, self.read)
 
     # the schema
 
@@ -185,11 +146,11 @@ class GeoTiffReader(BaseReader):
     def _attrs(self, dtype: np.dtype[Any]) -> dict[str, Any]:
         image = self._image
         directory = self._directory if self._page is None else read_directory(self.file, self._page)
-        with self._reading("texts of a TIFF"):
+        with self.library_call("texts of a TIFF"):
             texts = read_texts(image, directory)
         attrs = {**texts.attrs(), "grid_mapping": GRID_MAPPING}
         if not self._is_upright:
-            attrs["coordinates"] = " ".join(_PLACES)
+            attrs["coordinates"] = " ".join(_PIXEL_COORDS)
         nodata = self._nodata(dtype)
         if nodata is not None:
             attrs["_FillValue"] = json_value(nodata)
@@ -213,9 +174,9 @@ class GeoTiffReader(BaseReader):
             "units": self._image.crs.linear_units or "metre",
         }
 
-    def _places(self, name: str, rows: tuple[int, int], columns: tuple[int, int]) -> NDArray[Any]:
-        """A part of ``xc`` or ``yc``: where the centres of these pixels are."""
-        per_column, per_row, at = self._transform[:3] if name == _PLACES[0] else self._transform[3:6]
+    def _pixel_coords(self, name: str, rows: tuple[int, int], columns: tuple[int, int]) -> NDArray[Any]:
+        """A region of ``xc`` or ``yc``: the centres of these pixels."""
+        per_column, per_row, at = self._transform[:3] if name == _PIXEL_COORDS[0] else self._transform[3:6]
         row, column = np.arange(*rows)[:, np.newaxis], np.arange(*columns)[np.newaxis]
         return np.asarray(column * per_column + row * per_row + (per_column * 0.5 + per_row * 0.5 + at))
 
@@ -237,105 +198,7 @@ class GeoTiffReader(BaseReader):
         if crs is None:
             return attrs
         wkt = crs.to_wkt()
-        return {"crs_wkt": wkt, "spatial_ref": wkt, **_grid_mapping(crs.to_dict()), **attrs}
-
-    # references
-
-    def _why_not(self, variable: VariableSchema) -> str | None:
-        layout = self._layout
-        compression = _COMPRESSIONS.get(layout.compression, f"compression {layout.compression}")
-        if self._page is not None:
-            return "a page that is not the first"
-        if compression not in _CODECS:
-            return f"{compression}: no codec in Zarr"
-        if layout.predictor != 1:
-            return f"predictor {layout.predictor}: no codec in Zarr"
-        if set(layout.bits) != {variable.dtype.itemsize * 8}:
-            return f"pixels of {layout.bits[0]} bits"
-        if layout.photometric not in _STORED_COLOURS or layout.bands != variable.shape[0]:
-            colours = _OTHER_COLOURS.get(
-                layout.photometric, f"photometric interpretation {layout.photometric}"
-            )
-            return f"{colours}: GDAL reads other colours than the file stores"
-        if layout.reversed_bits:
-            return "bytes with the lowest bit first (FillOrder 2)"
-        if compression == "none" and not self._is_of_whole_chunks(variable.dtype.itemsize):
-            return "tiles or strips that are longer or shorter than their pixels"
-        return None
-
-    def _is_of_whole_chunks(self, itemsize: int) -> bool:
-        """Whether tiles and strips have the bytes of their pixels; the last strip is copied."""
-        layout = self._layout
-        rows, columns = layout.chunk
-        whole = rows * columns * itemsize * (1 if layout.planar else layout.bands)
-        strips = -(-layout.height // rows)
-        last = (
-            not layout.tiled and layout.height % rows and np.arange(len(layout.length)) % strips == strips - 1
-        )
-        return bool(((layout.length == whole) | (layout.length == 0) | last).all())
-
-    def _last_strips(self, references: ChunkReferences, last: int) -> dict[int, bytes]:
-        """The last strip has fewer rows than the others: chunks of Zarr have all of them."""
-        found = {}
-        layout = self._layout
-        compression = _COMPRESSIONS[layout.compression]
-        first = last * layout.chunk[0]
-        for row in np.flatnonzero(references.index[:, 1] == last).tolist():
-            band = int(references.index[row, 0])
-            bands = slice(band, band + 1) if layout.planar else slice(0, layout.bands)
-            values = self.read(DATA, (bands, slice(first, layout.height), slice(0, layout.width)))
-            whole = np.zeros(references.chunks, references.dtype)
-            whole[:, : values.shape[1]] = values
-            data = whole.transpose(1, 2, 0).tobytes() if not layout.planar else whole.tobytes()
-            found[row] = _ENCODERS[compression](data)
-        return found
-
-    @contextmanager
-    def _reading(self, expected: str) -> Iterator[None]:
-        try:
-            yield
-        except IcechunkError:
-            raise
-        except (RasterioError, OSError, ValueError, TypeError) as error:
-            raise damaged(self.file.url, expected, error) from error
-
-
-_CODECS: Final[dict[str, list[dict[str, Any]]]] = {
-    "none": [],
-    "deflate": [{"name": "numcodecs.zlib", "configuration": {"level": 6}}],
-    "zstd": [{"name": "zstd", "configuration": {"level": 9, "checksum": False}}],
-}
-_ENCODERS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "none": bytes,
-    "deflate": zlib.compress,
-    "zstd": lambda data: zstandard.compress(data, 9),
-}
-
-#: Projection of PROJ -> its name in CF, and what CF calls its central longitude.
-_PROJECTIONS: Final = {
-    "longlat": ("latitude_longitude", ""),
-    "tmerc": ("transverse_mercator", "longitude_of_central_meridian"),
-    "merc": ("mercator", "longitude_of_projection_origin"),
-    "lcc": ("lambert_conformal_conic", "longitude_of_central_meridian"),
-    "aea": ("albers_conical_equal_area", "longitude_of_central_meridian"),
-    "laea": ("lambert_azimuthal_equal_area", "longitude_of_projection_origin"),
-    "stere": ("polar_stereographic", "straight_vertical_longitude_from_pole"),
-    "sinu": ("sinusoidal", "longitude_of_projection_origin"),
-}
-_PARAMETERS: Final = {
-    "lat_0": "latitude_of_projection_origin",
-    "x_0": "false_easting",
-    "y_0": "false_northing",
-    "lat_ts": "standard_parallel",
-    "a": "semi_major_axis",
-    "b": "semi_minor_axis",
-    "rf": "inverse_flattening",
-}
-_ELLIPSOIDS: Final = {
-    "WGS84": (6378137.0, 298.257223563),
-    "GRS80": (6378137.0, 298.257222101),
-    "NAD83": (6378137.0, 298.257222101),
-}
+        return {"crs_wkt": wkt, "spatial_ref": wkt, **grid_mapping_attrs(crs.to_dict()), **attrs}
 
 
 def _is_one_of(value: float, dtype: np.dtype[Any]) -> bool:
@@ -358,31 +221,3 @@ def _scaling(scales: Sequence[float], offsets: Sequence[float]) -> dict[str, Any
     if len(set(scales)) == len(set(offsets)) == 1:
         return {"scale_factor": float(scales[0]), "add_offset": float(offsets[0])}
     return {"scales": list(scales), "offsets": list(offsets)}
-
-
-def _grid_mapping(proj: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of CF for common projections; for others WKT says all.
-
-    >>> _grid_mapping({"proj": "longlat", "datum": "WGS84"})["grid_mapping_name"]
-    'latitude_longitude'
-    """
-    if proj.get("proj") == "utm":
-        south = 1e7 if proj.get("south") else 0.0
-        zone = {"lat_0": 0.0, "lon_0": proj["zone"] * 6.0 - 183, "k": 0.9996, "x_0": 5e5, "y_0": south}
-        proj = {**proj, "proj": "tmerc", **zone}
-    if proj.get("proj") not in _PROJECTIONS:
-        return {}
-    name, meridian = _PROJECTIONS[proj["proj"]]
-    attrs: dict[str, Any] = {"grid_mapping_name": name}
-    attrs |= {cf: float(proj[key]) for key, cf in _PARAMETERS.items() if key in proj}
-    if "lon_0" in proj and meridian:
-        attrs[meridian] = float(proj["lon_0"])
-    if "lat_1" in proj:
-        attrs["standard_parallel"] = [float(proj[key]) for key in ("lat_1", "lat_2") if key in proj]
-    if "k" in proj or "k_0" in proj:
-        where = "central_meridian" if proj["proj"] == "tmerc" else "projection_origin"
-        attrs[f"scale_factor_at_{where}"] = float(proj["k"] if "k" in proj else proj["k_0"])
-    ellipsoid = _ELLIPSOIDS.get(str(proj.get("datum", proj.get("ellps"))))
-    if ellipsoid is not None:
-        attrs["semi_major_axis"], attrs["inverse_flattening"] = ellipsoid
-    return attrs

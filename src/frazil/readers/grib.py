@@ -11,23 +11,24 @@ Values are those that eccodes decodes, as float32, NaN where the bitmap says tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import IcechunkError
-from frazil.readers.conventions import BaseReader, Parts, json_value
-from frazil.readers.files import File, damaged
+from frazil.readers.attribute_values import json_value
+from frazil.readers.base_reader import BaseReader, FileContents
+from frazil.readers.file_errors import damaged
+from frazil.readers.files import File
 from frazil.readers.grib_cubes import Cube, Cubes, GribOptions, open_cubes
 from frazil.readers.grib_messages import check_messages
 from frazil.readers.grib_names import Names, names_of
 from frazil.readers.grib_references import message_references
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
 
-#: It tells when the file was opened.
+#: cfgrib writes the time of its call into this attribute.
 _HIDDEN: Final = frozenset({"history"})
 
 
@@ -64,7 +65,7 @@ class GribReader(BaseReader):
         self._stack = ExitStack()
         self._path = self._stack.enter_context(file.local())
         try:
-            with self._reading("fields of GRIB"):
+            with self.library_call("fields of GRIB"):
                 self._cubes = open_cubes(self._path, file.url, options)
             self._names = names_of(self._cubes.cubes)
         except BaseException:
@@ -78,8 +79,8 @@ class GribReader(BaseReader):
     def close(self) -> None:
         self._stack.close()
 
-    def parts(self) -> Parts:
-        return _parts(self._cubes, self._names)
+    def contents(self) -> FileContents:
+        return _contents(self._cubes, self._names)
 
     def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
         variable = self.variable(name)
@@ -90,7 +91,7 @@ class GribReader(BaseReader):
         data = self._arrays.get(name)
         if data is None:
             data = self._coordinate(name)
-        with self._reading(f"values of {name!r}"):
+        with self.library_call(f"values of {name!r}"):
             values = data[tuple(slice(start, stop) for start, stop in bounds)] if bounds else data
         return np.asarray(values).astype(variable.dtype, copy=False).reshape(shape)
 
@@ -100,8 +101,8 @@ class GribReader(BaseReader):
         array = self._arrays.get(name)
         if array is None:
             return NotVirtual("coordinates are copied")
-        with self._reading(f"messages of {name!r}"):
-            return message_references(self.file.url, self._path, variable, array)
+        with self.library_call(f"messages of {name!r}"):
+            return message_references(self.file.location, self._path, variable, array)
 
     def _coordinate(self, name: str) -> Any:
         return next(
@@ -111,18 +112,9 @@ class GribReader(BaseReader):
             if names[own] == name
         )
 
-    @contextmanager
-    def _reading(self, expected: str) -> Iterator[None]:
-        try:
-            yield
-        except IcechunkError:
-            raise
-        except Exception as error:  # eccodes has a class for each of its codes, and cfgrib some of its own
-            raise damaged(self.file.url, expected, f"{type(error).__name__}: {error}") from error
 
-
-def _parts(cubes: Cubes, names: Sequence[Names]) -> Parts:
-    """The dataset of all cubes."""
+def _contents(cubes: Cubes, names: Sequence[Names]) -> FileContents:
+    """One dataset of all cubes."""
     variables: dict[str, VariableSchema] = {}
     dims: dict[str, int] = {}
     for cube, own in zip(cubes.cubes, names, strict=True):
@@ -131,7 +123,9 @@ def _parts(cubes: Cubes, names: Sequence[Names]) -> Parts:
         for name, each in cube.coordinates.items():
             variables.setdefault(own[name], _schema(own[name], each, own))
         variables[own[cube.name]] = _schema(own[cube.name], cube.variable, own)
-    return Parts(list(variables.values()), _shared_attrs(cubes.cubes), dims, skipped=dict(cubes.skipped))
+    return FileContents(
+        list(variables.values()), _shared_attrs(cubes.cubes), dims, skipped=dict(cubes.skipped)
+    )
 
 
 def _schema(name: str, variable: Any, names: Names) -> VariableSchema:

@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import IO, Final
 
-from frazil.readers.files import File, damaged
+from frazil.readers.file_errors import damaged
+from frazil.readers.files import File
 
 #: A message of edition 1 whose length has this bit is larger than it says: eccodes knows by how much.
 _LARGE: Final = 0x800000

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.extras import needs
-from frazil.readers.conventions import one_location
-from frazil.readers.files import damaged
+from frazil.readers.file_errors import damaged
 from frazil.readers.grib_messages import Packing, edition, length, packing
 from frazil.readers.reader import ChunkReferences, NotVirtual, VariableSchema
+from frazil.readers.references import references_to_file
 
 CODEC: Final = "gribberish"
 #: Templates of the data representation that both libraries decode to the same values, by their number.
@@ -73,16 +73,16 @@ def message_references(
             if reason is not None:
                 return NotVirtual(reason)
     header = len(variable.shape) - array.geo_ndim
-    places = np.zeros((len(rows), len(variable.shape)), np.uint32)
-    places[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
+    grid_index = np.zeros((len(rows), len(variable.shape)), np.uint32)
+    grid_index[:, :header] = np.array([index for index, _ in rows], np.uint32).reshape(len(rows), header)
     name = "values" if variable.name in _COORDINATES else variable.name
-    return one_location(
+    return references_to_file(
         url,
         (1,) * header + variable.shape[header:],
         [{"name": CODEC, "configuration": {"var": name}}],
         variable.dtype,
         np.array(np.nan, variable.dtype)[()],
-        places,
+        grid_index,
         np.array([at for _, at in rows], np.uint64),
         np.array(lengths, np.uint64),
     )

@@ -12,12 +12,12 @@ import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.conventions import text
+from frazil.readers.attribute_values import text
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter of a pipeline, with the values that it was told."""
+    """One filter of a pipeline. ``values`` are its parameters."""
 
     id: int
     name: str
@@ -75,9 +75,10 @@ CODECS: Final[dict[int, Callable[[tuple[int, ...]], dict[str, Any] | None]]] = {
 
 
 def filters_of(dataset: h5py.Dataset) -> list[Filter]:
+    """The filters of a dataset, in the order in which they are applied."""
     plist = dataset.id.get_create_plist()
-    told = map(plist.get_filter, range(plist.get_nfilters()))
-    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in told]
+    rows = map(plist.get_filter, range(plist.get_nfilters()))
+    return [Filter(code, text(name) or f"filter {code}", tuple(values)) for code, _, values, name in rows]
 
 
 def why_not(dataset: h5py.Dataset) -> str | None:
@@ -97,7 +98,7 @@ def why_not(dataset: h5py.Dataset) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ChunkMap:
-    """Columns with a row for each chunk that is there; ``compact`` are values in the dataset's header."""
+    """The stored chunks of a dataset, as columns. ``compact`` are the bytes of values in its header."""
 
     shape: tuple[int, ...]
     index: NDArray[np.int64]
@@ -108,19 +109,19 @@ class ChunkMap:
 
 
 def chunk_map(dataset: h5py.Dataset) -> ChunkMap:
-    """Where the chunks of a dataset are in its file. What is contiguous is one chunk."""
+    """Where the chunks of a dataset are in its file. A contiguous dataset is one chunk."""
     shape = dataset.chunks
     if shape is None:
         return _one_chunk(dataset)
-    found: list[Any] = []
-    dataset.id.chunk_iter(found.append)
-    count, ndim = len(found), dataset.ndim
+    records: list[Any] = []
+    dataset.id.chunk_iter(records.append)
+    count, ndim = len(records), dataset.ndim
 
     def column(name: str) -> NDArray[np.int64]:
-        return np.fromiter(map(attrgetter(name), found), np.int64, count)
+        return np.fromiter(map(attrgetter(name), records), np.int64, count)
 
-    places = map(attrgetter("chunk_offset"), found)
-    first = np.fromiter(chain.from_iterable(places), np.int64, count * ndim).reshape(count, ndim)
+    offsets = map(attrgetter("chunk_offset"), records)
+    first = np.fromiter(chain.from_iterable(offsets), np.int64, count * ndim).reshape(count, ndim)
     return ChunkMap(
         shape, first // np.array(shape), column("byte_offset"), column("size"), column("filter_mask")
     )

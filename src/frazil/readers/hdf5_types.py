@@ -13,7 +13,7 @@ import h5py  # type: ignore[import-untyped]  # it ships no types
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.conventions import json_value, text
+from frazil.readers.attribute_values import json_value, text
 
 #: What the libraries write for themselves.
 _HIDDEN: Final = frozenset(

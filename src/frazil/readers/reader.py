@@ -1,7 +1,7 @@
-"""What a file holds, as every format tells it, and what a reader has to be able to do.
+"""The protocol of readers, and their results: the schema of a file, references to its chunks.
 
-Nothing is decoded here: packed data stay packed, times stay numbers, characters stay characters. What a
-reader gives is what would have to be stored for xarray to see in the store what it sees in the file.
+A reader decodes nothing: packed data stay packed, times stay numbers, characters stay characters. If the
+results of a reader are stored as they are, xarray reads the same from the store as from the file.
 
     VariableSchema     one variable: dimensions, shape, dtype, attributes, how it is stored
     FileSchema         the variables of one group of one file, its fingerprint, its coordinates
@@ -33,10 +33,10 @@ class VariableSchema:
     ``dtype`` is little-endian or native where the format leaves that open; strings of any length have
     ``numpy.dtypes.StringDType()``, characters ``S1``. ``attrs`` are values of JSON (numbers, strings, lists
     of them): CF attributes, ``_FillValue``, ``scale_factor``, ``units``, ``calendar``, ``coordinates``,
-    ``grid_mapping`` and the others included; not those that only tell how the format stores it
+    ``grid_mapping`` and the others included; not those that only describe how the format stores it
     (``_NCProperties``, ``DIMENSION_LIST``, ``CLASS``, ``NAME``, ...). ``fill_value`` is that of chunks that
     were never written: a value of the dtype, or None. ``chunks`` is None if it is stored as one piece,
-    ``codec`` tells the compression in words (``"shuffle, zlib 4"``). ``coordinate`` says that it is not data:
+    ``codec`` is the compression in words (``"shuffle, zlib 4"``). ``coordinate`` says that it is not data:
     a dimension coordinate, an auxiliary coordinate, a bound, a grid mapping, or has no dimensions and is
     named by another variable.
     """
@@ -85,7 +85,7 @@ INLINE: Final = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class ChunkReferences:
-    """The chunks of one variable that are there, as columns with a row each.
+    """The stored chunks of one variable, as columns with a row for each chunk.
 
     ``index`` (uint32, (n, ndim)) is the chunk's place in the grid of ``chunks`` (its shape), ``offset`` and
     ``length`` (uint64) are bytes in ``locations[location]`` (codes, uint32; absolute URLs: ``file:///...``,
@@ -161,7 +161,7 @@ def codecs_with_axis(codecs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class NotVirtual:
-    """A variable that cannot be referred to where it is, and why: ``"szip: no codec in Zarr"``."""
+    """A variable to whose chunks nothing can refer. ``reason`` is such as ``"szip: no codec in Zarr"``."""
 
     reason: str
 
@@ -192,7 +192,7 @@ class Reader(Protocol):
 
 
 def fingerprint(size: int, state: str | None, head: bytes, tail: bytes) -> str:
-    """What tells a file from a changed one: 32 hexadecimal digits.
+    """A digest of the state of a file: 32 hexadecimal digits. A changed file has another one.
 
     ``state`` is its etag, or None; a time is not in it, since copies of one file are the same file. ``head``
     and ``tail`` are its first and last 65,536 bytes (the whole file twice if it has less).

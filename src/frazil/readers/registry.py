@@ -1,6 +1,6 @@
-"""Which reader is for a file: decided by its first bytes, never by its name.
+"""The table of formats, and the reader of a file: its first bytes decide, never its name.
 
-A reader's module is imported when its format is used, so that nobody needs the libraries of the others.
+The module of a reader is imported when its format is used, so that nobody needs the libraries of the others.
 """
 
 from __future__ import annotations
@@ -15,33 +15,44 @@ from typing import Any, Final
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError, MissingExtraError
 from frazil.extras import needs
-from frazil.readers.files import File, damaged, find_file, local_path, object_storage
+from frazil.readers.file_errors import damaged
+from frazil.readers.files import File, find_file, local_path, object_storage
 from frazil.readers.reader import Reader
+
+HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format: the module and class of its reader, what it needs, and what its files begin with."""
+    """One format of files.
 
+    magic        the bytes that a file of this format begins with, one of these; none for directories
+    module       the module of its reader in `frazil.readers`
+    reader       the class of its reader
+    libraries    what the module imports of other people's packages
+    extra        the extra of Frazil that installs them; None if the package itself does
+    """
+
+    magic: tuple[bytes, ...]
     module: str
     reader: str
-    needs: tuple[str, ...]
-    magic: tuple[bytes, ...] = ()
+    libraries: tuple[str, ...]
+    extra: str | None
 
     def load(self) -> Callable[..., Reader]:
-        """The reader's class.
+        """Import the module, and return the class of its reader.
 
-        Raises ``MissingExtraError`` if its library is not installed, and ``InvalidInputError``
-        (``unimplemented``) if it is and cannot be imported.
+        Raises ``MissingExtraError`` if a library is not installed, and ``InvalidInputError``
+        (``unimplemented``) if it is installed and its import fails.
         """
         try:
-            with needs(f"the reader of {self.module} files"):
+            with needs(f"the reader of {self.module} files", extra=self.extra):
                 module = importlib.import_module(f"frazil.readers.{self.module}")
         except MissingExtraError:
             raise
         except Exception as error:  # a library that is installed and broken may raise anything
             raise InvalidInputError(
-                f"expected {' and '.join(self.needs)} to read this format, and its import failed with "
+                f"expected {' and '.join(self.libraries)} to read this format, and its import failed with "
                 f"{type(error).__name__}: {error}",
                 ErrorKind.UNIMPLEMENTED,
             ) from error
@@ -49,13 +60,15 @@ class Format:
         return reader
 
 
-HDF5_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+_TIFF: Final = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_CDF: Final = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+#: Name of a format, which its reader has as ``format`` -> magic, module, class, libraries, extra.
 FORMATS: Final = {
-    "hdf5": Format("hdf5", "Hdf5Reader", ("h5py",), (HDF5_SIGNATURE,)),
-    "netcdf3": Format("netcdf3", "NetCdf3Reader", (), (b"CDF\x01", b"CDF\x02", b"CDF\x05")),
-    "grib": Format("grib", "GribReader", ("cfgrib", "eccodes"), (b"GRIB",)),
-    "geotiff": Format("geotiff", "GeoTiffReader", ("rasterio",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
-    "zarr": Format("zarr", "ZarrReader", ("zarr",)),
+    "hdf5": Format((HDF5_SIGNATURE,), "hdf5", "Hdf5Reader", ("h5py",), "pipeline"),
+    "netcdf3": Format(_CDF, "netcdf3", "NetCdf3Reader", (), None),
+    "grib": Format((b"GRIB",), "grib", "GribReader", ("cfgrib", "eccodes"), "grib"),
+    "geotiff": Format(_TIFF, "geotiff", "GeoTiffReader", ("rasterio",), "geotiff"),
+    "zarr": Format((), "zarr", "ZarrReader", ("zarr", "xarray"), "xarray"),
 }
 #: Other names that users know a format by.
 ALIASES: Final = {
@@ -95,9 +108,11 @@ def open_source(
     else:
         make = partial(FORMATS[name or sniff(file)].load(), file, group=group)
     if options:
-        taken = inspect.signature(make).parameters.values()
+        parameters = inspect.signature(make).parameters.values()
         names = [
-            each.name for each in taken if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
+            each.name
+            for each in parameters
+            if each.kind is each.KEYWORD_ONLY and each.name not in make.keywords
         ]
         if unknown := sorted(options.keys() - set(names)):
             raise InvalidInputError(
@@ -120,7 +135,7 @@ def require_format(format: str | None) -> str | None:
 
 
 def _file(url: str, name: str | None, storage_options: dict[str, Any] | None) -> File | None:
-    """The file; None if what is there is Zarr. A file is asked for first: that is one request."""
+    """The file; None if the URL is that of a Zarr group. The file is tried first: that is one request."""
     try:
         return find_file(url, storage_options)
     except IcechunkError:
@@ -145,12 +160,11 @@ def sniff(file: File) -> str:
     for name, each in FORMATS.items():
         if head.startswith(each.magic):
             return name
-    # a block of the user's may come before HDF5: of 512 bytes, or twice as much, ...
+    # a user block may come before the signature of HDF5: of 512 bytes, or twice as many, ...
     at = 512
     while at < file.size:
         if file.read(at, min(at + 8, file.size)) == HDF5_SIGNATURE:
             return "hdf5"
         at *= 2
-    known = ", ".join(FORMATS)
-    found = f"bytes {head[:8]!r}" if head else "an empty file"
-    raise damaged(file.url, f"a file that begins as one of {known}", found)
+    actual = f"bytes {head[:8]!r}" if head else "an empty file"
+    raise damaged(file.url, f"a file that begins as one of {', '.join(FORMATS)}", actual)

@@ -1,8 +1,8 @@
-"""Schemas of files that this process has read already.
+"""A cache of the schemas that this process has read.
 
-An ingest opens each file several times: to find the dimension that goes on, to inspect the file, and to copy
-from it. The metadata of a file with thousands of variables take seconds to read, so the last schemas stay.
-A schema is of one state of a file: its size, its time or etag, and the bytes at both of its ends.
+An ingest opens each file several times: to find the dimension that files are put together along, to inspect
+the file, and to copy from it. The metadata of a file with thousands of variables take seconds to read.
+The key of a schema is the state of its file: its size, its time or etag, and the bytes at both of its ends.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Final
 
 from frazil.readers.reader import FileSchema
 
-#: What all of them may take, in bytes; a variable counts as so many.
+#: Most bytes of all cached schemas.
 MOST: Final = 64 << 20
+#: Bytes that a variable counts.
 VARIABLE: Final = 2 << 10
 
 
 class Schemas:
-    """The schemas that were used last, by the state of their file, within a bound of bytes.
+    """The schemas that were used last, by the state of their file, at most ``most`` bytes.
 
     >>> schemas = Schemas(most=1 << 20)
     >>> first = schemas.get("state", lambda: FileSchema("file:///a.nc", "hdf5", 0, "0" * 32))
@@ -38,7 +39,7 @@ class Schemas:
         return len(self._schemas)
 
     def get(self, state: Hashable, read: Callable[[], FileSchema]) -> FileSchema:
-        """The schema of this state of a file; ``read`` gives it if it is not kept."""
+        """The schema of this state of a file; ``read`` reads it if it is not cached."""
         with self._lock:
             if state in self._schemas:
                 self._schemas.move_to_end(state)
@@ -60,5 +61,5 @@ def weight(schema: FileSchema) -> int:
     return VARIABLE * (1 + len(schema.variables) + len(schema.groups) + len(schema.skipped)) + labels
 
 
-#: Those of this process.
+#: The cache of this process.
 SCHEMAS: Final = Schemas()

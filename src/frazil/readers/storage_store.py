@@ -1,10 +1,9 @@
-"""A storage as a store of zarr, to read from: Zarr groups of others, on all that Frazil can reach."""
+"""A storage of Frazil as a read-only store of zarr, for Zarr groups that are read as files."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import Final
 
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
@@ -12,12 +11,9 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from frazil.errors import ErrorKind, ReadOnlyError, StorageError
 from frazil.storage.base import Storage
 
-#: What says that a key is not there: also a directory under the name of a chunk.
-_MISSING: Final = (ErrorKind.OBJECT_NOT_FOUND,)
-
 
 class StorageStore(Store):
-    """The objects below ``prefix``. Whatever would write raises ``ReadOnlyError``."""
+    """The objects below ``prefix``. Methods that write raise ``ReadOnlyError``."""
 
     supports_writes = False
     supports_deletes = False
@@ -52,11 +48,11 @@ class StorageStore(Store):
                 case OffsetByteRequest():
                     start = byte_range.offset
                 case SuffixByteRequest():
-                    found = self._storage.head(name)
-                    start = max(0, found.size - byte_range.suffix) if found else 0
+                    info = self._storage.head(name)
+                    start = max(0, info.size - byte_range.suffix) if info else 0
             return prototype.buffer.from_bytes(bytes(await self._storage.get_async(name, start, stop)))
         except StorageError as error:
-            if error.kind in _MISSING:
+            if error.kind == ErrorKind.OBJECT_NOT_FOUND:
                 return None
             raise
 
@@ -74,8 +70,8 @@ class StorageStore(Store):
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
         inside = (self._prefix + prefix).rpartition("/")[0]
-        for found in self._storage.list(inside):
-            key = found.key.removeprefix(self._prefix)
+        for info in self._storage.list(inside):
+            key = info.key.removeprefix(self._prefix)
             if key.startswith(prefix):
                 yield key
 

@@ -1,7 +1,7 @@
-"""Where the tiles or strips of a TIFF are: its first directory, classic or BigTIFF. Nothing but numpy.
+"""Where the tiles or strips of a TIFF are: its first directory, classic or BigTIFF.
 
-A directory is a list of entries: tag, type, count, and the values or where they are. Its numbers are not to
-be trusted: all that is read is inside the file.
+A directory is a list of entries: tag, type, count, and the values or their offset. A damaged file may
+have any number in it, so every read is checked against the size of the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.readers.files import File, damaged
+from frazil.readers.file_errors import damaged
+from frazil.readers.files import File
 
 #: Type of an entry -> dtype; those that do not occur in the tags that are read are bytes.
 _TYPES: Final = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8", 18: "u8"}
@@ -39,9 +40,9 @@ class Layout:
     """How the pixels of an image are stored.
 
     ``chunk`` is (rows, columns) of a tile or strip; ``offset`` and ``length`` (bytes) have an entry for each,
-    row by row, and band by band if ``planar`` (else each holds all bands, pixel by pixel). Zeros: it was
-    never written. ``photometric`` is what numbers mean as colours. ``reversed_bits``: the first bit of a byte
-    is its lowest (FillOrder 2).
+    row by row, and band by band if ``planar`` (otherwise each holds all bands, pixel by pixel). A
+    length of zero: the tile is not stored. ``photometric`` is what numbers mean as colours.
+    ``reversed_bits``: the first bit of a byte is its lowest (FillOrder 2).
     """
 
     width: int

@@ -14,7 +14,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 from xml.sax.saxutils import unescape
 
-from frazil.readers.conventions import text
+from frazil.readers.attribute_values import text
 from frazil.readers.tiff_layout import Directory
 
 _METADATA: Final = 42112
@@ -75,8 +75,8 @@ class Texts:
         """
         names = dict.fromkeys(name for band in self.bands for name in band)
         tags = {name: [band.get(name, self.image.get(name, "")) for band in self.bands] for name in names}
-        found = {**self.image, **{name: one_or_list(values) for name, values in tags.items()}}
-        return {name: value for name, value in found.items() if name not in _DECODING}
+        attrs = {**self.image, **{name: one_or_list(values) for name, values in tags.items()}}
+        return {name: value for name, value in attrs.items() if name not in _DECODING}
 
 
 def one_or_list(values: Iterable[Any]) -> Any:

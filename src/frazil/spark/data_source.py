@@ -48,7 +48,7 @@ from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.scan_plan import MISSING, Part, Scan, Split, plan
 from frazil.spark.tables.schemas import can_become, to_arrow_schema, to_spark
 from frazil.spark.tables.sql_functions import register_functions
-from frazil.spark.tables.write_layout import once
+from frazil.spark.tables.write_layout import require_distinct_names
 
 
 def selection_of(options: Options) -> Selection:
@@ -206,7 +206,7 @@ def _require_columns(grid: Grid, schema: pa.Schema) -> None:
             "schema",
             ErrorKind.NODE_NOT_FOUND,
         )
-    once([grid.column(name).name for name in schema.names])
+    require_distinct_names([grid.column(name).name for name in schema.names])
     for field in schema:
         stored = grid.column(field.name).type
         if not can_become(stored, field.type):

@@ -13,6 +13,7 @@ from frazil.storage.base import (
     Version,
 )
 from frazil.storage.chunk_type import ChunkType
+from frazil.storage.class_methods import attach_class_methods
 from frazil.storage.constructors import (
     azure_storage,
     gcs_storage,
@@ -35,9 +36,9 @@ from frazil.storage.credentials import (
 )
 from frazil.storage.foreign import ForeignObjects, open_foreign
 from frazil.storage.http import HttpStorage
+from frazil.storage.listing import StorageObjectInfo
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.named import StorageObjectInfo
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import (
     AnyObjectStoreConfig,
@@ -58,6 +59,7 @@ from frazil.storage.settings import (
     StorageSettings,
     StorageTimeoutSettings,
 )
+from frazil.storage.urls import storage_from_url
 
 __all__ = [
     "ALWAYS",
@@ -108,5 +110,8 @@ __all__ = [
     "s3_object_store_storage",
     "s3_storage",
     "s3_store",
+    "storage_from_url",
     "tigris_storage",
 ]
+
+attach_class_methods()

@@ -62,9 +62,9 @@ def require_scheme(store: AnyObjectStoreConfig, url_prefix: str) -> None:
     """Raise ``InvalidInputError`` (``invalid-virtual-ref``) if the store cannot hold such URLs."""
     schemes = SCHEMES[type(store)]
     if scheme_of(url_prefix) not in schemes:
-        wanted = " or ".join(f"{scheme}://" for scheme in schemes) or "no container"
+        expected = " or ".join(f"{scheme}://" for scheme in schemes) or "no container"
         raise InvalidInputError(
-            f"virtual chunk container: expected {wanted} for {type(store).__name__}, "
+            f"virtual chunk container: expected {expected} for {type(store).__name__}, "
             f"found {shown_url(url_prefix)}",
             ErrorKind.INVALID_VIRTUAL_REF,
         )

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from frazil.storage.base import Storage
+from frazil.storage.buckets import AzureContainer, Bucket, GcsBucket, S3Bucket
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
-from frazil.storage.locations import AzureLocation, GcsLocation, Location, S3Location
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import AnyObjectStoreConfig, ObjectStoreConfig
 from frazil.storage.option_names import secret_options
@@ -33,23 +33,23 @@ def address_of(storage: Storage, folder: str) -> tuple[str, AnyObjectStoreConfig
         )
     if not isinstance(storage, ObjectStorage):
         return None
-    found = _of_location(storage.location)
-    if found is None:
+    address = _of_bucket(storage.bucket)
+    if address is None:
         return None
-    url, store = found
+    url, store = address
     return url + "".join(f"{part}/" for part in (storage.prefix, folder) if part), store
 
 
-def _of_location(location: Location) -> tuple[str, AnyObjectStoreConfig] | None:
-    match location:
-        case S3Location():
-            store = ObjectStoreConfig.S3Compatible if location.options.endpoint_url else ObjectStoreConfig.S3
-            return f"s3://{location.bucket}/", store(location.options)
-        case GcsLocation():
-            return f"gs://{location.bucket}/", ObjectStoreConfig.Gcs(_public(location.config) or None)
-        case AzureLocation():
-            config = {**_public(location.config), "account": location.account}
-            return f"az://{location.container}/", ObjectStoreConfig.Azure(config)
+def _of_bucket(bucket: Bucket) -> tuple[str, AnyObjectStoreConfig] | None:
+    match bucket:
+        case S3Bucket():
+            store = ObjectStoreConfig.S3Compatible if bucket.options.endpoint_url else ObjectStoreConfig.S3
+            return f"s3://{bucket.name}/", store(bucket.options)
+        case GcsBucket():
+            return f"gs://{bucket.name}/", ObjectStoreConfig.Gcs(_public(bucket.config) or None)
+        case AzureContainer():
+            config = {**_public(bucket.config), "account": bucket.account}
+            return f"az://{bucket.name}/", ObjectStoreConfig.Azure(config)
     return None
 
 

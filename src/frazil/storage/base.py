@@ -41,10 +41,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from frazil.arguments import checked
-from frazil.storage.named import Named, StorageObjectInfo
+from frazil.display import PACKAGE, Lines
+from frazil.storage.listing import StorageObjectInfo
 
 if TYPE_CHECKING:
+    from frazil.storage.class_methods import StorageClassMethods
     from frazil.storage.settings import StorageSettings
+else:
+    # `class_methods`, a module above, attaches them: they construct subclasses of `Storage`.
+    class StorageClassMethods:
+        __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ def named(storage: Storage) -> str:
     return ", ".join(value if name == "type" else f"{name} {value}" for name, _, value in lines)
 
 
-class Storage(Named, ABC):
+class Storage(StorageClassMethods, ABC):
     """See the module's docstring: the contract."""
 
     #: Reads and writes cost microseconds and never wait for a network.
@@ -194,7 +200,7 @@ class Storage(Named, ABC):
         self, settings: StorageSettings | None = None, prefix: str | None = None
     ) -> _List[tuple[str, int]]:
         """Key and size in bytes of every object; ``list_objects_metadata`` also knows when it was written."""
-        return [(found.key, found.size_bytes) for found in self.list_objects_metadata(settings, prefix)]
+        return [(info.key, info.size_bytes) for info in self.list_objects_metadata(settings, prefix)]
 
     @checked
     def list_objects_metadata(
@@ -202,6 +208,10 @@ class Storage(Named, ABC):
     ) -> _List[StorageObjectInfo]:
         """Every object, or those in the directory ``prefix``; their keys are then relative to it."""
         storage = self if settings is None else self.with_settings(settings)
-        found = storage.list(prefix or "")
+        objects = storage.list(prefix or "")
         inside = len(prefix.rstrip("/")) + 1 if prefix and prefix.rstrip("/") else 0
-        return [StorageObjectInfo(each.key[inside:], each.size, each.modified) for each in found]
+        return [StorageObjectInfo(info.key[inside:], info.size, info.modified) for info in objects]
+
+    def _repr_html_(self) -> str:
+        """The storage as HTML, for notebooks."""
+        return Lines(f"{PACKAGE}.Storage", repr(self))._repr_html_()

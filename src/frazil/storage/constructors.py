@@ -1,4 +1,8 @@
-"""The functions that make a storage, with the names, arguments and defaults of the reference."""
+"""The functions that make a storage, with the names, arguments and defaults of the reference.
+
+The functions for S3 and services with its protocol share most of their arguments: ``S3Arguments`` collects
+them from ``locals()``, by name.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,21 @@ from typing import TYPE_CHECKING
 
 from frazil.arguments import checked
 from frazil.storage.base import Storage
-from frazil.storage.credentials import azure_credentials, gcs_credentials, s3_credentials
-from frazil.storage.from_options import (
-    azure_from_options,
-    gcs_from_options,
-    hf_from_options,
-    r2_from_options,
-    s3_from_options,
-    tigris_from_options,
-)
+from frazil.storage.credentials import azure_credentials, gcs_credentials
 from frazil.storage.http import HttpStorage
 from frazil.storage.local import LocalStorage
 from frazil.storage.memory import MemoryStorage
-from frazil.storage.object_store_config import ChecksumAlgorithm, S3Options
+from frazil.storage.object_store_config import ChecksumAlgorithm
 from frazil.storage.redirect import RedirectStorage
+from frazil.storage.services import (
+    S3Arguments,
+    build_azure,
+    build_gcs,
+    build_hf,
+    build_r2,
+    build_s3,
+    build_tigris,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,29 +98,7 @@ def s3_storage(
     anonymous: True
     <BLANKLINE>
     """
-    credentials = s3_credentials(
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        anonymous=anonymous,
-        from_env=from_env,
-        get_credentials=get_credentials,
-        scatter_initial_credentials=scatter_initial_credentials,
-    )
-    options = S3Options(
-        region=region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
-        anonymous=bool(anonymous),
-        force_path_style=force_path_style,
-        network_stream_timeout_seconds=network_stream_timeout_seconds,
-        requester_pays=requester_pays,
-        checksum_algorithm=checksum_algorithm,
-    )
-    return s3_from_options(
-        options, bucket, prefix, credentials, legacy_rooted_keys, headers, read_headers, write_headers
-    )
+    return build_s3(S3Arguments.from_single(locals()))
 
 
 @checked
@@ -138,30 +121,7 @@ def s3_object_store_storage(
     headers: dict[str, str] | None = None,
 ) -> Storage:
     """``s3_storage``: to Frazil there is one client for S3."""
-    credentials = s3_credentials(
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        anonymous=anonymous,
-        from_env=from_env,
-    )
-    options = S3Options(
-        region=region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
-        anonymous=bool(anonymous),
-        force_path_style=force_path_style,
-    )
-    return Storage.new_s3_object_store(
-        options,
-        bucket,
-        prefix,
-        credentials,
-        headers=headers,
-        read_headers=read_headers,
-        write_headers=write_headers,
-    )
+    return build_s3(S3Arguments.from_single(locals()), shown_as="S3")
 
 
 @checked
@@ -192,35 +152,7 @@ def r2_storage(
 
     Without a ``bucket``, the first part of ``prefix`` is it. The rest is as in ``s3_storage``.
     """
-    credentials = s3_credentials(
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        anonymous=anonymous,
-        from_env=from_env,
-        get_credentials=get_credentials,
-        scatter_initial_credentials=scatter_initial_credentials,
-    )
-    options = S3Options(
-        region=region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
-        anonymous=bool(anonymous),
-        network_stream_timeout_seconds=network_stream_timeout_seconds,
-        checksum_algorithm=checksum_algorithm,
-    )
-    return r2_from_options(
-        options,
-        bucket,
-        prefix,
-        account_id,
-        credentials,
-        legacy_rooted_keys,
-        headers,
-        read_headers,
-        write_headers,
-    )
+    return build_r2(S3Arguments.from_single(locals()), account_id)
 
 
 @checked
@@ -252,35 +184,7 @@ def tigris_storage(
     With ``use_weak_consistency`` the nearest copy is read, maybe an old one, and the storage is read only;
     without it a region is needed. The rest is as in ``s3_storage``.
     """
-    credentials = s3_credentials(
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        anonymous=anonymous,
-        from_env=from_env,
-        get_credentials=get_credentials,
-        scatter_initial_credentials=scatter_initial_credentials,
-    )
-    options = S3Options(
-        region=region,
-        endpoint_url=endpoint_url,
-        allow_http=allow_http,
-        anonymous=bool(anonymous),
-        network_stream_timeout_seconds=network_stream_timeout_seconds,
-        checksum_algorithm=checksum_algorithm,
-    )
-    return tigris_from_options(
-        options,
-        bucket,
-        prefix,
-        use_weak_consistency,
-        credentials,
-        legacy_rooted_keys,
-        headers,
-        read_headers,
-        write_headers,
-    )
+    return build_tigris(S3Arguments.from_single(locals()), use_weak_consistency)
 
 
 @checked
@@ -306,27 +210,7 @@ def hf_storage(
 
     The key and secret are those of its S3 gateway, not an access token. The rest is as in ``s3_storage``.
     """
-    credentials = s3_credentials(
-        access_key_id=access_key_id,
-        secret_access_key=secret_access_key,
-        session_token=session_token,
-        expires_after=expires_after,
-        from_env=from_env,
-        get_credentials=get_credentials,
-        scatter_initial_credentials=scatter_initial_credentials,
-    )
-    options = S3Options(network_stream_timeout_seconds=network_stream_timeout_seconds)
-    return hf_from_options(
-        options,
-        bucket,
-        prefix,
-        namespace,
-        credentials,
-        legacy_rooted_keys,
-        headers,
-        read_headers,
-        write_headers,
-    )
+    return build_hf(S3Arguments.from_single(locals()), namespace)
 
 
 @checked
@@ -366,7 +250,7 @@ def gcs_storage(
         get_credentials=get_credentials,
         scatter_initial_credentials=scatter_initial_credentials,
     )
-    return gcs_from_options(bucket, prefix, credentials, config, headers, read_headers, write_headers)
+    return build_gcs(bucket, prefix, credentials, config, headers, read_headers, write_headers)
 
 
 @checked
@@ -390,7 +274,7 @@ def azure_storage(
         from_env=from_env,
         anonymous=anonymous,
     )
-    return azure_from_options(account, container, prefix, credentials, config)
+    return build_azure(account, container, prefix, credentials, config)
 
 
 @checked

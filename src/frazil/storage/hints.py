@@ -40,10 +40,10 @@ def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
     frazil.errors.InvalidInputError: the repository's container 's3://bucket/' sets `endpoint_url`...
     """
     require_scheme(store, url_prefix)
-    refused = list(dict.fromkeys(_refused(store, url_prefix)))
-    if refused:
+    offences = list(dict.fromkeys(_offences(store, url_prefix)))
+    if offences:
         raise InvalidInputError(
-            f"the repository's container {shown_url(url_prefix)!r} sets {', '.join(refused)}. A repository "
+            f"the repository's container {shown_url(url_prefix)!r} sets {', '.join(offences)}. A repository "
             "may not choose which server, file or secret its readers use. If you trust these settings, open "
             "the repository with config= and a VirtualChunkContainer of your own for this prefix: make a "
             "new one, or call as_own() on the saved one",
@@ -51,35 +51,35 @@ def require_hint(store: AnyObjectStoreConfig, url_prefix: str) -> None:
         )
 
 
-def _refused(store: AnyObjectStoreConfig, url_prefix: str) -> Iterator[str]:
+def _offences(store: AnyObjectStoreConfig, url_prefix: str) -> Iterator[str]:
     match store:
         case ObjectStoreConfig.S3(options) | ObjectStoreConfig.S3Compatible(options):
-            yield from _refused_of_s3(options)
+            yield from _offences_of_s3(options)
         case ObjectStoreConfig.Tigris(options):
             if scheme_of(url_prefix) != "tigris":
                 yield "the endpoint of Tigris for an s3:// prefix"
-            yield from _refused_of_s3(options)
+            yield from _offences_of_s3(options)
         case ObjectStoreConfig.Gcs(opts):
-            yield from _refused_of(opts or {}, _GCS)
+            yield from _offences_of(opts or {}, _GCS)
         case ObjectStoreConfig.Azure(opts):
-            yield from _refused_of(opts or {}, _AZURE)
+            yield from _offences_of(opts or {}, _AZURE)
         case ObjectStoreConfig.Http(opts, headers):
-            yield from _refused_of(opts or {}, CLIENT_OPTIONS)
+            yield from _offences_of(opts or {}, CLIENT_OPTIONS)
             yield from (f"the header `{name}`" for name in headers or {} if name.lower() not in PLAIN_HEADERS)
         case _:
             pass
 
 
-def _refused_of_s3(options: S3Options) -> Iterator[str]:
+def _offences_of_s3(options: S3Options) -> Iterator[str]:
     if options.endpoint_url is not None:
         yield "`endpoint_url`"
     if options.allow_http:
         yield "`allow_http`"
     if options.region is not None:
-        yield from _refused_of({"region": options.region}, _HOST_PARTS)
+        yield from _offences_of({"region": options.region}, _HOST_PARTS)
 
 
-def _refused_of(options: Mapping[str, str], allowed: frozenset[str]) -> Iterator[str]:
+def _offences_of(options: Mapping[str, str], allowed: frozenset[str]) -> Iterator[str]:
     for option, value in options.items():
         name = plain_name(option)
         if name not in allowed:

@@ -1,7 +1,7 @@
 """A repository on a web server: read only, and nothing in it can be listed.
 
 Simple servers, such as ``python -m http.server``, ignore ranges and send whole objects: ``get`` cuts them.
-Redirects to other servers are refused: see ``frazil.storage.web``.
+Redirects to other servers are refused: see ``frazil.storage.web.client``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from urllib.parse import quote, urlsplit
 
 from frazil.errors import ErrorKind, StorageError
 from frazil.storage.base import ObjectInfo, Version
-from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_range, object_not_found, range_past_end
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
 from frazil.storage.settings import StorageSettings
-from frazil.storage.web import WebClient
-from frazil.storage.web_answer import Answer, Unreachable
-from frazil.storage.web_failures import reason_of, reason_of_status
-from frazil.storage.web_options import web_options
+from frazil.storage.traffic import TRAFFIC
+from frazil.storage.web.answer import Answer, Unreachable
+from frazil.storage.web.client import WebClient
+from frazil.storage.web.failures import reason_of, reason_of_status
+from frazil.storage.web.options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterator, Mapping
@@ -48,7 +48,7 @@ class HttpStorage(ReadOnlyStorage):
         settings: StorageSettings | None = None,
         user_agent: str | None = None,
     ) -> None:
-        self._url = checked_url(url)
+        self._url = check_url(url)
         self._options = dict(options or {})
         self._headers = dict(headers or {})
         self._settings = StorageSettings() if settings is None else settings
@@ -82,15 +82,15 @@ class HttpStorage(ReadOnlyStorage):
         answer = self._ask("GET", key, headers)
         if answer.status == 416:
             raise range_past_end(key, start, answer.size)
-        return COUNTS.read(_cut(key, answer, start, stop))
+        return TRAFFIC.count_read(_cut(key, answer, start, stop))
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._client.in_thread(), self.get, key, start, stop)
+        return await loop.run_in_executor(self._client.thread_pool(), self.get, key, start, stop)
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         answer = self._ask("GET", key, {})
-        return COUNTS.read(answer.body), Version((answer.etag or "").strip('"') or None)
+        return TRAFFIC.count_read(answer.body), Version((answer.etag or "").strip('"') or None)
 
     def head(self, key: str) -> ObjectInfo | None:
         try:
@@ -120,7 +120,7 @@ class HttpStorage(ReadOnlyStorage):
     def _ask(self, method: str, key: str, headers: Mapping[str, str]) -> Answer:
         parts = urlsplit(self._url)
         path = f"{parts.path.rstrip('/')}/{quote(check_key(key), safe=_UNQUOTED)}"
-        COUNTS.request()
+        TRAFFIC.count_request()
         try:
             answer = self._client.request(method, parts._replace(path=path).geturl(), headers)
         except Unreachable as error:
@@ -147,17 +147,17 @@ def _cut(key: str, answer: Answer, start: int, stop: int | None) -> Buffer:
     return view if stop is None else view[: stop - start]
 
 
-def checked_url(url: str) -> str:
+def check_url(url: str) -> str:
     """``url`` itself.
 
     Raises ``StorageError`` (``cannot-parse-url``) for one without a scheme and a host, or with a bad port.
     """
     try:
         parts = urlsplit(url)
-        parsed = bool(parts.scheme and parts.hostname) and parts.port != 0
+        is_valid = bool(parts.scheme and parts.hostname) and parts.port != 0
     except ValueError:
-        parsed = False
-    if not parsed:
+        is_valid = False
+    if not is_valid:
         raise StorageError(
             f"cannot parse URL {shown_url(url)!r}: expected a scheme, a host and maybe a port, such as "
             "https://host/path",

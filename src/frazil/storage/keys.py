@@ -36,8 +36,8 @@ def check_key(key: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     """The prefix of a listing without its closing slash; '' is everything."""
-    stripped = prefix.removesuffix("/")
-    return check_key(stripped) if stripped else ""
+    path = prefix.removesuffix("/")
+    return check_key(path) if path else ""
 
 
 def check_range(start: int, stop: int | None) -> None:

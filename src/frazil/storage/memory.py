@@ -25,11 +25,9 @@ from frazil.storage.base import (
     IfVersion,
     ObjectInfo,
     Refused,
-    Storage,
     Stored,
     Version,
 )
-from frazil.storage.counted import COUNTS
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found, range_past_end
 from frazil.storage.process_guard import forked_process
 from frazil.storage.settings import (
@@ -37,6 +35,8 @@ from frazil.storage.settings import (
     StorageRetriesSettings,
     StorageSettings,
 )
+from frazil.storage.synchronous import SynchronousStorage
+from frazil.storage.traffic import TRAFFIC
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Iterable, Iterator
@@ -47,6 +47,10 @@ class _Object:
     data: bytes
     version: Version
     modified: datetime
+
+    def info(self, key: str) -> ObjectInfo:
+        """The entry of a listing."""
+        return ObjectInfo(key, len(self.data), self.modified)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -63,7 +67,7 @@ class _Contents:
 _alive: weakref.WeakValueDictionary[str, _Contents] = weakref.WeakValueDictionary()
 
 
-class MemoryStorage(Storage):
+class MemoryStorage(SynchronousStorage):
     """A dictionary. Each new instance is empty and shares nothing with others.
 
     >>> storage = MemoryStorage()
@@ -75,11 +79,6 @@ class MemoryStorage(Storage):
     b'first'
     """
 
-    is_local = True
-
-    def encodes_names(self) -> bool:
-        return True
-
     def __init__(self, settings: StorageSettings | None = None) -> None:
         self._settings = settings
         self._contents = _Contents()
@@ -89,7 +88,7 @@ class MemoryStorage(Storage):
         return "<frazil.Storage>\ntype: in-memory\n"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_find_again, (self._contents.name, self._settings))
+        return (_unpickle, (self._contents.name, self._settings))
 
     def _objects(self) -> dict[str, _Object]:
         # A forked child has a copy of the dictionary: writes would vanish with it, in silence.
@@ -98,73 +97,63 @@ class MemoryStorage(Storage):
         return self._contents.objects
 
     def _object(self, key: str) -> _Object:
-        COUNTS.request()
-        found = self._objects().get(check_key(key))
-        if found is None:
+        TRAFFIC.count_request()
+        stored_object = self._objects().get(check_key(key))
+        if stored_object is None:
             raise object_not_found(key)
-        return found
+        return stored_object
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         data = self._object(key).data
         if start == 0 and stop is None:
-            return COUNTS.read(data)
+            return TRAFFIC.count_read(data)
         if start >= len(data):
             raise range_past_end(key, start, len(data))
-        return COUNTS.read(memoryview(data)[start:stop])
+        return TRAFFIC.count_read(memoryview(data)[start:stop])
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
-        found = self._object(key)
-        return COUNTS.read(found.data), found.version
+        stored_object = self._object(key)
+        return TRAFFIC.count_read(stored_object.data), stored_object.version
 
     def put(self, key: str, data: Buffer, condition: Condition = ALWAYS) -> Stored | Refused:
         check_key(key)
-        copied = bytes(data)
-        COUNTS.request()
-        COUNTS.written(copied)
+        content = bytes(data)
+        TRAFFIC.count_request()
+        TRAFFIC.count_write(content)
         objects = self._objects()
         with self._contents.lock:
-            now = objects.get(key)
-            if not _holds(condition, now):
+            current = objects.get(key)
+            if not _holds(condition, current):
                 return Refused()
             self._contents.writes += 1
-            written = _Object(copied, Version(etag=str(self._contents.writes)), datetime.now(UTC))
-            objects[key] = written
-        return Stored(written.version)
+            new = _Object(content, Version(etag=str(self._contents.writes)), datetime.now(UTC))
+            objects[key] = new
+        return Stored(new.version)
 
     def backup(self, key: str, version: Version, data: Buffer, to: str) -> None:
         self.put(to, data)
 
     def head(self, key: str) -> ObjectInfo | None:
-        COUNTS.request()
-        found = self._objects().get(check_key(key))
-        return None if found is None else ObjectInfo(key, len(found.data), found.modified)
+        TRAFFIC.count_request()
+        stored_object = self._objects().get(check_key(key))
+        return None if stored_object is None else stored_object.info(key)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         path = check_prefix(prefix)
         inside = f"{path}/" if path else ""
-        COUNTS.request()
+        TRAFFIC.count_request()
         # A copy: a listing must survive the writes and deletes made while it is walked.
         items = list(self._objects().items())
-        return (
-            ObjectInfo(key, len(found.data), found.modified) for key, found in items if key.startswith(inside)
-        )
+        return (stored_object.info(key) for key, stored_object in items if key.startswith(inside))
 
     def delete(self, keys: Iterable[str]) -> None:
         objects = self._objects()
         for key in keys:
             check_key(key)
-            COUNTS.request()
+            TRAFFIC.count_request()
             with self._contents.lock:
                 objects.pop(key, None)
-
-    async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
-        return self.get(key, start, stop)
-
-    async def put_async(self, key: str, data: Buffer) -> Stored:
-        stored = self.put(key, data)
-        assert isinstance(stored, Stored)  # nothing refuses an unconditional write
-        return stored
 
     def default_settings(self) -> StorageSettings:
         return StorageSettings(
@@ -175,27 +164,31 @@ class MemoryStorage(Storage):
         )
 
     def with_settings(self, settings: StorageSettings) -> MemoryStorage:
-        return _over(self._contents, settings)
+        return _storage_of_contents(self._contents, settings)
 
 
-def _holds(condition: Condition, now: _Object | None) -> bool:
+def _info(key: str, stored_object: _Object) -> ObjectInfo:
+    return ObjectInfo(key, len(stored_object.data), stored_object.modified)
+
+
+def _holds(condition: Condition, current: _Object | None) -> bool:
     match condition:
         case IfAbsent():
-            return now is None
+            return current is None
         case IfVersion(version):
-            return now is not None and now.version == version
+            return current is not None and current.version == version
         case _:
             return True
 
 
-def _over(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:
+def _storage_of_contents(contents: _Contents, settings: StorageSettings | None) -> MemoryStorage:
     storage = MemoryStorage.__new__(MemoryStorage)
     storage._contents = contents
     storage._settings = settings
     return storage
 
 
-def _find_again(name: str, settings: StorageSettings | None) -> MemoryStorage:
+def _unpickle(name: str, settings: StorageSettings | None) -> MemoryStorage:
     contents = _alive.get(name)
     if contents is None:
         raise StorageError(
@@ -203,4 +196,4 @@ def _find_again(name: str, settings: StorageSettings | None) -> MemoryStorage:
             "use a storage that other processes can reach",
             ErrorKind.STORAGE_CONFIG,
         )
-    return _over(contents, settings)
+    return _storage_of_contents(contents, settings)

@@ -41,12 +41,12 @@ from frazil.storage.base import (
     Stored,
     Version,
 )
-from frazil.storage.counted import COUNTS
-from frazil.storage.failures import explained, first_line, is_missing_bucket, shorten
+from frazil.storage.failures import first_line, is_missing_bucket, shorten, storage_error
 from frazil.storage.keys import check_key, check_prefix, check_range, object_not_found
 from frazil.storage.option_names import check_headers
 from frazil.storage.process_guard import enter_runtime
 from frazil.storage.settings import StorageConcurrencySettings, StorageSettings
+from frazil.storage.traffic import TRAFFIC
 from frazil.threads import Purpose, map_bounded
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
-    from frazil.storage.locations import Location
+    from frazil.storage.buckets import Bucket
 
 _DEFAULT_MULTIPART: Final = 100 << 20
 _DEFAULT_PART: Final = 12 << 20
@@ -73,7 +73,7 @@ class ObjectStorage(Storage):
 
     def __init__(
         self,
-        location: Location,
+        bucket: Bucket,
         prefix: str = "",
         settings: StorageSettings | None = None,
         *,
@@ -82,7 +82,7 @@ class ObjectStorage(Storage):
         read_only: bool = False,
         user_agent: str | None = None,
     ) -> None:
-        self._location = location
+        self._bucket = bucket
         self._prefix = prefix.strip("/")
         self._settings = StorageSettings() if settings is None else settings
         check_headers(read_headers)
@@ -98,9 +98,9 @@ class ObjectStorage(Storage):
         self._writer: ObjectStore | None = None
 
     @property
-    def location(self) -> Location:
+    def bucket(self) -> Bucket:
         """The bucket or container."""
-        return self._location
+        return self._bucket
 
     @property
     def prefix(self) -> str:
@@ -108,17 +108,17 @@ class ObjectStorage(Storage):
         return self._prefix
 
     def encodes_names(self) -> bool:
-        return self._location.encodes_names
+        return self._bucket.encodes_names
 
     def __repr__(self) -> str:
-        return f"<frazil.Storage>\n{self._location.describe(self._prefix)}"
+        return f"<frazil.Storage>\n{self._bucket.describe(self._prefix)}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_reader": None, "_writer": None}
 
     def _connect(self, headers: Mapping[str, str]) -> ObjectStore:
         named = {} if self._user_agent is None else {"User-Agent": self._user_agent}
-        return self._location.connect(self._prefix, self._settings, {**named, **headers})
+        return self._bucket.connect(self._prefix, self._settings, {**named, **headers})
 
     def _read_client(self) -> ObjectStore:
         enter_runtime()
@@ -143,26 +143,28 @@ class ObjectStorage(Storage):
         client = self._read_client()
         with self._errors(check_key(key)):
             if stop is not None:
-                return COUNTS.read(obstore.get_range(client, key, start=start, end=stop))
+                return TRAFFIC.count_read(obstore.get_range(client, key, start=start, end=stop))
             if start:
-                return COUNTS.read(obstore.get(client, key, options={"range": {"offset": start}}).bytes())
-            return COUNTS.read(obstore.get(client, key).bytes())
+                return TRAFFIC.count_read(
+                    obstore.get(client, key, options={"range": {"offset": start}}).bytes()
+                )
+            return TRAFFIC.count_read(obstore.get(client, key).bytes())
 
     async def get_async(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
         check_range(start, stop)
         client = self._read_client()
         with self._errors(check_key(key)):
             if stop is not None:
-                return COUNTS.read(await obstore.get_range_async(client, key, start=start, end=stop))
+                return TRAFFIC.count_read(await obstore.get_range_async(client, key, start=start, end=stop))
             options: Any = {"range": {"offset": start}} if start else {}
             answer = await obstore.get_async(client, key, options=options)
-            return COUNTS.read(await answer.bytes_async())
+            return TRAFFIC.count_read(await answer.bytes_async())
 
     def get_versioned(self, key: str) -> tuple[Buffer, Version]:
         client = self._read_client()
         with self._errors(check_key(key)):
             answer = obstore.get(client, key)
-            return COUNTS.read(answer.bytes()), _version(answer.meta)
+            return TRAFFIC.count_read(answer.bytes()), _version(answer.meta)
 
     def head(self, key: str) -> ObjectInfo | None:
         client = self._read_client()
@@ -193,27 +195,29 @@ class ObjectStorage(Storage):
         client = self._write_client()
         check_key(key)
         bytes_view = _as_bytes(data)
-        COUNTS.written(bytes_view)
-        match self._possible(key, condition):
+        TRAFFIC.count_write(bytes_view)
+        match self._effective_condition(key, condition):
             case None:
                 return Refused()
             case Always():
                 with self._errors(key, is_write=True):
-                    return _stored(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
+                    return _outcome(obstore.put(client, key, bytes_view, **self._put_options(key, data)))
             case IfAbsent():
                 return self._put_if(client, key, bytes_view, "create")
             case IfVersion(version):
-                return self._update(client, key, bytes_view, version)
+                return self._put_if_version(client, key, bytes_view, version)
 
     async def put_async(self, key: str, data: Buffer) -> Stored:
         client = self._write_client()
-        COUNTS.written(data)
+        TRAFFIC.count_write(data)
         with self._errors(check_key(key), is_write=True):
-            return _stored(
+            return _outcome(
                 await obstore.put_async(client, key, _as_bytes(data), **self._put_options(key, data))
             )
 
-    def _update(self, client: ObjectStore, key: str, data: Buffer, version: Version) -> Stored | Refused:
+    def _put_if_version(
+        self, client: ObjectStore, key: str, data: Buffer, version: Version
+    ) -> Stored | Refused:
         quoted = bool(self._quoted)
         outcome = self._put_if(client, key, data, _mode(version, quoted=quoted))
         if isinstance(outcome, Stored):
@@ -224,10 +228,10 @@ class ObjectStorage(Storage):
         # may know etags only in quotes.
         with self._errors(key):
             try:
-                now = obstore.head(client, key)
+                current = obstore.head(client, key)
             except FileNotFoundError:
                 return outcome
-        if _version(now) != version:
+        if _version(current) != version:
             return outcome
         outcome = self._put_if(client, key, data, _mode(version, quoted=True))
         if isinstance(outcome, Stored):
@@ -238,7 +242,7 @@ class ObjectStorage(Storage):
         attributes = self._attributes(key)
         with self._errors(key, is_write=True):
             try:
-                return _stored(
+                return _outcome(
                     obstore.put(client, key, data, mode=mode, attributes=attributes, use_multipart=False)
                 )
             except (AlreadyExistsError, PreconditionError):
@@ -248,7 +252,7 @@ class ObjectStorage(Storage):
                     raise
                 return Refused()
 
-    def _possible(self, key: str, condition: Condition) -> Condition | None:
+    def _effective_condition(self, key: str, condition: Condition) -> Condition | None:
         """The condition to send; None if it does not hold.
 
         Where the user said that the server knows no conditions, it is looked at here, which is not atomic.
@@ -259,10 +263,10 @@ class ObjectStorage(Storage):
             case IfVersion(version) if self._settings.unsafe_use_conditional_update is False:
                 with self._errors(key):
                     try:
-                        now = obstore.head(self._read_client(), key)
+                        current = obstore.head(self._read_client(), key)
                     except FileNotFoundError:
                         return None
-                return ALWAYS if _version(now) == version else None
+                return ALWAYS if _version(current) == version else None
         return condition
 
     def _put_options(self, key: str, data: Buffer) -> dict[str, Any]:
@@ -308,17 +312,17 @@ class ObjectStorage(Storage):
     def _errors(self, key: str, *, is_write: bool = False) -> Iterator[None]:
         """Turn what obstore raises into errors of the contract."""
         start = time.perf_counter()
-        COUNTS.request()
+        TRAFFIC.count_request()
         try:
             yield
         except FileNotFoundError as error:
             # What a write misses is never the object.
             if is_write or is_missing_bucket(error):
-                raise explained(error, self._location.place, key) from error
+                raise storage_error(error, self._bucket.terms, key) from error
             shorten(error)
             raise object_not_found(key) from error
         except BaseError as error:
-            raise explained(error, self._location.place, key) from error
+            raise storage_error(error, self._bucket.terms, key) from error
         except ValueError as error:
             raise InvalidInputError(f"{key!r}: {first_line(error)}", ErrorKind.BAD_KEY_PREFIX) from error
         finally:
@@ -332,7 +336,7 @@ class ObjectStorage(Storage):
 
     def with_settings(self, settings: StorageSettings) -> ObjectStorage:
         return ObjectStorage(
-            self._location,
+            self._bucket,
             self._prefix,
             settings,
             read_headers=self._read_headers,
@@ -356,7 +360,7 @@ def _version(meta: Mapping[str, Any]) -> Version:
     return Version(etag.strip('"') or None if etag else None, meta.get("version"))
 
 
-def _stored(answer: Mapping[str, Any]) -> Stored:
+def _outcome(answer: Mapping[str, Any]) -> Stored:
     return Stored(_version(answer))
 
 

@@ -96,7 +96,7 @@ class _Variant(Numbered, Settings):
     __slots__ = ()
     _fields: ClassVar[dict[str, Default | None]] = {}
     _checks: ClassVar[dict[str, Check]] = {}
-    _named: ClassVar[dict[str, str]] = {}
+    _shown_names: ClassVar[dict[str, str]] = {}
 
     def _values(self) -> list[tuple[str, Any]]:
         return [(f.name, getattr(self, f.name)) for f in fields(self)]  # type: ignore[arg-type]  # a dataclass
@@ -106,7 +106,7 @@ class _Variant(Numbered, Settings):
             if isinstance(value, S3Options):
                 yield from value._rows()
             else:
-                yield self._named.get(name, name), literal(_masked(name, value))
+                yield self._shown_names.get(name, name), literal(_masked(name, value))
 
     def __repr__(self) -> str:
         return f"{PACKAGE}.{self.shown_as}({', '.join(literal(_masked(*pair)) for pair in self._values())})"
@@ -159,7 +159,7 @@ class ObjectStoreConfig(metaclass=Family):
 
         opts: _Options | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Gcs"
-        _named: ClassVar[dict[str, str]] = {"opts": "config"}
+        _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
         _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS}
 
     @dataclass(slots=True, repr=False)
@@ -168,7 +168,7 @@ class ObjectStoreConfig(metaclass=Family):
 
         opts: _Options | None = None
         shown_as: ClassVar[str] = "config.ObjectStoreConfig.Azure"
-        _named: ClassVar[dict[str, str]] = {"opts": "config"}
+        _shown_names: ClassVar[dict[str, str]] = {"opts": "config"}
         _checks: ClassVar[dict[str, Check]] = {"opts": _OPTIONS}
 
     @dataclass(slots=True, repr=False)

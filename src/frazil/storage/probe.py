@@ -33,15 +33,15 @@ def probe_conditions(storage: Storage, prefix: str = PROBES) -> None:
         storage.delete([key])
 
 
-def _expect_stored(storage: Storage, what: str, outcome: object) -> Stored:
+def _expect_stored(storage: Storage, action: str, outcome: object) -> Stored:
     if not isinstance(outcome, Stored):
-        raise _not_supported(storage, f"the {what} of a new object was refused")
+        raise _not_supported(storage, f"the {action} of a new object was refused")
     return outcome
 
 
-def _not_supported(storage: Storage, found: str) -> StorageError:
+def _not_supported(storage: Storage, offence: str) -> StorageError:
     return StorageError(
         "the storage does not keep the conditions of writes, so concurrent commits would be lost: "
-        f"{found}. Use another storage, not {storage.place()}",
+        f"{offence}. Use another storage, not {storage.place()}",
         ErrorKind.CONDITIONS_NOT_SUPPORTED,
     )

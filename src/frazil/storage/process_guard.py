@@ -21,11 +21,11 @@ def enter_runtime() -> None:
     Raises ``StorageError`` of kind ``forked-process`` in a child forked after the parent's first use.
     """
     global _used_by
-    here = os.getpid()
-    if _used_by != here:
+    process = os.getpid()
+    if _used_by != process:
         if _used_by is not None:
             raise forked_process(_used_by)
-        _used_by = here
+        _used_by = process
 
 
 def forked_process(parent: int) -> StorageError:

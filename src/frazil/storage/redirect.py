@@ -1,7 +1,8 @@
-"""A storage that is found by asking a web address, which redirects to where the objects are.
+"""A storage behind a web address that redirects to the URL of the storage.
 
-At the first use the address is asked with GET. A ``Location`` over http or https is asked in turn, ten
-times at most; one with another scheme is the storage:
+At the first use Frazil sends GET to the address, and follows redirects over http or https, ten at most. A
+redirect to a URL with another scheme names the storage. These URLs are in the dialect of
+``frazil.storage.url_parts``, with query parameters and a few more schemes:
 
 ====================================================  =============================================
 ``s3://bucket/prefix?region=...``                     S3
@@ -12,41 +13,40 @@ times at most; one with another scheme is the storage:
 ``http+icechunk://host/path``, ``https+icechunk:``    a web server (or ``http+ic:``, ``https+ic:``)
 ====================================================  =============================================
 
-It is read without credentials, and read only.
+Frazil reads the storage without credentials, and never writes to it.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from frazil.errors import ErrorKind, StorageError
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.buckets import AzureContainer, GcsBucket, S3Bucket
 from frazil.storage.credentials import (
     azure_anonymous_credentials,
     gcs_anonymous_credentials,
     s3_anonymous_credentials,
 )
-from frazil.storage.http import HttpStorage, checked_url
-from frazil.storage.locations import AzureLocation, GcsLocation, S3Location
+from frazil.storage.http import HttpStorage, check_url
 from frazil.storage.object_store import ObjectStorage
 from frazil.storage.object_store_config import S3Options
 from frazil.storage.option_names import shown_url
 from frazil.storage.read_only import ReadOnlyStorage
+from frazil.storage.services import R2_ENDPOINT, TIGRIS_ENDPOINT
 from frazil.storage.settings import StorageRetriesSettings, StorageSettings
-from frazil.storage.web import WebClient
-from frazil.storage.web_address import joined
-from frazil.storage.web_answer import Unreachable
-from frazil.storage.web_options import web_options
+from frazil.storage.url_parts import UrlParts, parse_parts
+from frazil.storage.web.address import join_url
+from frazil.storage.web.answer import Unreachable
+from frazil.storage.web.client import WebClient
+from frazil.storage.web.options import web_options
 
 if TYPE_CHECKING:
     from collections.abc import Buffer, Callable, Iterator, Mapping
 
     from frazil.storage.base import ObjectInfo, Storage, Version
-
-#: Where R2 and Tigris are.
-R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
-TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
 
 _MAX_REDIRECTS: Final = 10
 #: A user waits for the redirect before the first read.
@@ -59,7 +59,7 @@ class RedirectStorage(ReadOnlyStorage):
     def __init__(
         self, url: str, settings: StorageSettings | None = None, user_agent: str | None = None
     ) -> None:
-        self._url = checked_url(url)
+        self._url = check_url(url)
         self._settings = settings
         self._user_agent = user_agent
         self._resolved: Storage | None = None
@@ -78,12 +78,14 @@ class RedirectStorage(ReadOnlyStorage):
         """The storage that the address leads to."""
         with self._lock:
             if self._resolved is None:
-                found = storage_of(follow(self._url, self._settings or _FEW_TRIES, self._user_agent))
+                storage = storage_of_redirect(
+                    follow(self._url, self._settings or _FEW_TRIES, self._user_agent)
+                )
                 if self._settings is not None:
-                    found = found.with_settings(self._settings)
+                    storage = storage.with_settings(self._settings)
                 if self._user_agent is not None:
-                    found = found.with_user_agent(self._user_agent)
-                self._resolved = found
+                    storage = storage.with_user_agent(self._user_agent)
+                self._resolved = storage
             return self._resolved
 
     def get(self, key: str, start: int = 0, stop: int | None = None) -> Buffer:
@@ -116,17 +118,17 @@ class RedirectStorage(ReadOnlyStorage):
 
 def follow(url: str, settings: StorageSettings = _FEW_TRIES, user_agent: str | None = None) -> str:
     """The first address with a scheme of its own that ``url`` redirects to."""
-    client, now = WebClient(web_options({}, settings, user_agent), {}), url
+    client, current_url = WebClient(web_options({}, settings, user_agent), {}), url
     for _ in range(_MAX_REDIRECTS + 1):
-        if urlsplit(now).scheme not in ("http", "https"):
-            return now
-        now = joined(now, _location(client, now))
+        if urlsplit(current_url).scheme not in ("http", "https"):
+            return current_url
+        current_url = join_url(current_url, _redirect_target(client, current_url))
     raise _bad_redirect(f"{shown_url(url)} redirects more than {_MAX_REDIRECTS} times")
 
 
-def _location(client: WebClient, url: str) -> str:
+def _redirect_target(client: WebClient, url: str) -> str:
     try:
-        answer = client.ask("GET", url, {}, 0)
+        answer = client.request_once("GET", url, {}, 0)
     except Unreachable as error:
         raise _bad_redirect(str(error)) from error
     location = answer.headers.get("location")
@@ -135,59 +137,85 @@ def _location(client: WebClient, url: str) -> str:
     return location
 
 
-def storage_of(url: str) -> Storage:
+def storage_of_redirect(url: str) -> Storage:
     """The storage that ``url`` names, read without credentials; see the module for the schemes."""
-    parts = urlsplit(url)
-    build = _BUILDERS.get(parts.scheme)
+    plain, _, query = url.partition("#")[0].partition("?")
+    scheme, _, rest = plain.partition(":")
+    build = _BUILDERS.get(scheme.lower())
     if build is None:
         raise _bad_redirect(f"unknown scheme: {shown_url(url)}, expected one of {', '.join(_BUILDERS)}")
-    return build(parts, dict(parse_qsl(parts.query)))
+    return build(_Target(url, rest, query))
 
 
 def _bad_redirect(text: str) -> StorageError:
     return StorageError(f"bad redirect: {text}", ErrorKind.BAD_REDIRECT)
 
 
-def _parameter(url: SplitResult, query: Mapping[str, str], name: str) -> str:
-    if name not in query:
-        raise _bad_redirect(f"{shown_url(url.geturl())} must have the query parameter {name!r}")
-    return query[name]
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A URL that a redirect leads to; ``rest`` is its part between the scheme and the query."""
+
+    url: str
+    rest: str
+    query: str
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return dict(parse_qsl(self.query))
+
+    def require_parameter(self, name: str) -> str:
+        parameters = self.parameters
+        if name not in parameters:
+            raise _bad_redirect(f"{shown_url(self.url)} must have the query parameter {name!r}")
+        return parameters[name]
+
+    def parts(self, scheme: str, account: str | None = None) -> UrlParts:
+        """The parts of the URL, read with another scheme; an ``account`` comes before the container."""
+        rest = self.rest if account is None else self.rest.replace("//", f"//{account}/", 1)
+        try:
+            return parse_parts(f"{scheme}:{rest}")
+        except InvalidInputError as error:
+            raise _bad_redirect(str(error)) from error
 
 
-def _s3(url: SplitResult, options: S3Options) -> Storage:
-    location = S3Location(url.netloc, options, s3_anonymous_credentials())
-    return ObjectStorage(location, url.path, read_only=True)
+def _s3(target: _Target, options: S3Options) -> Storage:
+    parts = target.parts("s3")
+    bucket = S3Bucket(parts.bucket, options, s3_anonymous_credentials())
+    return ObjectStorage(bucket, parts.key, read_only=True)
 
 
-def _aws(url: SplitResult, query: Mapping[str, str]) -> Storage:
-    return _s3(url, S3Options(region=_parameter(url, query, "region")))
+def _aws(target: _Target) -> Storage:
+    return _s3(target, S3Options(region=target.require_parameter("region")))
 
 
-def _r2(url: SplitResult, query: Mapping[str, str]) -> Storage:
-    endpoint = R2_ENDPOINT.format(account_id=_parameter(url, query, "account_id"))
-    return _s3(url, S3Options(region="auto", endpoint_url=endpoint, force_path_style=True))
+def _r2(target: _Target) -> Storage:
+    endpoint = R2_ENDPOINT.format(account_id=target.require_parameter("account_id"))
+    return _s3(target, S3Options(region="auto", endpoint_url=endpoint, force_path_style=True))
 
 
-def _tigris(url: SplitResult, query: Mapping[str, str]) -> Storage:
-    return _s3(url, S3Options(region=query.get("region", "auto"), endpoint_url=TIGRIS_ENDPOINT))
+def _tigris(target: _Target) -> Storage:
+    region = target.parameters.get("region", "auto")
+    return _s3(target, S3Options(region=region, endpoint_url=TIGRIS_ENDPOINT))
 
 
-def _gcs(url: SplitResult, query: Mapping[str, str]) -> Storage:
-    location = GcsLocation(url.netloc, {}, gcs_anonymous_credentials())
-    return ObjectStorage(location, url.path, read_only=True)
+def _gcs(target: _Target) -> Storage:
+    parts = target.parts("gs")
+    bucket = GcsBucket(parts.bucket, {}, gcs_anonymous_credentials())
+    return ObjectStorage(bucket, parts.key, read_only=True)
 
 
-def _azure(url: SplitResult, query: Mapping[str, str]) -> Storage:
-    account = _parameter(url, query, "account")
-    location = AzureLocation(account, url.netloc, {}, azure_anonymous_credentials())
-    return ObjectStorage(location, url.path, read_only=True)
+def _azure(target: _Target) -> Storage:
+    parts = target.parts("az", target.require_parameter("account"))
+    bucket = AzureContainer(parts.account, parts.bucket, {}, azure_anonymous_credentials())
+    return ObjectStorage(bucket, parts.key, read_only=True)
 
 
-def _http(url: SplitResult, query: Mapping[str, str]) -> Storage:
-    return HttpStorage(url._replace(scheme=url.scheme.partition("+")[0]).geturl())
+def _http(target: _Target) -> Storage:
+    scheme, _, rest = target.url.partition(":")
+    return HttpStorage(f"{scheme.lower().partition('+')[0]}:{rest}")
 
 
-_BUILDERS: Final[Mapping[str, Callable[[SplitResult, Mapping[str, str]], Storage]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[_Target], Storage]]] = {
     "s3": _aws,
     "gs": _gcs,
     "gcs": _gcs,

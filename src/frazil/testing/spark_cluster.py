@@ -27,8 +27,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from frazil.errors import ServerFailedError
 from frazil.spark.runtime.session import find_java_home
-from frazil.testing.servers import ServerFailedError, free_port, running
+from frazil.testing.processes import free_port, running
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 
@@ -62,11 +63,11 @@ class SparkCluster:
         deadline = time.monotonic() + seconds
         while True:
             children = {pid: parent for pid, parent in _parents().items() if parent in workers}
-            found = {pid: parent for pid, parent in children.items() if _EXECUTOR in _command(pid)}
-            if len(found) >= at_least:
-                return found
+            executors = {pid: parent for pid, parent in children.items() if _EXECUTOR in _command(pid)}
+            if len(executors) >= at_least:
+                return executors
             if time.monotonic() > deadline:
-                raise ServerFailedError(f"expected {at_least} executors, found {len(found)}")
+                raise ServerFailedError(f"expected {at_least} executors, found {len(executors)}")
             time.sleep(0.05)
 
     def kill_executor(self, number: int = 0) -> int:
@@ -105,11 +106,11 @@ def spark_cluster(cores: int = 1, memory: str = "640m") -> Iterator[SparkCluster
         )
 
         def start(host: str, *arguments: str) -> int:
-            place = home / f"{arguments[0].rpartition('.')[2]}-{host}"
-            place.mkdir()
+            directory = home / f"{arguments[0].rpartition('.')[2]}-{host}"
+            directory.mkdir()
             command = [str(spark / "bin" / "spark-class"), *arguments, "--host", host]
-            here = {**environment, "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
-            return stack.enter_context(running(command, place, here, ready=lambda: True))
+            variables = {**environment, "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
+            return stack.enter_context(running(command, directory, variables, ready=lambda: True))
 
         start(
             HOSTS[0],
@@ -175,15 +176,15 @@ def _workers(status: int) -> int | None:
 
 def _parents() -> dict[int, int]:
     """Every process, with its parent."""
-    found = {}
+    parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             # the name of the program, in parentheses, may have anything in it
             _, parent, *_ = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it ended meanwhile
-        found[int(path.parent.name)] = int(parent)
-    return found
+        parents[int(path.parent.name)] = int(parent)
+    return parents
 
 
 def _command(pid: int) -> str:

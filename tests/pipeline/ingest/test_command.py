@@ -117,9 +117,9 @@ def test_containers_of_the_repository_are_not_authorised(
     opened: list[set[str]] = []
     plan = operation.plan_ingest
 
-    def seen_by(session: frazil.Session, request: Any) -> Any:
+    def seen_by(session: frazil.Session, *arguments: Any) -> Any:
         opened.append(set(session.workspace.context.virtual.credentials))
-        return plan(session, request)
+        return plan(session, *arguments)
 
     monkeypatch.setattr(operation, "plan_ingest", seen_by)
     mine = f"file://{tmp_path / 'days'}/"

@@ -19,7 +19,7 @@ from tests.support.judge import same_by_reference
 
 import frazil
 from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
-from frazil.pipeline.ingest import items, operation, task_files, tasks
+from frazil.pipeline.ingest import items, operation, task_context, tasks
 from frazil.spark import (
     ConcatDim,
     Engine,
@@ -82,7 +82,7 @@ TINY = (
     (items, "TASK", 150),
     (items, "FILES", 2),
     (tasks, "HELD", 60),
-    (task_files, "OPEN", 1),
+    (task_context, "OPEN", 1),
 )
 LABELS = st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True).map(sorted)
 
@@ -380,14 +380,14 @@ def test_an_ingest_goes_on_where_it_stopped(
 ) -> None:
     engine = Local(workers=2, attempts=1)
     last = Path(archive[-1])
-    looked = operation.look
+    inspect_all = operation.inspect_all
 
     def then_gone(*arguments: Any, **more: Any) -> Any:
-        found = looked(*arguments, **more)
+        inspection = inspect_all(*arguments, **more)
         last.rename(last.with_suffix(".away"))
-        return found
+        return inspection
 
-    monkeypatch.setattr(operation, "look", then_gone)
+    monkeypatch.setattr(operation, "inspect_all", then_gone)
     with pytest.raises(frazil.IcechunkError, match="day_0059"):
         ingest(archive, repo, chunks={"time": 6}, engine=engine)
     monkeypatch.undo()

@@ -14,7 +14,7 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.cli.main import main
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.problems import KINDS, TABLE, TOLERABLE, Problem, refused
+from frazil.pipeline.ingest.problems import KINDS, TABLE, TOLERABLE, Problem, refusal
 from frazil.spark import Inline, Target, ingest, inspect_files
 
 
@@ -50,7 +50,7 @@ def test_the_later_file_has_the_labels_of_both(
     assert result.quarantined == ()
     assert result.report is not None
     assert [(each.kind, each.fatal) for each in result.report.problems] == [("overlap", False)]
-    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).combined.steps.at
+    places = inspect_files(paths, allow={"overlap"}, engine=Inline()).reconciliation.steps.at
     assert places.tolist() == [0, 1, 2, 3, 4, -1, 5, 6, 7, 8]
     # The order is that of the files as they are given, and a file may lose all of its labels.
     target = Target(repo, group="other")
@@ -153,7 +153,7 @@ def test_sound_files_are_not_damaged(tmp_path: Path, repo: frazil.Repository) ->
 
 def test_every_kind_that_stops_an_ingest_names_what_helps() -> None:
     for kind in KINDS:
-        lines = refused([Problem(kind, "is wrong", "a.nc")] * 12, 20).message.splitlines()
+        lines = refusal([Problem(kind, "is wrong", "a.nc")] * 12, 20).message.splitlines()
         assert (
             lines[0]
             == "expected files of one dataset, found 12 problems in 1 of 20 files; nothing was written"

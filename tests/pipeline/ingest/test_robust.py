@@ -15,7 +15,7 @@ from tests.pipeline.ingest.test_virtual import container
 import frazil
 from frazil.errors import IcechunkError, InvalidInputError
 from frazil.format.metadata_items import MetadataColumn
-from frazil.pipeline.ingest import operation, task_files, tasks
+from frazil.pipeline.ingest import operation, task_context, tasks
 from frazil.readers.hdf5 import Hdf5Reader
 from frazil.spark import Inline, Local, Target, ingest
 
@@ -49,9 +49,9 @@ def test_a_file_that_changes_after_its_inspection_is_refused(
     files = paths
     if case == "while it is read":
         files = paths[1:2]
-        then_changed(tasks, "_read")
+        then_changed(tasks, "_file_values")
     else:
-        then_changed(operation, "look")
+        then_changed(operation, "inspect_all")
     with pytest.raises(IcechunkError, match=r"day_0001.nc: expected the file that was inspected"):
         ingest(files, repo, **request)
     assert len(list(repo.ancestry(branch="main"))) == 1
@@ -178,7 +178,7 @@ def test_each_file_is_opened_once(
     """Also where a task has more files than it keeps open, and they have several variables."""
     paths = daily(tmp_path / "days", 6, names=["tas", "pr"])
     ingest(paths[:1], repo, engine=Inline())
-    monkeypatch.setattr(task_files, "OPEN", 2)
+    monkeypatch.setattr(task_context, "OPEN", 2)
     opened: list[str] = []
     init = Hdf5Reader.__init__
 

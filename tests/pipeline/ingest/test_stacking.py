@@ -20,9 +20,11 @@ from tests.pipeline.ingest.test_virtual import container
 
 import frazil
 from frazil.errors import InvalidInputError
-from frazil.pipeline.ingest.inspection import Options, look
-from frazil.pipeline.ingest.pattern import Expanded, expand
-from frazil.pipeline.ingest.reconcile import combine
+from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.inspection import inspect_all
+from frazil.pipeline.ingest.inspection_task import InspectionSpec
+from frazil.pipeline.ingest.pattern import SourceFiles, expand
+from frazil.pipeline.ingest.reconcile import reconcile
 from frazil.spark import ConcatDim, FilePattern, Inline, Target, ingest
 
 ENGINES = {"NETCDF3_64BIT": "scipy", "NETCDF4": "h5netcdf"}
@@ -405,10 +407,9 @@ def test_files_that_nothing_tells_apart(tmp_path: Path, repo: frazil.Repository)
 
 def test_work_grows_with_the_files(tmp_path: Path) -> None:
     """What the driver does: ten times the files are about ten times the steps."""
-    template = look(
+    template = inspect_all(
         expand([write(tmp_path / f"{time}.nc", forecast(time)) for time in range(2)]),
-        None,
-        Options(),
+        InspectionSpec(FileAccess()),
         Inline(),
     )
 
@@ -425,7 +426,7 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
             for i in range(count)
         )
         return replace(
-            template, urls=tuple(map(str, times)), size=times, length=np.ones(count, np.int64),
+            template, files=SourceFiles(tuple(map(str, times))), size=times, length=np.ones(count, np.int64),
             fingerprint=np.zeros((count, 16), np.uint8), contents=np.zeros((count, 16), np.uint8),
             modified=(None,) * count, etag=(None,) * count, label_start=np.zeros(count + 1, np.int64),
             scalars=scalars, individual=np.arange(count, dtype=np.int32), individuals=individuals,
@@ -435,11 +436,11 @@ def test_work_grows_with_the_files(tmp_path: Path) -> None:
     steps: list[int] = []
     overlapping: list[int] = []
     for count in (300, 3000):
-        looked = many(count)
-        assert combine(looked, Expanded(looked.urls), None).length == count
-        steps.append(python_steps(partial(combine, looked, Expanded(looked.urls), None)))
-        scalars = {**looked.scalars, "time": np.arange(count).astype(object) // 2}
-        pairs = replace(looked, scalars=scalars)
-        overlapping.append(python_steps(partial(combine, pairs, Expanded(pairs.urls), "time")))
+        inspection = many(count)
+        assert reconcile(inspection).steps.length == count
+        steps.append(python_steps(partial(reconcile, inspection)))
+        scalars = {**inspection.scalars, "time": np.arange(count).astype(object) // 2}
+        pairs = replace(inspection, scalars=scalars, dim="time")
+        overlapping.append(python_steps(partial(reconcile, pairs)))
     for few, more in (steps, overlapping):
         assert np.log10(more / few) < 1.3

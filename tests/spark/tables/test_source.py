@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from tests.spark.tables.test_reading import climate, written
+from tests.support import servers
 
 import frazil
 from frazil.errors import InvalidInputError, RefNotFoundError, SnapshotNotFoundError
@@ -35,7 +36,6 @@ from frazil.spark.data_source import FrazilDataSource
 from frazil.spark.tables.location import session_at, storage_at
 from frazil.spark.tables.options import READ, options_of
 from frazil.spark.tables.schemas import to_arrow_type
-from frazil.testing import servers
 from pyspark_frazil import DefaultSource
 
 

@@ -1,26 +1,39 @@
 """Many files become one version of a repository: as copies, or as references to the bytes in the files.
 
-pattern       which files
-opening       which reader is for a file: by its first bytes; `formats` are the readers
-sources       what a file holds, and what a reader has to be able to do
-inspection    files are looked at in parallel
-layout        what many files have in common
-families      files with the same data variables
-dimension     the dimension in which files follow each other, if the caller does not name it
-time_units    one unit for the times of all files
-labels        the labels of the steps of files
-shared        what files with other variables have in common
-ordering      which step of which file goes where
-combining     what belongs together, in which order, and what is wrong
-problems      what can be wrong, what of it can be tolerated, and what helps
-report        the same as a table, and in words
-axis          where labels go
-arrays        the arrays that a dataset gets
-planning      items of work: whole chunks, and the files that they need
-working       what tasks do
-size          whether it is a small job
-record        which files are in a group already
-operation     `ingest`
+The walk of one ingest. Each step returns one frozen value, which the next step reads:
+
+    options       `IngestRequest`: the checked call; `pattern` expands globs to `SourceFiles`
+    inspection    `Inspection`: what is in each file, as columns; `inspection_task` opens files in parallel
+    ledger        `Ledger`: the files that were ingested into the group before
+    plan          `Plan`: for the session of the job, in this order
+      existing        `ExistingGroup`: the arrays of the group
+      ledger_match    `LedgerMatch`: files that the ledger has, unchanged or changed
+      reconcile       `Reconciliation`: families of files that are one dataset, and the order of their steps
+      axis_plan       `Axis`: the labels of the group, with those of the files in their places
+      array_plan      `FamilyArrays`: the arrays that tasks write
+      group_growth    `GrownArrays`: the arrays after the driver has resized them
+      items           `Item`: whole chunks for one task, and the files that they need
+    tasks         copies values (`sparse`: constant chunks), or sets references (`references`)
+    operation     `ingest`: all steps, then one commit by the job; `inspect_files`: the first two
+
+What the steps use:
+
+    file_access         how files are opened
+    file_layout         what many files have in common; `layout_differences` compares two layouts in words
+    families            files with the same data variables
+    dimension           the dimension in which files follow each other, if the caller does not name it
+    time_units          one unit for the times of all files; `time_conversion` computes with units
+    stacked_variables   the variables that get the dimension
+    shared_coordinates  the coordinates that several families have
+    labels, step_order  the labels of steps, and the place of each step
+    axis                where labels go, by mode
+    arrays              chunks, codecs and attributes of one array
+    array_match         whether a variable fits to the array that exists
+    existing_checks     dimensions, lengths and values of the group; `scalar_checks`: its levels, members, ...
+    plain_chunks        chunks of plain bytes, cut into smaller ones
+    problems, notes     what can be wrong, and what helps; `report` and `outline` show it
+    containers          virtual chunk containers of the caller
+    size                whether the files are few and small
 """
 
 from frazil.pipeline.ingest.operation import IngestResult, ingest, inspect_files

@@ -4,8 +4,8 @@ Attributes are those of the files, so that xarray sees in the store what it sees
 ``_FillValue`` is written as xarray writes it into Zarr; the fill value of the array, which chunks that nobody
 wrote have, is the same value.
 
-Chunks are 16 to 64 MB unless told otherwise: whole steps of the dimension in which the dataset grows where
-they are smaller than that, else parts of them, on the borders of the chunks in the files.
+Chunks are 16 to 64 MB unless the caller chooses them: whole steps of the dimension in which the dataset
+grows where steps are smaller than that, else parts of steps, on the borders of the chunks in the files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from zarr.core.buffer import cpu
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.pipeline.ingest.file_schemas import Chunked
+from frazil.pipeline.ingest.file_layout import VirtualChunks
 from frazil.readers.reader import VariableSchema
 from frazil.zarr_store.arrays import array_at
 
@@ -155,7 +155,7 @@ def target_array(
     length: int,
     chunks: Mapping[str, int] | None = None,
     encoding: Mapping[str, Any] | None = None,
-    virtual: Chunked | None = None,
+    virtual: VirtualChunks | None = None,
 ) -> TargetArray:
     """The array for a variable. ``encoding`` are arguments of ``zarr.create_array``, ``chunks`` sizes by
     dimension.
@@ -165,9 +165,9 @@ def target_array(
     given = dict(encoding or {})
     attrs = {name: value for name, value in variable.attrs.items() if name != "_FillValue"}
     fill = variable.attrs.get("_FillValue")
-    said = encoded_fill(fill, variable.dtype)
-    if said is not None:
-        attrs["_FillValue"] = said
+    encoded = encoded_fill(fill, variable.dtype)
+    if encoded is not None:
+        attrs["_FillValue"] = encoded
     if virtual is not None:
         return TargetArray(
             path, variable.name, variable.dims, shape, virtual.dtype, virtual.chunks, axis,
@@ -255,10 +255,10 @@ def create(store: Any, target: TargetArray) -> None:
                 **target.keywords,
             )
         except (TypeError, ValueError) as error:
-            said = {"chunks": target.chunks, "shards": target.shards, **target.keywords}
+            keywords = {"chunks": target.chunks, "shards": target.shards, **target.keywords}
             raise InvalidInputError(
                 f"expected an encoding that zarr can make `{target.path}` ({target.dtype}) with, found "
-                f"{said}: {error}",
+                f"{keywords}: {error}",
                 ErrorKind.INVALID_ARRAY_METADATA,
             ) from error
     if target.codecs:

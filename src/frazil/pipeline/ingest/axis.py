@@ -1,17 +1,19 @@
 """Where labels go: the axis of the repository, and what is new on it.
 
     create, append    new labels follow the old ones
-    insert            all of them are there: values are replaced
-    upsert            those that are there are replaced, new ones follow
-    backfill          those that are there are replaced, new ones go where they belong
+    insert            the group has all labels: their values are replaced
+    upsert            values of stored labels are replaced, new labels follow
+    backfill          values of stored labels are replaced, new labels go where they belong
 
-Where an old label moves, its values move: the axis says from where to where. One rule then serves all modes:
-what was there goes where its label goes, and what comes is written over it.
+Where an old label moves, its values move: the axis has the old and the new place of each step. One rule then
+serves all modes: old values go where their label goes, and new values are written over them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -61,8 +63,8 @@ def positions(axis: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
         return np.full(len(labels), -1, np.int64)
     order = np.argsort(axis, kind="stable")
     place = np.minimum(np.searchsorted(axis[order], labels), len(axis) - 1)
-    found = order[place]
-    return np.where(axis[found] == labels, found, -1).astype(np.int64)
+    candidate = order[place]
+    return np.where(axis[candidate] == labels, candidate, -1).astype(np.int64)
 
 
 def place(
@@ -89,28 +91,17 @@ def place(
     Raises ``InvalidInputError`` (``invalid-chunk-index``) for labels that the mode does not allow.
     """
 
-    def tell(label: Any) -> str:
-        return shown(label, units, calendar)
-
     numbers = old.dtype.kind in "iuf" and new.dtype.kind in "iuf"
     new = _as_stored(new, old) if numbers and len(old) else new
     stay = np.arange(len(old))
     again = np.array_equal(old, new, equal_nan=old.dtype.kind == new.dtype.kind == "f")
     if mode not in ("create", "append") and len(old) and again:
         return Axis(len(old), old, stay, stay)  # the same steps again, in whatever order
-    there = positions(old, new) >= 0
-    fresh = new[~there]
-    if mode == "append" and there.any():
-        label = tell(new[there][0])
-        raise InvalidInputError(
-            f"mode 'append': expected new labels, found {label}, which is there; mode 'upsert' "
-            "(--mode upsert) replaces the values of this step. Files of another level or member need "
-            "concat_dim= (--concat-dim) with the name of that coordinate, from the first file on",
-            ErrorKind.INVALID_CHUNK_INDEX,
-        )
-    if mode == "insert" and len(fresh):
-        raise _refused(f"mode 'insert': expected labels that are there, found {tell(fresh[0])}", "upsert")
-    if there.any() and not (_are_once(old) and _are_once(new)):
+    stored = positions(old, new) >= 0
+    fresh = new[~stored]
+    show = partial(shown, units=units, calendar=calendar)
+    _require_mode(mode, new[stored], fresh, show)
+    if stored.any() and not (_is_unique(old) and _is_unique(new)):
         raise InvalidInputError(
             f"mode {mode!r}: expected each label once, found labels that are there several times: mode "
             "'append' (--mode append) writes new labels behind them",
@@ -121,14 +112,11 @@ def place(
         fresh = np.sort(fresh)[:: -1 if down else 1]
     labels = np.concatenate([old.astype(new.dtype), fresh])
     if not (numbers and len(old) and len(fresh)) or _is_behind(old, fresh, down):
-        places = positions(labels, new) if in_order or there.any() else len(old) + np.arange(len(new))
+        sorted_in = in_order or stored.any()
+        places = positions(labels, new) if sorted_in else len(old) + np.arange(len(new))
         return Axis(len(labels), labels, stay, places)
-    if mode != "backfill":
-        last, first = (old.min(), fresh.max()) if down else (old.max(), fresh.min())
-        raise _refused(
-            f"mode {mode!r}: expected new labels after {tell(last)}, found {tell(first)}", "backfill"
-        )
-    if not (in_order and _one_way(old)):
+    _require_backfill(mode, old, fresh, down, show)
+    if not (in_order and _is_monotonic(old)):
         raise InvalidInputError(
             "mode 'backfill': expected labels in order in the repository and in the files, found them mixed: "
             "mode 'create' (--mode create) in a group of its own allows it",
@@ -136,6 +124,32 @@ def place(
         )
     labels = np.sort(labels)[:: -1 if down else 1]
     return Axis(len(labels), labels, positions(labels, old), positions(labels, new))
+
+
+def _require_mode(mode: Mode, stored: NDArray[Any], fresh: NDArray[Any], show: Callable[[Any], str]) -> None:
+    """Mode "append" has no label that is stored, mode "insert" no other."""
+    if mode == "append" and len(stored):
+        raise InvalidInputError(
+            f"mode 'append': expected new labels, found {show(stored[0])}, which is there; mode 'upsert' "
+            "(--mode upsert) replaces the values of this step. Files of another level or member need "
+            "concat_dim= (--concat-dim) with the name of that coordinate, from the first file on",
+            ErrorKind.INVALID_CHUNK_INDEX,
+        )
+    if mode == "insert" and len(fresh):
+        raise _mode_refusal(
+            f"mode 'insert': expected labels that are there, found {show(fresh[0])}", "upsert"
+        )
+
+
+def _require_backfill(
+    mode: Mode, old: NDArray[Any], fresh: NDArray[Any], down: bool, show: Callable[[Any], str]
+) -> None:
+    """Only mode "backfill" has new labels that do not follow the old ones."""
+    if mode != "backfill":
+        last, first = (old.min(), fresh.max()) if down else (old.max(), fresh.min())
+        raise _mode_refusal(
+            f"mode {mode!r}: expected new labels after {show(last)}, found {show(first)}", "backfill"
+        )
 
 
 def _as_stored(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
@@ -155,16 +169,16 @@ def _is_behind(old: NDArray[Any], fresh: NDArray[Any], down: bool) -> bool:
     return bool(fresh.max() < old.min() if down else fresh.min() > old.max())
 
 
-def _are_once(labels: NDArray[Any]) -> bool:
+def _is_unique(labels: NDArray[Any]) -> bool:
     return len(np.unique(labels)) == len(labels)
 
 
-def _one_way(labels: NDArray[Any]) -> bool:
+def _is_monotonic(labels: NDArray[Any]) -> bool:
     steps = np.diff(labels)
     return bool((steps > 0).all() or (steps < 0).all())
 
 
-def _refused(text: str, other: str) -> InvalidInputError:
+def _mode_refusal(text: str, other: str) -> InvalidInputError:
     return InvalidInputError(
         f"{text}; mode {other!r} (--mode {other}) allows it", ErrorKind.INVALID_CHUNK_INDEX
     )

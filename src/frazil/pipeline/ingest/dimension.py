@@ -4,7 +4,7 @@
                                  name; the one dimension of the first file that is unlimited or a time
     after it                     where files have no such dimension: the scalar that tells them apart
 
-A scalar that differs from file to file is what xarray stacks with ``combine="nested", concat_dim=...``. One
+A scalar that differs from file to file is what xarray stacks with ``reconcile="nested", concat_dim=...``. One
 file alone has no such dimension: it stays as it is.
 """
 
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
 from frazil.pipeline.ingest.families import Family, family_of, members_of
-from frazil.pipeline.ingest.inspection import Looked, Options
-from frazil.pipeline.ingest.pattern import Expanded
+from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.pattern import SourceFiles
 from frazil.pipeline.ingest.time_conversion import is_time
 from frazil.pipeline.ingest.time_units import TimeUnits, common_units, scalar_values
 from frazil.readers.reader import FileSchema, VariableSchema
@@ -47,14 +48,14 @@ class Growth:
 NO_GROWTH: Final = Growth()
 
 
-def dimension(files: Expanded, options: Options, growth: Growth = NO_GROWTH) -> str | None:
+def dimension(files: SourceFiles, access: FileAccess, growth: Growth = NO_GROWTH) -> str | None:
     """The dimension as far as the first file tells it that can be read; None if it does not.
 
-    Raises ``InvalidInputError`` (``invalid-key``) if there is more than one.
+    Raises ``InvalidInputError`` (``invalid-argument``) if there is more than one.
     """
     if files.concat_dim is not None:
         return files.concat_dim
-    schema = _first_schema(files, options)
+    schema = _first_schema(files, access)
     if schema is None:
         return None
     scalars = {name for name, each in schema.variables.items() if not each.dims}
@@ -69,15 +70,15 @@ def dimension(files: Expanded, options: Options, growth: Growth = NO_GROWTH) -> 
         raise InvalidInputError(
             f"expected one dimension in which files follow each other, found {', '.join(several)} in "
             f"{schema.url}: concat_dim={several[0]!r} (--concat-dim {several[0]}) chooses one",
-            ErrorKind.INVALID_KEY,
+            ErrorKind.INVALID_ARGUMENT,
         )
     return scalar_time(schema.variables) if growth.from_nothing and len(files.urls) == 1 else None
 
 
-def _first_schema(files: Expanded, options: Options) -> FileSchema | None:
+def _first_schema(files: SourceFiles, access: FileAccess) -> FileSchema | None:
     for url in files.urls[:_TRIED]:
         try:
-            with options.open(url) as reader:
+            with access.open(url) as reader:
                 return reader.schema()
         except IcechunkError:
             continue
@@ -101,18 +102,18 @@ def _rank(variable: VariableSchema) -> int:
     return min(standard, 1) if variable.attrs.get("axis") == "T" else standard
 
 
-def scalar_dimension(looked: Looked, families: Sequence[Family], units: TimeUnits) -> str | None:
+def scalar_dimension(inspection: Inspection, families: Sequence[Family], units: TimeUnits) -> str | None:
     """The scalar coordinate in which files of one family follow each other; None if none differs.
 
     It is the first in the order of `_rank` whose value tells those of all others: files that have it in
-    common have all in common. Raises ``InvalidInputError`` (``invalid-key``) if there is no such scalar, or
-    several.
+    common have all in common. Raises ``InvalidInputError`` (``invalid-argument``) if there is no such scalar,
+    or several.
     """
     several = [family for family in families if len(family.files) > 1]
     if not several:
-        alone = len(looked.urls) > 1 and len(families) == 1  # the others are not good
-        return scalar_time(families[0].variables()) if alone and not _are_known(looked) else None
-    differing = _Differing.of(looked, several, units)
+        alone = len(inspection.urls) > 1 and len(families) == 1  # the others are not good
+        return scalar_time(families[0].variables()) if alone and not _has_unopened(inspection) else None
+    differing = _Differing.of(inspection, several, units)
     if not differing.codes:
         return None
     sufficient = [name for name in differing.codes if differing.tells_all(name)]
@@ -124,9 +125,9 @@ def scalar_dimension(looked: Looked, families: Sequence[Family], units: TimeUnit
     raise _several_scalars(differing, sufficient)
 
 
-def _are_known(looked: Looked) -> bool:
-    """Whether files were not opened since they are in the group already."""
-    return int((looked.layout < 0).sum()) > len(looked.problems)
+def _has_unopened(inspection: Inspection) -> bool:
+    """Whether files were not opened, since they are in the group already."""
+    return int((inspection.layout < 0).sum()) > len(inspection.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +137,14 @@ class _Differing:
     codes: dict[str, list[NDArray[np.int64]]]
 
     @classmethod
-    def of(cls, looked: Looked, families: Sequence[Family], units: TimeUnits) -> _Differing:
+    def of(cls, inspection: Inspection, families: Sequence[Family], units: TimeUnits) -> _Differing:
         codes: dict[str, list[NDArray[np.int64]]] = {}
         for name in dict.fromkeys(name for family in families for name in _candidates(family)):
             columns = []
             for family in families:
                 column = np.zeros(len(family.files), np.int64)
                 if name in family.layout.variables and not family.layout.variables[name].dims:
-                    values, _ = scalar_values(looked, name, family.files, units)
+                    values, _ = scalar_values(inspection, name, family.files, units)
                     column = np.unique(values, return_inverse=True)[1].astype(np.int64)
                 columns.append(column)
             if any(column.any() for column in columns):
@@ -190,23 +191,23 @@ def _several_scalars(differing: _Differing, sufficient: Sequence[str]) -> Invali
     return InvalidInputError(
         f"expected files that follow each other in one scalar coordinate, found {differing.counts()}: "
         f"{helps}",
-        ErrorKind.INVALID_KEY,
+        ErrorKind.INVALID_ARGUMENT,
     )
 
 
-def scalar_instead(looked: Looked, dim: str) -> str | None:
+def scalar_instead(inspection: Inspection, dim: str) -> str | None:
     """The scalar in which files follow each other that have all the same labels of ``dim``; None if they do
     not, or no scalar tells them apart.
     """
     families = [
-        family_of(looked, files, individual=False)
-        for files in members_of(looked, looked.layout >= 0)
+        family_of(inspection, files, individual=False)
+        for files in members_of(inspection, inspection.layout >= 0)
         if len(files) > 1
     ]
-    if not families or not all(_has_one_axis(looked, family, dim) for family in families):
+    if not families or not all(_has_one_axis(inspection, family, dim) for family in families):
         return None
-    units, _ = common_units(looked, families, {})
-    differing = _Differing.of(looked, families, units)
+    units, _ = common_units(inspection, families, {})
+    differing = _Differing.of(inspection, families, units)
     distinct = [
         name
         for name, columns in differing.codes.items()
@@ -217,17 +218,17 @@ def scalar_instead(looked: Looked, dim: str) -> str | None:
     return min(distinct, key=lambda name: (_rank(units.targets[name]), name))
 
 
-def _has_one_axis(looked: Looked, family: Family, dim: str) -> bool:
+def _has_one_axis(inspection: Inspection, family: Family, dim: str) -> bool:
     """Whether all files of a family have the same labels."""
     if dim not in family.layout.variables or family.layout.adds_axis:
         return False
-    counts = np.diff(looked.label_start)[family.files]
+    counts = np.diff(inspection.label_start)[family.files]
     if not counts[0] or (counts != counts[0]).any():
         return False
     units = {
-        tuple(each for each in looked.owns[code] if each[0] == dim)
-        for code in np.unique(looked.own[family.files]).tolist()
+        tuple(each for each in inspection.owns[code] if each[0] == dim)
+        for code in np.unique(inspection.own[family.files]).tolist()
     }
-    rows = looked.label_start[family.files][:, None] + np.arange(counts[0])
-    labels: NDArray[Any] = looked.labels[rows]
+    rows = inspection.label_start[family.files][:, None] + np.arange(counts[0])
+    labels: NDArray[Any] = inspection.labels[rows]
     return len(units) == 1 and bool((labels == labels[0]).all())

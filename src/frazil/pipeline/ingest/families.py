@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.pipeline.ingest.file_schemas import (
+from frazil.pipeline.ingest.file_layout import (
     PACKING,
-    Layout,
-    Own,
+    FileLayout,
+    OwnAttributes,
+    stacked,
+    with_own,
+)
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.layout_differences import (
     differences,
     meaning,
     other_attributes,
     other_values,
-    stacked,
-    with_own,
 )
-from frazil.pipeline.ingest.inspection import Looked
 from frazil.pipeline.ingest.problems import Problem
 from frazil.pipeline.ingest.step_order import Objection
 from frazil.readers.reader import NotVirtual, VariableSchema
@@ -39,8 +41,8 @@ class Family:
     have in files.
     """
 
-    layout: Layout
-    own: Own
+    layout: FileLayout
+    own: OwnAttributes
     files: NDArray[np.int64]
     values: Mapping[str, str]
     along: frozenset[str] = frozenset()
@@ -59,29 +61,29 @@ class Family:
         return replace(self, layout=stacked(self.layout, dim, along), values=values, along=along)
 
 
-def members_of(looked: Looked, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+def members_of(inspection: Inspection, good: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
     """Files by what data variables they have: sets with a variable in common are one family."""
     groups: list[tuple[set[str], list[int]]] = []
-    for code in np.unique(looked.layout[good]).tolist():
-        names, codes = set(looked.layouts[code].data), [code]
+    for code in np.unique(inspection.layout[good]).tolist():
+        names, codes = set(inspection.layouts[code].data), [code]
         for group in [group for group in groups if group[0] & names]:
             groups.remove(group)
             names, codes = names | group[0], codes + group[1]
         groups.append((names, codes))
-    members = [np.flatnonzero(good & np.isin(looked.layout, codes)) for _, codes in groups]
+    members = [np.flatnonzero(good & np.isin(inspection.layout, codes)) for _, codes in groups]
     return sorted(members, key=lambda files: int(files[0]))
 
 
-def family_of(looked: Looked, files: NDArray[np.int64], *, individual: bool) -> Family:
+def family_of(inspection: Inspection, files: NDArray[np.int64], *, individual: bool) -> Family:
     """The family of these files. ``individual`` says that individual variables are shared too: no dimension
     goes on.
     """
     first = int(files[0])
-    layout = looked.layouts[looked.layout[first]]
+    layout = inspection.layouts[inspection.layout[first]]
     values = dict(layout.values)
     if individual:
-        values |= dict(looked.individuals[looked.individual[first]])
-    return Family(layout, looked.owns[looked.own[first]], files, values)
+        values |= dict(inspection.individuals[inspection.individual[first]])
+    return Family(layout, inspection.owns[inspection.own[first]], files, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,10 @@ class _Variants:
         return max(rows.values(), key=lambda mine: (self.counts[mine].sum(), -self.first[mine].min()))
 
 
-def strangers(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
+def strangers(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
     """Files that do not have the variables, dimensions and dtypes that most of these have."""
-    variants = _Variants.of(looked.layout[members])
-    layouts = [looked.layouts[code] for code in variants.codes.tolist()]
+    variants = _Variants.of(inspection.layout[members])
+    layouts = [inspection.layouts[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(meaning, layouts)))
     expected = layouts[min(usual, key=lambda row: variants.first[row])]
     objections = []
@@ -117,66 +119,66 @@ def strangers(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
             continue
         lines = differences(layout, expected) or [("variables", "differs from the others")]
         kind, text = lines[0][0], "; ".join(text for _, text in lines)
-        where = members[looked.layout[members] == variants.codes[row]]
+        where = members[inspection.layout[members] == variants.codes[row]]
         objections += [Objection(file, kind, text) for file in where.tolist()]
     return objections
 
 
-def other_coordinates(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
+def other_coordinates(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
     """Files whose values of what all share are not those of most."""
-    variants = _Variants.of(looked.layout[members])
-    values = [looked.layouts[code].values for code in variants.codes.tolist()]
+    variants = _Variants.of(inspection.layout[members])
+    values = [inspection.layouts[code].values for code in variants.codes.tolist()]
     usual = variants.usual([tuple(sorted(each.items())) for each in values])
     expected = values[usual[0]]
     return [
         Objection(file, "values", other_values(values[row], expected))
         for row in range(len(values))
         if row not in usual
-        for file in members[looked.layout[members] == variants.codes[row]].tolist()
+        for file in members[inspection.layout[members] == variants.codes[row]].tolist()
     ]
 
 
-def other_packing(looked: Looked, members: NDArray[np.int64]) -> list[Objection]:
+def other_packing(inspection: Inspection, members: NDArray[np.int64]) -> list[Objection]:
     """Files that are not packed as most are."""
-    variants = _Variants.of(looked.own[members])
-    owns = [looked.owns[code] for code in variants.codes.tolist()]
+    variants = _Variants.of(inspection.own[members])
+    owns = [inspection.owns[code] for code in variants.codes.tolist()]
     usual = variants.usual(list(map(_packing, owns)))
     expected = _in_words(owns[usual[0]])
     return [
         Objection(file, "packing", f"packed with {_in_words(owns[row])} and not {expected}")
         for row in range(len(owns))
         if row not in usual
-        for file in members[looked.own[members] == variants.codes[row]].tolist()
+        for file in members[inspection.own[members] == variants.codes[row]].tolist()
     ]
 
 
-def _packing(own: Own) -> Own:
+def _packing(own: OwnAttributes) -> OwnAttributes:
     return tuple(each for each in own if each[1] in PACKING)
 
 
-def _in_words(own: Own) -> str:
+def _in_words(own: OwnAttributes) -> str:
     return ", ".join(f"{name}.{attribute} {value!r}" for name, attribute, value in _packing(own)) or "nothing"
 
 
-def notes(looked: Looked, family: Family) -> list[Problem]:
+def family_notes(inspection: Inspection, family: Family) -> list[Problem]:
     """What is no objection to a file: other attributes, and variables without references."""
     problems = []
-    codes = looked.layout[family.files]
+    codes = inspection.layout[family.files]
     for code in np.unique(codes[codes != codes[0]]).tolist():
-        names = other_attributes(looked.layouts[code], family.layout)
+        names = other_attributes(inspection.layouts[code], family.layout)
         if names:
             where = family.files[codes == code]
             listed = ", ".join(names[:10])
             text = f"{len(where)} file(s) have other values of {listed}; the first file's are kept"
-            problems.append(Problem("attributes", text, looked.urls[int(where[0])], fatal=False))
+            problems.append(Problem("attributes", text, inspection.urls[int(where[0])], fatal=False))
     for name, each in (family.layout.virtual or {}).items():
         if isinstance(each, NotVirtual):
             text = f"{name} cannot be referred to: {each.reason}; copy it, or leave it out"
-            problems.append(Problem("virtual", text, looked.urls[int(family.files[0])]))
+            problems.append(Problem("virtual", text, inspection.urls[int(family.files[0])]))
     return problems
 
 
-def different_grids(families: Sequence[Family], looked: Looked) -> list[Objection]:
+def different_grids(families: Sequence[Family], inspection: Inspection) -> list[Objection]:
     """Files of a family that shares variables or dimensions with an earlier one, and has others."""
     values: dict[str, str] = {}
     dims: dict[str, int] = {}

@@ -39,11 +39,29 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """What one task writes. Numbers of ``pieces`` are those of ``urls``, ``old`` are steps that are there.
+class PlannedArray:
+    """An array of the plan; its number is its place in the list of all of them.
 
-    ``moves`` tells for each file what is to be done to its times (None: nothing); ``checks`` the state that
-    virtual references of a file remember; ``fingerprints`` (uint8, (files, 16)) are those of the inspection.
+    ``existed``: the group had it before. ``adds_axis``: its files do not have the dimension in which they
+    follow each other. ``virtual``: it gets references to the files, not copies. ``unpacked``: it gets
+    unpacked values. ``shifted``: the chunks of its old steps are in their new places already.
+    """
+
+    target: TargetArray
+    existed: bool
+    adds_axis: bool = False
+    virtual: bool = False
+    unpacked: bool = False
+    shifted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one task writes: copies of values, or references to files (``virtual``).
+
+    Numbers of ``pieces`` are those of ``urls``; ``old`` are steps of the group. ``moves`` are the changes of
+    the times of each file (None: no change), ``checks`` the state that virtual references of a file remember,
+    ``fingerprints`` (uint8, (files, 16)) those of the inspection.
     """
 
     boxes: tuple[Box, ...]
@@ -53,19 +71,30 @@ class Item:
     moves: tuple[Mapping[str, Linear] | None, ...]
     checks: tuple[Any, ...]
     fingerprints: NDArray[np.uint8]
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ArrayGroup:
     """Arrays (by number) that are written together from the same files."""
 
     arrays: tuple[int, ...]
     pieces: Pieces
+    virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FixedArrays:
+    """Arrays (by number) without the axis, all from one file."""
+
+    arrays: tuple[int, ...]
+    file: int
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """What tasks have to know of files, by number."""
+    """The columns of files, by number, from which items take what their tasks need."""
 
     urls: Sequence[str]
     own: NDArray[np.int32]
@@ -73,7 +102,7 @@ class FileTable:
     checks: Sequence[Any]
     fingerprints: NDArray[np.uint8]
 
-    def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces) -> Item:
+    def item(self, boxes: Sequence[Box], pieces: Pieces, old: Pieces, *, virtual: bool) -> Item:
         numbers, codes = np.unique(pieces.source, return_inverse=True)
         chosen = numbers.tolist()
         return Item(
@@ -84,6 +113,7 @@ class FileTable:
             tuple(map(self.moves.get, self.own[numbers].tolist())),
             tuple(map(self.checks.__getitem__, chosen)),
             self.fingerprints[numbers],
+            virtual,
         )
 
 
@@ -105,13 +135,10 @@ def small_chunk(row: int, data_row: int, chunk: int, length: int, most: int) -> 
     return chunk * max(1, min(span, -(-max(length, (1 << 20) // max(row, 1)) // chunk)))
 
 
-def items(
-    arrays: Sequence[TargetArray], existed: Sequence[bool], shifted: Sequence[bool], group: Group, axis: Axis,
-    table: FileTable,
-) -> Iterator[Item]:  # fmt: skip
-    """The items of arrays that go on along the axis."""
-    for numbers in _together([(number, arrays[number]) for number in group.arrays]):
-        chosen = [arrays[number] for number in numbers]
+def items(arrays: Sequence[PlannedArray], group: ArrayGroup, axis: Axis, table: FileTable) -> Iterator[Item]:
+    """The items of arrays along the axis."""
+    for numbers in _together([(number, arrays[number].target) for number in group.arrays]):
+        chosen = [arrays[number].target for number in numbers]
         steps = [array.grid[array.axis or 0] for array in chosen]
         row = sum(array.row for array in chosen)
         unit = math.lcm(*steps)
@@ -121,18 +148,20 @@ def items(
         span = unit * max(1, min(by_size, by_files))
         boxes: dict[tuple[int, int], list[Box]] = {}
         for number, array, step in zip(numbers, chosen, steps, strict=True):
-            moved = axis.first_moved if existed[number] and not shifted[number] else len(axis.old)
+            stays = arrays[number].shifted or not arrays[number].existed
+            moved = len(axis.old) if stays else axis.first_moved
             for start, stop in _touched(group.pieces, axis, step, moved, span):
                 for part, box in enumerate(_parts(number, array, start, stop)):
                     boxes.setdefault((start // span, part), []).append(box)
         for (where, _), mine in sorted(boxes.items()):
             low, high = where * span, min((where + 1) * span, axis.length)
-            old = old_pieces(axis, low, high) if any(existed[box.array] for box in mine) else _NOTHING
-            yield table.item(mine, group.pieces.within(low, high), old)
+            existed = any(arrays[box.array].existed for box in mine)
+            old = old_pieces(axis, low, high) if existed else _NO_PIECES
+            yield table.item(mine, group.pieces.within(low, high), old, virtual=group.virtual)
 
 
-_NONE: Final = np.zeros(0, np.int64)
-_NOTHING: Final = Pieces(_NONE, _NONE, _NONE, _NONE)
+_NO_STEPS: Final = np.zeros(0, np.int64)
+_NO_PIECES: Final = Pieces(_NO_STEPS, _NO_STEPS, _NO_STEPS, _NO_STEPS)
 
 
 def _touched(pieces: Pieces, axis: Axis, step: int, moved: int, span: int) -> Iterator[tuple[int, int]]:
@@ -192,15 +221,13 @@ def _parts(number: int, array: TargetArray, start: int, stop: int) -> Iterator[B
         yield Box(number, tuple(low), tuple(high))
 
 
-def fixed_items(
-    arrays: Sequence[TargetArray], numbers: Sequence[int], file: int, table: FileTable
-) -> Iterator[Item]:
-    """The items of arrays without the axis, all from one file."""
+def fixed_items(arrays: Sequence[PlannedArray], fixed: FixedArrays, table: FileTable) -> Iterator[Item]:
+    """The items of arrays without the axis."""
     one = np.zeros(1, np.int64)
-    piece = Pieces(np.array([file], np.int64), one, one, one)
+    piece = Pieces(np.array([fixed.file], np.int64), one, one, one)
     small: list[Box] = []
-    for number in numbers:
-        array = arrays[number]
+    for number in fixed.arrays:
+        array = arrays[number].target
         whole = Box(number, (0,) * len(array.shape), array.shape)
         if not array.shape or int(np.prod(array.shape, dtype=object)) * array.itemsize <= LARGE:
             small.append(whole)
@@ -209,18 +236,18 @@ def fixed_items(
         step = array.grid[0] * max(TASK // per_chunk, 1)
         for at in range(0, array.shape[0], step):
             stop = (min(at + step, array.shape[0]), *array.shape[1:])
-            yield table.item([Box(number, (at, *whole.start[1:]), stop)], piece, _NOTHING)
+            box = Box(number, (at, *whole.start[1:]), stop)
+            yield table.item([box], piece, _NO_PIECES, virtual=fixed.virtual)
     if small:
-        yield table.item(small, piece, _NOTHING)
+        yield table.item(small, piece, _NO_PIECES, virtual=fixed.virtual)
 
 
 def moved_old_items(
-    arrays: Sequence[TargetArray], numbers: Sequence[int], axis: Axis, table: FileTable
+    arrays: Sequence[PlannedArray], numbers: Sequence[int], axis: Axis, table: FileTable
 ) -> Iterator[Item]:
-    """The items of arrays that get nothing new, but whose steps move."""
-    flags = [True] * len(arrays)
+    """The items of existing arrays that get nothing new, but whose steps move."""
     for number in numbers:
-        yield from items(arrays, flags, [False] * len(arrays), Group((number,), _NOTHING), axis, table)
+        yield from items(arrays, ArrayGroup((number,), _NO_PIECES), axis, table)
 
 
 def require_aligned(array: TargetArray, pieces: Pieces, axis: Axis, urls: Sequence[str]) -> None:

@@ -11,69 +11,70 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.inspection import Looked
-from frazil.pipeline.ingest.pattern import Expanded
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.pattern import SourceFiles
 from frazil.pipeline.ingest.step_order import Objection, Steps, labelled, rows_of
 from frazil.pipeline.ingest.time_units import TimeUnits, in_units, scalar_values
 from frazil.readers.reader import VariableSchema
 
 
 def labels_of(
-    looked: Looked, growing: Sequence[Family], files: Expanded, dim: str, units: TimeUnits
+    inspection: Inspection, families: Sequence[Family], dim: str, units: TimeUnits
 ) -> tuple[Steps | None, TimeUnits, list[Objection]]:
     """The steps of these families with their labels, in no place yet; None if steps have no labels.
 
-    The units are those given with the variable of the labels, and the objections are to files whose labels
-    are not one for each step.
+    The units are the given ones and the variable of the labels. The objections are to files that do not have
+    one label for each step.
     """
+    files = inspection.files
     variable = units.targets.get(dim)
-    if variable is not None and any(_has_labels(looked, family, dim) for family in growing):
-        steps, objections = _from_files(looked, growing, variable, units)
+    if variable is not None and any(_has_labels(inspection, family, dim) for family in families):
+        steps, objections = _from_files(inspection, families, variable, units)
         return steps, units, objections
-    if not growing or not files.keys or files.position is None:
+    if not families or not files.keys or files.position is None:
         return None, units, []
-    if (looked.length[np.concatenate([family.files for family in growing])] != 1).any():
+    if (inspection.length[np.concatenate([family.files for family in families])] != 1).any():
         return None, units, []
     labels, variable = _from_keys(files, dim)
-    steps = _steps(np.arange(len(looked.urls) + 1), labels, variable, growing)
+    steps = _steps(np.arange(len(inspection.urls) + 1), labels, variable, families)
     return steps, replace(units, targets={**units.targets, dim: variable}), []
 
 
-def _has_labels(looked: Looked, family: Family, dim: str) -> bool:
+def _has_labels(inspection: Inspection, family: Family, dim: str) -> bool:
     if family.layout.adds_axis:
         return dim in family.layout.variables
-    return bool((np.diff(looked.label_start)[family.files] > 0).any())
+    return bool((np.diff(inspection.label_start)[family.files] > 0).any())
 
 
 def _steps(
-    start: NDArray[np.int64], labels: NDArray[Any], variable: VariableSchema, growing: Sequence[Family]
+    start: NDArray[np.int64], labels: NDArray[Any], variable: VariableSchema, families: Sequence[Family]
 ) -> Steps:
     counted = np.zeros(len(start) - 1, np.bool_)
-    for family in growing:
+    for family in families:
         counted[family.files] = True
     calendar = str(variable.attrs.get("calendar", "standard"))
     return labelled(start, labels, variable.attrs.get("units"), calendar, counted)
 
 
 def _from_files(
-    looked: Looked, growing: Sequence[Family], variable: VariableSchema, units: TimeUnits
+    inspection: Inspection, families: Sequence[Family], variable: VariableSchema, units: TimeUnits
 ) -> tuple[Steps, list[Objection]]:
-    raw_counts = np.diff(looked.label_start)
-    counts = np.zeros(len(looked.urls), np.int64)
-    for family in growing:
+    raw_counts = np.diff(inspection.label_start)
+    counts = np.zeros(len(inspection.urls), np.int64)
+    for family in families:
         counts[family.files] = 1 if family.layout.adds_axis else raw_counts[family.files]
     start = np.concatenate([[0], np.cumsum(counts)])
     labels = np.zeros(int(start[-1]), variable.dtype)
     objections: list[Objection] = []
-    for family in growing:
+    for family in families:
         mine, rows = family.files, rows_of(start, family.files)
         if not family.layout.adds_axis:
-            raw = looked.labels[rows_of(looked.label_start, mine)]
-            own = np.repeat(looked.own[mine], counts[mine])
+            raw = inspection.labels[rows_of(inspection.label_start, mine)]
+            own = np.repeat(inspection.own[mine], counts[mine])
             labels[rows], wrong = in_units(raw, own, variable, units)
             wrong = np.isin(mine, np.repeat(mine, counts[mine])[wrong])
-        elif _has_labels(looked, family, variable.name):
-            labels[rows], wrong = scalar_values(looked, variable.name, mine, units)
+        elif _has_labels(inspection, family, variable.name):
+            labels[rows], wrong = scalar_values(inspection, variable.name, mine, units)
         else:
             text = f"has no {variable.name}, and the variables of another file without it"
             objections += [Objection(file, "dims", text) for file in mine.tolist()]
@@ -81,11 +82,11 @@ def _from_files(
         objections += _not_whole(variable, mine[wrong])
         objections += [
             Objection(
-                file, "dims", f"{variable.name} has {counts[file]} labels for {looked.length[file]} steps"
+                file, "dims", f"{variable.name} has {counts[file]} labels for {inspection.length[file]} steps"
             )
-            for file in mine[counts[mine] != looked.length[mine]].tolist()
+            for file in mine[counts[mine] != inspection.length[mine]].tolist()
         ]
-    return _steps(start, labels, variable, growing), objections
+    return _steps(start, labels, variable, families), objections
 
 
 def _not_whole(variable: VariableSchema, files: NDArray[np.int64]) -> list[Objection]:
@@ -93,7 +94,7 @@ def _not_whole(variable: VariableSchema, files: NDArray[np.int64]) -> list[Objec
     return [Objection(file, "units", text) for file in files.tolist()]
 
 
-def _from_keys(files: Expanded, dim: str) -> tuple[NDArray[Any], VariableSchema]:
+def _from_keys(files: SourceFiles, dim: str) -> tuple[NDArray[Any], VariableSchema]:
     """A label for each file, and the variable that they make."""
     keys, attrs = list(files.keys), {}
     if all(isinstance(key, date) for key in keys):

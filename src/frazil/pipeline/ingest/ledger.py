@@ -1,19 +1,19 @@
-"""Which files are in a group already: columns in hidden arrays, `.frazil` in the group.
+"""The ledger of a group: the files that were ingested into it, as columns in hidden arrays, `.frazil`.
 
     url            strings
     fingerprint    uint8, (files, 16)
     size           int64, bytes
-    quarantined    bool: known to be bad, not written
+    quarantined    bool: a file with a problem, which was not ingested
 
 Plain Zarr arrays: every reader of Zarr can read them, a Dataset of the group does not show them, and half a
-million files are a few megabytes. The attributes of the group say which dimension goes on, and which are
-unlimited.
+million files are a few megabytes. The attributes of the group name the dimension in which files follow each
+other, and the unlimited dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Final
 
@@ -27,30 +27,97 @@ from frazil.zarr_store.arrays import array_at
 HIDDEN: Final = ".frazil"
 #: Files in a chunk: what is rewritten with each file that is appended.
 _CHUNK: Final = 1 << 12
+_COLUMNS: Final = ("url", "fingerprint", "size", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """The files that were ingested into a group."""
+class Ledger:
+    """The files that were ingested into a group.
+
+    ``concat_dim`` is the dimension in which they follow each other, ``unlimited`` are the dimensions that are
+    unlimited in files. ``variables`` are the data variables that each file has given, None for all of them.
+    """
 
     url: NDArray[Any]
     fingerprint: NDArray[np.uint8]
     size: NDArray[np.int64]
     quarantined: NDArray[np.bool_]
+    concat_dim: str | None = None
+    unlimited: tuple[str, ...] = ()
+    variables: frozenset[str] | None = None
 
-    def find(self, urls: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each URL, -1 for those that are not there."""
+    def __len__(self) -> int:
+        return len(self.url)
+
+    def rows_of(self, urls: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each URL, -1 for those that the ledger does not have."""
         rows = dict(zip(self.url.tolist(), range(len(self.url)), strict=True))
         return np.fromiter(map(rows.get, urls, repeat(-1)), np.int64, len(urls))
 
-    def has(self, fingerprints: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which fingerprints are those of files that were written, whatever their names."""
-        here = np.ascontiguousarray(fingerprints).view("V16").ravel()
-        written = np.ascontiguousarray(self.fingerprint[~self.quarantined]).view("V16").ravel()
-        return np.isin(here, written)
+    def has_contents(self, fingerprints: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which fingerprints are those of ingested files, whatever their names."""
+        asked = np.ascontiguousarray(fingerprints).view("V16").ravel()
+        ingested = np.ascontiguousarray(self.fingerprint[~self.quarantined]).view("V16").ravel()
+        return np.isin(asked, ingested)
+
+    def fingerprints(self) -> dict[str, str]:
+        """Fingerprints as hexadecimal text, by URL."""
+        digests = self.fingerprint.tobytes().hex()
+        return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(self.url.tolist())}
+
+    def covers(self, variables: frozenset[str] | None) -> bool:
+        """Whether each file has given these variables (None: all)."""
+        return self.variables is None or (variables is not None and variables.issubset(self.variables))
+
+    def with_files(
+        self,
+        urls: Sequence[str],
+        fingerprint: NDArray[np.uint8],
+        size: NDArray[np.int64],
+        quarantined: NDArray[np.bool_],
+    ) -> Ledger:
+        """The ledger with these files: those that it has get their new state."""
+        rows = self.rows_of(urls)
+        new = rows < 0
+        count = len(self.url)
+        rows[new] = np.arange(count, count + int(new.sum()))
+        total = count + int(new.sum())
+        url = np.empty(total, np.dtypes.StringDType())
+        url[:count] = self.url
+        url[rows] = np.array(urls, np.dtypes.StringDType())
+
+        def updated(old: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+            column = np.zeros((total, *old.shape[1:]), old.dtype)
+            column[:count] = old
+            column[rows] = values
+            return column
+
+        return replace(
+            self,
+            url=url,
+            fingerprint=updated(self.fingerprint, fingerprint),
+            size=updated(self.size, size),
+            quarantined=updated(self.quarantined, quarantined),
+        )
+
+    def with_variables(self, urls: Sequence[str], variables: frozenset[str] | None) -> Ledger:
+        """The ledger after these files have given ``variables`` (None: all): what each file has given."""
+        if not len(self.url):
+            return replace(self, variables=variables)
+        every = bool((self.rows_of(urls) >= 0).sum() == len(self.url))
+        if variables is None or self.variables is None:
+            smaller = self.variables if variables is None else variables
+            return replace(self, variables=None if every else smaller)
+        both = variables | self.variables if every else variables & self.variables
+        return replace(self, variables=both)
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the hidden group."""
+        attrs: dict[str, Any] = {"concat_dim": self.concat_dim, "unlimited": sorted(self.unlimited)}
+        return attrs if self.variables is None else {**attrs, "variables": sorted(self.variables)}
 
 
-EMPTY: Final = Record(
+EMPTY: Final = Ledger(
     np.empty(0, np.dtypes.StringDType()),
     np.empty((0, 16), np.uint8),
     np.empty(0, np.int64),
@@ -58,72 +125,65 @@ EMPTY: Final = Record(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerVersion:
+    """A ledger, and the snapshot from which it was loaded."""
+
+    snapshot_id: str
+    ledger: Ledger
+
+    @classmethod
+    def load(cls, session: Session, group: str) -> LedgerVersion:
+        return cls(session.snapshot_id, load_ledger(session, group))
+
+    def ledger_in(self, session: Session, group: str) -> Ledger:
+        """The ledger as a session has it: loaded again only if the session is on another snapshot."""
+        if session.snapshot_id == self.snapshot_id and not session.has_uncommitted_changes:
+            return self.ledger
+        return load_ledger(session, group)
+
+
 def _path(group: str) -> str:
     return "/".join(filter(None, [group.strip("/"), HIDDEN]))
 
 
-def load(session: Session, group: str) -> Record:
-    """What is known of a group; nothing if nobody ingested into it."""
-    if session.workspace.nodes.node(f"/{_path(group)}") is None:
+def load_ledger(session: Session, group: str) -> Ledger:
+    """The ledger of a group; `EMPTY` if nobody ingested into it."""
+    path = _path(group)
+    if session.workspace.nodes.node(f"/{path}") is None:
         return EMPTY
-    columns = [np.asarray(array_at(session, f"{_path(group)}/{name}")[:]) for name in Record.__slots__]
-    return Record(*columns)
+    columns = {name: np.asarray(array_at(session, f"{path}/{name}")[:]) for name in _COLUMNS}
+    attrs: Mapping[str, Any] = dict(zarr.open_group(session.store, path=path, mode="r").attrs)
+    variables = attrs.get("variables")
+    return Ledger(
+        url=columns["url"],
+        fingerprint=columns["fingerprint"],
+        size=columns["size"],
+        quarantined=columns["quarantined"],
+        concat_dim=attrs.get("concat_dim"),
+        unlimited=tuple(attrs.get("unlimited", ())),
+        variables=None if variables is None else frozenset(variables),
+    )
 
 
-def load_attrs(session: Session, group: str) -> dict[str, Any]:
-    """What is known of all files of a group."""
-    if session.workspace.nodes.node(f"/{_path(group)}") is None:
-        return {}
-    return dict(zarr.open_group(session.store, path=_path(group), mode="r").attrs)
-
-
-def save(session: Session, group: str, before: Record, now: Record, attrs: dict[str, Any]) -> None:
-    """Keep what is known now; ``before`` is what `load` gave. Only what is new or changed is written."""
-    columns = {name: getattr(now, name) for name in Record.__slots__}
-    there = zarr.open_group(session.store, path=_path(group), mode="a", zarr_format=3)
-    if dict(there.attrs) != attrs:
-        there.attrs.put(attrs)
-    for name, values in columns.items():
-        old = getattr(before, name)
-        if name not in there:
+def save_ledger(session: Session, group: str, before: Ledger, after: Ledger) -> None:
+    """Write a ledger in place of the one before: only what is new or changed."""
+    hidden = zarr.open_group(session.store, path=_path(group), mode="a", zarr_format=3)
+    attrs = after.attributes()
+    if dict(hidden.attrs) != attrs:
+        hidden.attrs.put(attrs)
+    for name in _COLUMNS:
+        old, values = getattr(before, name), getattr(after, name)
+        if name not in hidden:
             dtype = "string" if name == "url" else values.dtype
             chunks = (_CHUNK, *values.shape[1:])
             # xarray opens no group where a dimension has no name. The dataset above hands down its own.
             dims = ("frazil_file", "frazil_byte")[: values.ndim]
-            there.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks, dimension_names=dims)
+            hidden.create_array(name, shape=values.shape, dtype=dtype, chunks=chunks, dimension_names=dims)
             old = old[:0]
-        array = there[name]
+        array = hidden[name]
         assert isinstance(array, zarr.Array)
         if array.shape != values.shape:
             array.resize(values.shape)
-        same = bool((values[: len(old)] == old).all())
-        array[0 if not same else len(old) :] = values[0 if not same else len(old) :]
-
-
-def added(
-    before: Record,
-    urls: Sequence[str],
-    fingerprint: NDArray[np.uint8],
-    size: NDArray[np.int64],
-    quarantined: NDArray[np.bool_],
-) -> Record:
-    """With these files: those that are known get what is known of them now."""
-    rows = before.find(urls)
-    new = rows < 0
-    count = len(before.url)
-    rows[new] = np.arange(count, count + int(new.sum()))
-    total = count + int(new.sum())
-    url = np.empty(total, np.dtypes.StringDType())
-    url[:count] = before.url
-    url[rows] = np.array(urls, np.dtypes.StringDType())
-    columns = []
-    for old, values in (
-        (before.fingerprint, fingerprint),
-        (before.size, size),
-        (before.quarantined, quarantined),
-    ):
-        column = np.zeros((total, *old.shape[1:]), old.dtype)
-        column[:count] = old
-        column[rows] = values
-        columns.append(column)
-    return Record(url, *columns)
+        start = len(old) if (values[: len(old)] == old).all() else 0
+        array[start:] = values[start:]

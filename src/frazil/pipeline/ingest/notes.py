@@ -15,10 +15,9 @@ import numpy as np
 from frazil.display import counted
 from frazil.jobs.progress import size
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.file_schemas import ANY, Chunked
-from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.file_layout import ANY, VirtualChunks
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.reconcile import Combined
+from frazil.pipeline.ingest.reconcile import Reconciliation
 
 #: References to fewer bytes than these cost more than the bytes...
 SMALL: Final = 4 << 10
@@ -28,20 +27,21 @@ MANY: Final = 1_000
 _NAMED: Final = 10
 
 
-def notes(looked: Looked, combined: Combined) -> list[Problem]:
+def notes(reconciliation: Reconciliation) -> list[Problem]:
     """Notes about what is left out, and about references of a few bytes: problems that are not fatal.
 
     Many files that are alike get one note, with the URL of the first of them.
     """
-    codes, first, counts = np.unique(looked.layout, return_index=True, return_counts=True)
+    inspection = reconciliation.inspection
+    codes, first, counts = np.unique(inspection.layout, return_index=True, return_counts=True)
     problems = []
     for code, row, count in zip(codes.tolist(), first.tolist(), counts.tolist(), strict=True):
-        if code >= 0 and looked.layouts[code].skipped:
-            text = reasons(looked.layouts[code].skipped)
+        if code >= 0 and inspection.layouts[code].skipped:
+            text = reasons(inspection.layouts[code].skipped)
             more = f" ({count:,} files alike)" if count > 1 else ""
-            problems.append(Problem("types", f"left out{more}: {text}", looked.urls[row], fatal=False))
-    for family in combined.families:
-        problems += _small_references(looked, combined, family)
+            problems.append(Problem("types", f"left out{more}: {text}", inspection.urls[row], fatal=False))
+    for family in reconciliation.families:
+        problems += _small_references(reconciliation, family)
     return problems
 
 
@@ -56,13 +56,14 @@ def reasons(skipped: Mapping[str, str]) -> str:
     return ", ".join(named) + (f" and {more:,} more" if more else "")
 
 
-def _small_references(looked: Looked, combined: Combined, family: Family) -> Iterator[Problem]:
-    lengths = looked.length[family.files]
-    steps = int(lengths.sum()) if combined.axis is None else len(combined.axis)
+def _small_references(reconciliation: Reconciliation, family: Family) -> Iterator[Problem]:
+    inspection = reconciliation.inspection
+    lengths = inspection.length[family.files]
+    steps = int(lengths.sum()) if reconciliation.axis is None else len(reconciliation.axis)
     small: dict[int, list[tuple[str, int]]] = {}
     single: list[str] = []
     for name, each in (family.layout.virtual or {}).items():
-        if not isinstance(each, Chunked):
+        if not isinstance(each, VirtualChunks):
             continue
         along = int(np.gcd.reduce([*lengths.tolist(), each.unit]))
         if ANY in each.chunks and along == 1 and (lengths > 1).all() and each.unit > 1:
@@ -76,9 +77,9 @@ def _small_references(looked: Looked, combined: Combined, family: Family) -> Ite
     if single:
         ends = f"{int(lengths.min()):,} to {int(lengths.max()):,}"
         text = f"{', '.join(single[:_NAMED])}: files of {ends} steps have chunks of one step in common"
-        yield Problem("chunks", text, looked.urls[int(family.files[0])], fatal=False)
+        yield Problem("chunks", text, inspection.urls[int(family.files[0])], fatal=False)
     for bytes_, members in sorted(small.items()):
         names = ", ".join(name for name, _ in members[:_NAMED])
         total = counted(sum(count for _, count in members), "reference")
         text = f"{total} to chunks of {size(bytes_)}: {names}; copy these variables, it is faster to read"
-        yield Problem("references", text, looked.urls[int(family.files[0])], fatal=False)
+        yield Problem("references", text, inspection.urls[int(family.files[0])], fatal=False)

@@ -1,39 +1,40 @@
-"""``ingest``: look at the files, plan, copy or refer, commit once."""
+"""``ingest`` and ``inspect_files``: the steps of an ingest, from the call to the commit."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Final, get_args
+from typing import Any, ClassVar, Final, Unpack
 
 from frazil.display import Shown
-from frazil.errors import ErrorKind, InvalidInputError, RebaseFailedError
-from frazil.jobs.engine import Engine, EngineName
+from frazil.errors import RebaseFailedError
+from frazil.jobs.engine import Engine
 from frazil.jobs.engines import engine_of
 from frazil.jobs.job import Job, Tasks, run_job
 from frazil.jobs.job_result import JobResult
 from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import Run, with_options
 from frazil.jobs.versions import Target, takes_versions
-from frazil.pipeline.ingest import ledger as recorded
-from frazil.pipeline.ingest.arrays import require_sizes
-from frazil.pipeline.ingest.axis import MODES, Mode
+from frazil.pipeline.ingest.axis import Mode
+from frazil.pipeline.ingest.containers import with_containers
 from frazil.pipeline.ingest.dimension import NO_GROWTH, Growth, dimension, scalar_instead
-from frazil.pipeline.ingest.existing import Present, dims_of
-from frazil.pipeline.ingest.inspection import Looked, Options, look
+from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
+from frazil.pipeline.ingest.inspection import Inspection, inspect_all
+from frazil.pipeline.ingest.inspection_task import InspectionSpec
+from frazil.pipeline.ingest.ledger import LedgerVersion
 from frazil.pipeline.ingest.notes import notes
-from frazil.pipeline.ingest.options import OnChange, OnProblem, Request, files_input
-from frazil.pipeline.ingest.pattern import Expanded, Files, expand
-from frazil.pipeline.ingest.plan import all_there, plan_ingest
-from frazil.pipeline.ingest.problems import require_tolerable
-from frazil.pipeline.ingest.reconcile import Combined, combine
+from frazil.pipeline.ingest.options import IngestOptions, IngestRequest, InspectionOptions, Settings
+from frazil.pipeline.ingest.pattern import Files
+from frazil.pipeline.ingest.plan import Plan, plan_ingest
+from frazil.pipeline.ingest.problems import refusal
+from frazil.pipeline.ingest.reconcile import reconcile
+from frazil.pipeline.ingest.references import without_container
 from frazil.pipeline.ingest.report import Report
 from frazil.pipeline.ingest.step_order import holes
-from frazil.pipeline.ingest.tasks import work
-from frazil.readers.registry import require_format
+from frazil.pipeline.ingest.tasks import run_item
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.access import environment_access
+from frazil.storage.urls import parse_url
 
 #: How often an ingest is planned when others commit to its arrays meanwhile.
 _TRIES: Final = 4
@@ -43,7 +44,7 @@ INGEST: Final = "frazil_ingest"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
-    """What became of an ingest: the result of its job, and what was found in the files."""
+    """The result of the job of an ingest, and the report on the files."""
 
     report: Report | None = None
 
@@ -65,81 +66,27 @@ class IngestResult(JobResult):
             yield from self.report.details()
 
 
+@with_options(InspectionOptions, Settings)
 def inspect_files(
     source: Files,
     *,
     concat_dim: str | None = None,
     variables: Collection[str] | None = None,
     virtual: bool = False,
-    allow: Collection[str] = (),
-    unpack: bool = False,
-    format: str | None = None,
-    source_group: str = "/",
-    storage_options: Mapping[str, Any] | None = None,
-    reader_options: Mapping[str, Any] | None = None,
-    engine: Engine | EngineName | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[InspectionOptions],
 ) -> Report:
-    """Look at files, and say what `ingest` would find; nothing is written.
+    """Inspect files, and report what `ingest` would find; nothing is written.
 
     The arguments are those of `ingest`.
     """
-    tolerated = require_tolerable(_names(allow))
-    files = expand(source, storage_options)
-    options = Options(format, source_group, storage_options, dict(reader_options or {}))
-    require_format(format)
-    looker = _Looker(files, options, engine_of(engine), virtual, variables, {}, progress)
-    dim, looked = looker.look(concat_dim, NO_GROWTH)
-    return _report(looked, combine(looked, files, dim, unpack=unpack, allow=tolerated), tolerated)
-
-
-@dataclass(frozen=True, slots=True)
-class _Looker:
-    """How files are looked at, once or twice."""
-
-    files: Expanded
-    options: Options
-    engine: Engine
-    virtual: bool
-    variables: Collection[str] | None
-    known: Mapping[str, str]
-    progress: Progress | None = None
-
-    def look(self, concat_dim: str | None, growth: Growth) -> tuple[str | None, Looked]:
-        """The dimension (None if files have none; scalars may be one), and what is in the files."""
-        dim = concat_dim or dimension(self.files, self.options, growth)
-        looked = self._along(dim)
-        if dim is not None and dim not in (concat_dim, self.files.concat_dim, growth.concat_dim):
-            scalar = scalar_instead(looked, dim)
-            if scalar is not None:
-                return scalar, self._along(scalar)
-        return dim, looked
-
-    def _along(self, dim: str | None) -> Looked:
-        return look(
-            self.files,
-            dim,
-            self.options,
-            self.engine,
-            virtual=self.virtual,
-            variables=self.variables,
-            known=self.known,
-            progress=self.progress,
-        )
-
-
-def _report(looked: Looked, combined: Combined, allow: frozenset[str], unchanged: int = 0) -> Report:
-    one_file = all(len(family.files) == 1 for family in combined.families)
-    gaps = [
-        replace(each, fatal="hole" not in allow)
-        for each in holes(combined.axis, combined.units, combined.calendar, one_file=one_file)
-    ]
-    return Report(
-        looked, combined, (*looked.problems, *combined.problems, *gaps, *notes(looked, combined)), unchanged
-    )
+    settings = Settings(concat_dim=concat_dim, variables=variables, virtual=virtual, **options)
+    request = IngestRequest.of(source, settings)
+    inspection = inspect_request(request, engine_of(settings.engine), NO_GROWTH, progress=settings.progress)
+    return inspection_report(request, inspection)
 
 
 @takes_versions
+@with_options(IngestOptions, Settings)
 def ingest(
     source: Files,
     to: Target | Repository,
@@ -147,22 +94,8 @@ def ingest(
     concat_dim: str | None = None,
     mode: Mode = "create",
     variables: Collection[str] | None = None,
-    chunks: Mapping[str, int] | None = None,
-    encoding: Mapping[str, Mapping[str, Any]] | None = None,
     virtual: bool = False,
-    containers: Sequence[VirtualChunkContainer] = (),
-    on_problem: OnProblem = "fail",
-    on_change: OnChange = "fail",
-    allow: Collection[str] = (),
-    unpack: bool = False,
-    format: str | None = None,
-    source_group: str = "/",
-    storage_options: Mapping[str, Any] | None = None,
-    reader_options: Mapping[str, Any] | None = None,
-    engine: Engine | EngineName | None = None,
-    job_id: str | None = None,
-    message: str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[IngestOptions],
 ) -> IngestResult:
     """Write many files into one dataset, in one commit: `xarray.open_zarr` of it is `xarray.open_mfdataset`
     of them.
@@ -198,112 +131,149 @@ def ingest(
     Raises ``InvalidInputError`` (``bad-source`` for problems in files), ``AlreadyExistsError``, and what
     `run_job` raises.
     """
-    for name, given, choices in (
-        ("mode", (mode,), MODES),
-        ("on_problem", (on_problem,), get_args(OnProblem.__value__)),
-        ("on_change", (on_change,), get_args(OnChange.__value__)),
-    ):
-        if unknown := sorted(map(str, set(given).difference(choices))):
-            raise InvalidInputError(
-                f"{name}: expected one of {', '.join(choices)}, found {unknown[0]!r}", ErrorKind.INVALID_KEY
-            )
-    tolerated = require_tolerable(_names(allow))
-    require_sizes(chunks or {}, encoding or {})
-    variables = None if variables is None else _names(variables)
-    target = to if isinstance(to, Target) else Target(to)
-    files = expand(source, storage_options)
-    options = Options(format, source_group, storage_options, dict(reader_options or {}))
-    require_format(format)
-    engine = engine_of(engine)
-    wanted = None if variables is None else frozenset(variables)
-    looker = _Looker(files, options, engine, virtual, variables, _fingerprints(target, wanted))
-    dim, looked = looker.look(concat_dim, _growth(target, mode))
-    handle = target.repo
-    if containers:
-        target = replace(target, repo=with_containers(target.repo, containers))
-    request = Request(
-        target, files, looked, dim, wanted, mode, dict(chunks or {}), dict(encoding or {}), virtual,
-        on_problem, on_change, tolerated, unpack, options,
-    )  # fmt: skip
-    metadata: dict[str, Any] = {}
-    reports: list[Report] = []
+    settings = Settings(concat_dim, mode, variables, virtual, **options)
+    request = IngestRequest.of(source, settings)
+    return run_ingest(request, to if isinstance(to, Target) else Target(to), settings.run)
 
-    def prepare(session: Session) -> Tasks:
-        tasks, report, said = plan_ingest(session, request)
-        reports[:] = [report]
-        metadata[INGEST] = said
-        return tasks
 
-    job = Job(
-        "ingest",
-        target,
-        prepare,
-        work,
-        parameters=request.parameters(),
-        inputs=(files_input(looked),),
-        writes=(target.group,),
-        message=message or f"ingest {len(files.urls)} file{'' if len(files.urls) == 1 else 's'}",
-        metadata=metadata,
-        id=job_id,
-    )
-    for left in reversed(range(_TRIES)):
-        try:
-            result = run_job(job, engine, progress=progress)
-            break
-        # Others wrote to these arrays, or to the labels that say where data go: planned anew, on top of that.
-        except RebaseFailedError:
-            if not left:
-                raise
-    if not reports:
-        combined = combine(looked, files, dim, unpack=unpack, allow=tolerated)
-        reports.append(_report(looked, combined, tolerated, len(files.urls)))
-    if containers:
+def run_ingest(
+    request: IngestRequest, target: Target, run: Run, inspection: Inspection | None = None
+) -> IngestResult:
+    """`ingest` of a request. The files are inspected, unless the caller gives their ``inspection``."""
+    engine = engine_of(run.engine)
+    ledger_version, growth = _group_state(target, request.mode)
+    if inspection is None:
+        ledger = ledger_version.ledger
+        fingerprints = ledger.fingerprints() if ledger.covers(request.variables) else {}
+        inspection = inspect_request(request, engine, growth, fingerprints, run.progress)
+    caller_repo = target.repo
+    if request.containers:
+        target = replace(target, repo=with_containers(caller_repo, request.containers))
+    planner = _Planner(request, inspection, target.group, ledger_version)
+    result = _run_with_retries(planner.job(target, run), engine, run.progress)
+    if request.containers:
         # the handle of the caller reads what the caller has given the containers for
-        handle.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
-    told = {each.name: getattr(result, each.name) for each in fields(JobResult)}
-    return IngestResult(**told, report=reports[0])
+        caller_repo.reconfigure(target.repo.config, target.repo.virtual_chunk_access)
+    if planner.plan is None:  # the job was done before: nothing was planned
+        report = inspection_report(request, inspection, len(inspection.urls))
+    else:
+        report = planner.plan.report
+    values = {each.name: getattr(result, each.name) for each in fields(JobResult)}
+    return IngestResult(**values, report=report)
 
 
-def _names(given: Collection[str]) -> Collection[str]:
-    """One name is meant as such, not its letters."""
-    return (given,) if isinstance(given, str) else given
+def _run_with_retries(job: Job, engine: Engine, progress: Progress | None) -> JobResult:
+    """Run the job; it is planned again if others have written to the same arrays meanwhile."""
+    for remaining in reversed(range(_TRIES)):
+        try:
+            return run_job(job, engine, progress=progress)
+        # Others wrote to these arrays, or to the labels that say where data go.
+        except RebaseFailedError:
+            if not remaining:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
-def _growth(target: Target, mode: Mode) -> Growth:
-    """What the group says of the dimension in which files follow each other."""
-    if mode == "create":
-        return NO_GROWTH
-    session = target.repo.readonly_session(target.branch)
-    there = Present(session, target.group)
-    if not there.arrays:
-        return Growth(from_nothing=mode != "insert")
-    dims = frozenset(name for name, each in there.arrays.items() if dims_of(each) == (name,))
-    return Growth(recorded.load_attrs(session, target.group).get("concat_dim"), dims)
+class _Planner:
+    """Plans the job of an ingest. A job that meets a conflict is planned again; ``plan`` is the latest."""
+
+    def __init__(
+        self, request: IngestRequest, inspection: Inspection, group: str, ledger_version: LedgerVersion
+    ) -> None:
+        self.request = request
+        self.inspection = inspection
+        self.group = group
+        self.ledger_version = ledger_version
+        self.plan: Plan | None = None
+        #: The metadata of the commit: empty until the job is planned.
+        self.metadata: dict[str, Any] = {}
+
+    def prepare(self, session: Session) -> Tasks:
+        self.plan = plan_ingest(session, self.request, self.inspection, self.group, self.ledger_version)
+        self.metadata[INGEST] = self.plan.metadata
+        return self.plan.tasks
+
+    def job(self, target: Target, run: Run) -> Job:
+        count = len(self.inspection.urls)
+        return Job(
+            "ingest",
+            target,
+            self.prepare,
+            run_item,
+            parameters=self.request.parameters(self.inspection.dim),
+            inputs=(self.inspection.as_input(),),
+            writes=(target.group,),
+            message=run.message or f"ingest {count} file{'' if count == 1 else 's'}",
+            metadata=self.metadata,
+            id=run.job_id,
+        )
 
 
-def _fingerprints(target: Target, variables: frozenset[str] | None) -> dict[str, str]:
-    """What is known of files already; nothing if other variables were taken from them."""
-    session = target.repo.readonly_session(target.branch)
-    if not all_there(variables, recorded.load_attrs(session, target.group)):
-        return {}
-    record = recorded.load(session, target.group)
-    digests = record.fingerprint.tobytes().hex()
-    return {url: digests[32 * i : 32 * i + 32] for i, url in enumerate(record.url.tolist())}
+def inspect_request(
+    request: IngestRequest,
+    engine: Engine,
+    growth: Growth,
+    fingerprints: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Inspect the files along the dimension in which they follow each other.
 
-
-def with_containers(repo: Repository, containers: Sequence[VirtualChunkContainer]) -> Repository:
-    """The repository with these containers in its saved configuration, authorised for this process.
-
-    Whoever gives a container names its server, so the credentials of the environment may go there, unless
-    the repository was opened with others for this prefix.
+    Files that have no such dimension may have a scalar that tells them apart: they are inspected again, along
+    that scalar. Files that still have their ``fingerprints`` (by URL) are not opened.
     """
-    config = repo.config
-    saved = config.virtual_chunk_containers or {}
-    fresh = [each for each in containers if saved.get(each.url_prefix) != each]
-    for each in containers:
-        config.set_virtual_chunk_container(each)
-    granted = {each.url_prefix: environment_access(each.url_prefix) for each in containers}
-    repo = repo.reopen(config, authorize_virtual_chunk_access={**granted, **repo.virtual_chunk_access})
-    if fresh:
-        repo.save_config()
-    return repo
+    files = request.files
+    dim = request.concat_dim or dimension(files, request.access, growth)
+    spec = InspectionSpec(request.access, dim, request.virtual, request.variables)
+    inspection = inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
+    if dim is None or dim in (request.concat_dim, files.concat_dim, growth.concat_dim):
+        return inspection
+    scalar = scalar_instead(inspection, dim)
+    if scalar is None:
+        return inspection
+    spec = replace(spec, dim=scalar)
+    return inspect_all(files, spec, engine, fingerprints=fingerprints, progress=progress)
+
+
+def inspect_for_new_group(request: IngestRequest, run: Run) -> Inspection:
+    """Inspect files for a group that does not exist yet, and refuse what its ingest would refuse.
+
+    Raises ``InvalidInputError`` (``bad-source`` for problems in files).
+    """
+    engine = engine_of(run.engine)
+    growth = _new_group_growth(request.mode)
+    inspection = inspect_request(request, engine, growth, progress=run.progress)
+    if problems := inspection_report(request, inspection).fatal():
+        raise refusal(problems, len(inspection.urls))
+    if request.virtual and not request.containers:
+        raise without_container(parse_url(inspection.urls[0]).chunk_location, inspection.urls[0])
+    return inspection
+
+
+def inspection_report(request: IngestRequest, inspection: Inspection, unchanged: int = 0) -> Report:
+    """The report on files that are compared with each other only, not with a group."""
+    reconciliation = reconcile(inspection, unpack=request.unpack, allow=request.allow)
+    steps = reconciliation.steps
+    gaps = [
+        replace(each, fatal="hole" not in request.allow)
+        for each in holes(steps.axis, steps.units, steps.calendar, one_file=reconciliation.one_file_each)
+    ]
+    problems = (*inspection.problems, *reconciliation.problems, *gaps, *notes(reconciliation))
+    return Report(reconciliation, problems, unchanged)
+
+
+def _new_group_growth(mode: Mode) -> Growth:
+    """How a group without arrays grows."""
+    return Growth(from_nothing=mode not in ("create", "insert"))
+
+
+def _group_state(target: Target, mode: Mode) -> tuple[LedgerVersion, Growth]:
+    """The ledger of the group, and the dimension in which the group grows."""
+    session = target.repo.readonly_session(target.branch)
+    ledger_version = LedgerVersion.load(session, target.group)
+    if mode == "create":
+        return ledger_version, NO_GROWTH
+    existing = ExistingGroup(session, target.group)
+    if not existing.arrays:
+        return ledger_version, _new_group_growth(mode)
+    dims = frozenset(name for name, each in existing.arrays.items() if dims_of(each) == (name,))
+    return ledger_version, Growth(ledger_version.ledger.concat_dim, dims)

@@ -1,44 +1,148 @@
-"""What is wanted of an ingest, and what is known of its files."""
+"""The options of ``ingest`` and ``inspect_files``: as callers pass them, and checked, as one value."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypedDict, get_args
 
-from frazil.jobs.versions import Input, Target
-from frazil.pipeline.ingest.axis import Mode
-from frazil.pipeline.ingest.inspection import Looked, Options
-from frazil.pipeline.ingest.pattern import Expanded
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.jobs.engine import Engine, EngineName
+from frazil.jobs.progress import Progress
+from frazil.jobs.run_options import Run, RunOptions
+from frazil.pipeline.ingest.arrays import require_sizes
+from frazil.pipeline.ingest.axis import MODES, Mode
+from frazil.pipeline.ingest.file_access import FileAccess
+from frazil.pipeline.ingest.pattern import Files, SourceFiles, expand
+from frazil.pipeline.ingest.problems import require_tolerable
+from frazil.readers.registry import require_format
+from frazil.repository.settings.virtual_containers import VirtualChunkContainer
 
 type OnProblem = Literal["fail", "skip", "quarantine"]
 type OnChange = Literal["fail", "ignore", "rewrite"]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is wanted: the arguments of `ingest`, and what is known of the files."""
+class FileOptions(TypedDict, total=False):
+    """How files are opened.
 
-    target: Target
-    files: Expanded
-    looked: Looked
-    dim: str | None
+    format           the format of all files; None detects the format of each file
+    source_group     the group in the files
+    storage_options  options of the storage of the files
+    reader_options   options of the reader of their format
+    """
+
+    format: str | None
+    source_group: str
+    storage_options: Mapping[str, Any] | None
+    reader_options: Mapping[str, Any] | None
+
+
+class InspectionOptions(FileOptions, total=False):
+    """The options of `inspect_files` beside the choice of variables; see `ingest`."""
+
+    allow: Collection[str]
+    unpack: bool
+    engine: Engine | EngineName | None
+    progress: Progress | None
+
+
+class IngestOptions(FileOptions, RunOptions, total=False):
+    """The options of `ingest` beside the choice of variables; see `ingest`."""
+
+    chunks: Mapping[str, int] | None
+    encoding: Mapping[str, Mapping[str, Any]] | None
+    containers: Sequence[VirtualChunkContainer]
+    on_problem: OnProblem
+    on_change: OnChange
+    allow: Collection[str]
+    unpack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All options of one call, with their defaults, not checked."""
+
+    concat_dim: str | None = None
+    mode: Mode = "create"
+    variables: Collection[str] | None = None
+    virtual: bool = False
+    chunks: Mapping[str, int] | None = None
+    encoding: Mapping[str, Mapping[str, Any]] | None = None
+    containers: Sequence[VirtualChunkContainer] = ()
+    on_problem: OnProblem = "fail"
+    on_change: OnChange = "fail"
+    allow: Collection[str] = ()
+    unpack: bool = False
+    format: str | None = None
+    source_group: str = "/"
+    storage_options: Mapping[str, Any] | None = None
+    reader_options: Mapping[str, Any] | None = None
+    engine: Engine | EngineName | None = None
+    job_id: str | None = None
+    message: str | None = None
+    progress: Progress | None = None
+
+    @property
+    def run(self) -> Run:
+        return Run(self.engine, self.job_id, self.message, self.progress)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """The files and the checked options of one call: the first step of an ingest."""
+
+    files: SourceFiles
+    access: FileAccess
+    concat_dim: str | None
     variables: frozenset[str] | None
     mode: Mode
     chunks: Mapping[str, int]
     encoding: Mapping[str, Mapping[str, Any]]
     virtual: bool
+    containers: tuple[VirtualChunkContainer, ...]
     on_problem: OnProblem
     on_change: OnChange
     allow: frozenset[str]
     unpack: bool
-    options: Options
 
-    def parameters(self) -> dict[str, Any]:
+    @classmethod
+    def of(cls, source: Files, settings: Settings) -> Self:
+        """The request of a call. Globs are expanded; no file is opened.
+
+        Raises ``InvalidInputError`` for options that no call can have, and if ``source`` names no files.
+        """
+        _require_choices(settings)
+        allow = require_tolerable(_as_names(settings.allow))
+        chunks, encoding = dict(settings.chunks or {}), dict(settings.encoding or {})
+        require_sizes(chunks, encoding)
+        require_format(settings.format)
+        variables = None if settings.variables is None else frozenset(_as_names(settings.variables))
+        return cls(
+            files=expand(source, settings.storage_options),
+            access=FileAccess(
+                settings.format,
+                settings.source_group,
+                settings.storage_options,
+                dict(settings.reader_options or {}),
+            ),
+            concat_dim=settings.concat_dim,
+            variables=variables,
+            mode=settings.mode,
+            chunks=chunks,
+            encoding=encoding,
+            virtual=settings.virtual,
+            containers=tuple(settings.containers),
+            on_problem=settings.on_problem,
+            on_change=settings.on_change,
+            allow=allow,
+            unpack=settings.unpack,
+        )
+
+    def parameters(self, dim: str | None) -> dict[str, Any]:
+        """The parameters of the job. ``dim``: the dimension along which the files were inspected."""
         return {
             "mode": self.mode,
-            "concat_dim": self.dim,
+            "concat_dim": dim,
             "variables": None if self.variables is None else sorted(self.variables),
             "chunks": dict(self.chunks),
             "encoding": {name: sorted(map(repr, each.items())) for name, each in self.encoding.items()},
@@ -46,13 +150,24 @@ class Request:
             "on_problem": self.on_problem,
             "on_change": self.on_change,
             "unpack": self.unpack,
-            "format": self.options.format,
-            "source_group": self.options.group,
-        }  # fmt: skip
+            "format": self.access.format,
+            "source_group": self.access.group,
+        }
 
 
-def files_input(looked: Looked) -> Input:
-    """All files, as an input of the job: their number and a digest of names and fingerprints."""
-    hashed = hashlib.sha256("\0".join(looked.urls).encode())
-    hashed.update(looked.fingerprint.tobytes())
-    return Input("files", None, "", (f"{len(looked.urls)} files", looked.urls[0]), hashed.hexdigest()[:32])
+def _require_choices(settings: Settings) -> None:
+    for name, choice, choices in (
+        ("mode", settings.mode, MODES),
+        ("on_problem", settings.on_problem, get_args(OnProblem.__value__)),
+        ("on_change", settings.on_change, get_args(OnChange.__value__)),
+    ):
+        if choice not in choices:
+            raise InvalidInputError(
+                f"{name}: expected one of {', '.join(choices)}, found {str(choice)!r}",
+                ErrorKind.UNKNOWN_CHOICE,
+            )
+
+
+def _as_names(names: Collection[str]) -> Collection[str]:
+    """A text is one name, not a collection of letters."""
+    return (names,) if isinstance(names, str) else names

@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from frazil.errors import ErrorKind, InvalidInputError
-from frazil.readers.files import object_storage
+from frazil.readers.files import local_path, object_storage
+from frazil.storage.urls import parse_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ type Files = FilePattern | str | os.PathLike[str] | Iterable[str | os.PathLike[s
 
 
 @dataclass(frozen=True, slots=True)
-class Expanded:
+class SourceFiles:
     """The files in order; ``position`` of each along ``concat_dim``, where a pattern told it."""
 
     urls: tuple[str, ...]
@@ -86,7 +86,7 @@ class Expanded:
         return not self.urls
 
 
-def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> Expanded:
+def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> SourceFiles:
     """The files that are meant. Raises ``InvalidInputError`` if there are none, or one twice.
 
     Globs of buckets (``s3://bucket/*/t2m_*.nc``) list what begins like them.
@@ -103,18 +103,18 @@ def expand(source: Files, storage_options: Mapping[str, Any] | None = None) -> E
     return expanded
 
 
-def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> Expanded:
+def _expanded(source: Files, storage_options: Mapping[str, Any] | None) -> SourceFiles:
     if isinstance(source, FilePattern):
         return _from_pattern(source)
     given = [source] if isinstance(source, str | os.PathLike) else source
-    return Expanded(
+    return SourceFiles(
         tuple(itertools.chain.from_iterable(_globbed(os.fspath(each), storage_options) for each in given))
     )
 
 
 def _globbed(text: str, storage_options: Mapping[str, Any] | None) -> Iterable[str]:
     path = _absolute(text)
-    if glob.has_magic(path) and path.partition("://")[0] in _LISTED:
+    if glob.has_magic(path) and "://" in path and parse_url(path).scheme in _LISTED:
         return _listed(path, storage_options)
     if "://" in path or not glob.has_magic(path) or os.path.exists(path):
         return (path,)
@@ -131,18 +131,17 @@ def _listed(url: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     return [place + each for each in sorted(filter(wanted.fullmatch, keys))]
 
 
-_LISTED: Final = ("s3", "gs", "gcs", "az")
+_LISTED: Final = ("s3", "gs", "az")
 _PARTS: Final = re.compile(r"(\*\*/|\*\*|\*|\?)")
 _MEANS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def _absolute(url: str) -> str:
     """Tasks have other working directories, and a second run may have."""
-    path = unquote(url.removeprefix("file://")) if url.startswith("file://") else url
-    return path if "://" in path else os.path.abspath(path)
+    return local_path(url) or url
 
 
-def _from_pattern(pattern: FilePattern) -> Expanded:
+def _from_pattern(pattern: FilePattern) -> SourceFiles:
     dims = pattern.combine_dims
     names = [dim.name for dim in dims]
     urls = tuple(
@@ -151,6 +150,6 @@ def _from_pattern(pattern: FilePattern) -> Expanded:
     )
     at = next((i for i, dim in enumerate(dims) if isinstance(dim, ConcatDim)), None)
     if at is None:
-        return Expanded(urls)
+        return SourceFiles(urls)
     position = np.indices([len(dim.keys) for dim in dims])[at].ravel()
-    return Expanded(urls, names[at], position, tuple(dims[at].keys))
+    return SourceFiles(urls, names[at], position, tuple(dims[at].keys))

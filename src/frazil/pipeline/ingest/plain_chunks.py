@@ -25,7 +25,7 @@ from frazil.format.chunk_table import ChunkKind, ChunkTable
 from frazil.format.columns import Ragged
 from frazil.pipeline.ingest.arrays import LARGEST
 from frazil.pipeline.ingest.axis import Axis, Pieces, old_pieces
-from frazil.pipeline.ingest.file_schemas import ANY, Chunked
+from frazil.pipeline.ingest.file_layout import ANY, VirtualChunks
 from frazil.readers.reader import ChunkReferences
 from frazil.repository.session.session import Session
 
@@ -121,7 +121,7 @@ def common_steps(
 
 
 def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple[int, ...], int]:
-    """The chunks of a file as a layout has them, and on what multiples they can be cut (see `Chunked`).
+    """The chunks of a file as a layout has them, and on what multiples they can be cut (see `VirtualChunks`).
 
     ``length`` is that of the variable along the axis. What cannot be cut keeps its chunks, and 0.
     """
@@ -134,8 +134,8 @@ def cuttable(references: ChunkReferences, axis: int, length: int) -> tuple[tuple
 
 
 def array_chunks(
-    chunked: Chunked, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
-) -> Chunked:
+    chunked: VirtualChunks, axis: int, steps: int, *, whole: bool, existing: tuple[int, ...] | None
+) -> VirtualChunks:
     """The same with a chunk shape that all files can have, and the array that is there (``existing``).
 
     ``steps`` come from `common_steps`; ``whole`` says that the chunks of all files have just so many.

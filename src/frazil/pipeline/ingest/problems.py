@@ -123,7 +123,7 @@ def require_tolerable(allow: Collection[str]) -> frozenset[str]:
     return frozenset(allow)
 
 
-def refused(problems: Sequence[Problem], files: int) -> InvalidInputError:
+def refusal(problems: Sequence[Problem], files: int) -> InvalidInputError:
     """The error of the policy "fail", with what helps against each kind."""
     named = len({each.url for each in problems if each.url is not None})
     some = f"{named:,} of " if named else ""

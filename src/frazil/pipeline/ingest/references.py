@@ -15,13 +15,13 @@ from frazil.jobs.task_results import Outcome
 from frazil.pipeline.ingest.arrays import TargetArray
 from frazil.pipeline.ingest.items import Box, Item
 from frazil.pipeline.ingest.plain_chunks import cut
-from frazil.pipeline.ingest.task_files import Readers, Written
+from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.readers.reader import INLINE, ChunkReferences, NotVirtual
 from frazil.repository.session.session import ForkSession
 from frazil.repository.session.virtual_refs import VirtualRows, set_rows
 
 
-def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
+def refer(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """Set references of the arrays of an item to the chunks in its files.
 
     Chunks of which a reader has the bytes (see `ChunkReferences`) become chunks of the repository. Chunks
@@ -29,7 +29,7 @@ def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
     """
     count = read = own = 0
     pieces = item.pieces
-    with Readers(written.options, item) as readers:
+    with Readers(context.access, item) as readers:
         rows = zip(
             pieces.source.tolist(),
             pieces.start.tolist(),
@@ -38,8 +38,8 @@ def refer(fork: ForkSession, written: Written, item: Item) -> Outcome:
             strict=True,
         )
         for (file, start, at, steps), box in itertools.product(rows, item.boxes):
-            target = written.arrays[box.array]
-            references = _references(readers, item, target, file, written.adds_axis[box.array])
+            target = context.arrays[box.array]
+            references = _references(readers, item, target, file, context.adds_axis[box.array])
             low, high = _place(target, box, at, steps)
             index = references.index.astype(np.int64)
             if target.axis is not None:
@@ -136,19 +136,23 @@ def _references(
     return references
 
 
-def _not_as_inspected(url: str, name: str, found: str) -> FormatError:
+def _not_as_inspected(url: str, name: str, actual: str) -> FormatError:
     return FormatError(
-        f"{url}: expected chunks of {name} as they were inspected, found {found}",
+        f"{url}: expected chunks of {name} as they were inspected, found {actual}",
         ErrorKind.INVALID_FILE_FORMAT,
     )
 
 
-def without_container(location: str) -> InvalidInputError:
-    """The error for a file that no virtual chunk container of the repository is for."""
+def without_container(location: str, url: str | None = None) -> InvalidInputError:
+    """The error for a file that no virtual chunk container of the repository contains.
+
+    ``location`` is the location of its chunks, ``url`` the URL of the file if that is another one.
+    """
     prefix = location.rpartition("/")[0] + "/"
+    option = prefix if url is None or "://" not in url else url.rpartition("/")[0] + "/"
     return InvalidInputError(
         f"expected a virtual chunk container for {location}, found none: give "
-        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {prefix}) and open the "
+        f"containers=[VirtualChunkContainer({prefix!r}, ...)] (--container {option}) and open the "
         f"repository with authorize_virtual_chunk_access for {prefix!r}",
         ErrorKind.NO_CONTAINER_FOR_VIRTUAL_CHUNK,
     )

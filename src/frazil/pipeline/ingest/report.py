@@ -12,13 +12,12 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 
 from frazil.display import Shown
 from frazil.jobs.summary import Summary
-from frazil.pipeline.ingest.inspection import Looked
-from frazil.pipeline.ingest.outline import details, files_found, outline, steps_found, variable_found
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.outline import details, files_line, outline, steps_line, variable_line
 from frazil.pipeline.ingest.problems import Problem
-from frazil.pipeline.ingest.reconcile import Combined
-from frazil.pipeline.ingest.time_conversion import shown
+from frazil.pipeline.ingest.reconcile import Reconciliation
 
-_TOLD: Final = 10
+_EXAMPLES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,20 +27,23 @@ class Report(Summary):
     ``unchanged`` is how many of the files are in the repository already.
     """
 
-    looked: Looked
-    combined: Combined
+    reconciliation: Reconciliation
     problems: tuple[Problem, ...]
     unchanged: int = 0
 
     shown_as: ClassVar[str] = "spark.ingest.Report"
 
     @property
+    def inspection(self) -> Inspection:
+        return self.reconciliation.inspection
+
+    @property
     def urls(self) -> tuple[str, ...]:
-        return self.looked.urls
+        return self.inspection.urls
 
     @property
     def concat_dim(self) -> str | None:
-        return self.combined.dim
+        return self.reconciliation.dim
 
     @property
     def bad(self) -> tuple[str, ...]:
@@ -58,23 +60,25 @@ class Report(Summary):
 
     def table(self) -> pa.Table:
         """``url, size, fingerprint, format, layout, steps, first, last, problem, message`` of each file."""
-        looked = self.looked
+        inspection = self.inspection
         worst = {each.url: each for each in reversed(self.problems) if each.fatal}
         worst = {**{each.url: each for each in reversed(self.problems)}, **worst}
-        told = [worst.get(url) for url in looked.urls]
+        problems = [worst.get(url) for url in inspection.urls]
         first, last = self._ends()
-        formats = [looked.layouts[code].format if code >= 0 else None for code in looked.layout.tolist()]
+        formats = [
+            inspection.layouts[code].format if code >= 0 else None for code in inspection.layout.tolist()
+        ]
         columns: dict[str, Any] = {
-            "url": list(looked.urls),
-            "size": looked.size,
-            "fingerprint": list(map(bytes.hex, map(bytes, looked.fingerprint))),
+            "url": list(inspection.urls),
+            "size": inspection.size,
+            "fingerprint": list(map(bytes.hex, map(bytes, inspection.fingerprint))),
             "format": formats,
-            "layout": looked.layout,
-            "steps": looked.length,
+            "layout": inspection.layout,
+            "steps": inspection.length,
             "first": first,
             "last": last,
-            "problem": [None if each is None else each.kind for each in told],
-            "message": [None if each is None else each.message for each in told],
+            "problem": [None if each is None else each.kind for each in problems],
+            "message": [None if each is None else each.message for each in problems],
         }
         strings = {"url", "fingerprint", "format", "first", "last", "problem", "message"}
         arrays = [
@@ -83,15 +87,16 @@ class Report(Summary):
         return pa.table(arrays, names=list(columns))
 
     def _ends(self) -> tuple[list[str | None], list[str | None]]:
-        looked, combined = self.looked, self.combined
-        labels = combined.labels
+        inspection, reconciliation = self.inspection, self.reconciliation
+        labels = reconciliation.labels
         if labels is None:
-            return [None] * len(looked.urls), [None] * len(looked.urls)
-        starts, stops = combined.steps.start[:-1], combined.steps.start[1:]
+            return [None] * len(inspection.urls), [None] * len(inspection.urls)
+        steps = reconciliation.steps
+        starts, stops = steps.start[:-1], steps.start[1:]
 
         def ends(at: Any) -> list[str | None]:
             return [
-                shown(labels[i], combined.units, combined.calendar) if low < high else None
+                steps.shown(labels[i]) if low < high else None
                 for i, low, high in zip(at.tolist(), starts.tolist(), stops.tolist(), strict=True)
             ]
 
@@ -99,11 +104,11 @@ class Report(Summary):
 
     def outline(self) -> list[tuple[str, str]]:
         """Names and values of a few lines: what `IngestResult` prints."""
-        return outline(self.looked, self.combined, self.problems, self.unchanged)
+        return outline(self.reconciliation, self.problems, self.unchanged)
 
     def details(self) -> Iterable[tuple[str, Shown]]:
         """Names of what the HTML folds, and records of it."""
-        return details(self.combined, self.problems)
+        return details(self.reconciliation, self.problems)
 
     def _rows(self) -> Iterable[tuple[str, Shown]]:
         return self.outline()
@@ -118,19 +123,19 @@ class Report(Summary):
         return "\n".join(self._lines())
 
     def _lines(self) -> list[str]:
-        combined = self.combined
-        lines = [files_found(self.looked)]
+        reconciliation = self.reconciliation
+        lines = [files_line(self.inspection)]
         if self.unchanged:
             lines.append(f"{self.unchanged:,} of them are in the repository, unchanged")
-        if combined.dim is not None:
-            lines.append(f"{combined.dim}: {steps_found(combined)}")
-        for family in combined.families:
+        if reconciliation.dim is not None:
+            lines.append(f"{reconciliation.dim}: {steps_line(reconciliation)}")
+        for family in reconciliation.families:
             for name, each in family.layout.variables.items():
-                lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_found(each)}")
+                lines.append(f"  {' ' if each.coordinate else '*'} {name} {variable_line(each)}")
         kinds = Counter((each.kind, each.fatal) for each in self.problems)
         for (kind, fatal), count in kinds.items():
             lines.append(f"{'problem' if fatal else 'note'}: {kind} ({count})")
-            some = [each for each in self.problems if (each.kind, each.fatal) == (kind, fatal)][:_TOLD]
+            some = [each for each in self.problems if (each.kind, each.fatal) == (kind, fatal)][:_EXAMPLES]
             lines += [f"    {each.url + ': ' if each.url else ''}{each.message}" for each in some]
             if count > len(some):
                 lines.append(f"    and {count - len(some):,} more")

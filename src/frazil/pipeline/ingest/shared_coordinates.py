@@ -13,24 +13,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from frazil.errors import ErrorKind, InvalidInputError
 from frazil.pipeline.ingest.axis import Axis, Pieces, runs
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.step_order import Objection, Steps
 from frazil.pipeline.ingest.time_units import TimeUnits, scalar_values
 
 _OTHER: Final = "{} has other values, unlike files with other variables"
 
 
-def other_constants(looked: Looked, families: Sequence[Family], units: TimeUnits) -> list[Objection]:
+def other_constants(inspection: Inspection, families: Sequence[Family], units: TimeUnits) -> list[Objection]:
     """Files whose scalars and times without the dimension are not those of an earlier family."""
     expected: dict[str, tuple[Any, bool]] = {}
     objections = []
     for family in families:
         mine: dict[str, tuple[Any, bool]] = {}
         for name in sorted(family.layout.individual):
-            values = _values(looked, family.files[:1], family, name, units)
+            values = values_by_file(inspection, family.files[:1], name, units)
             if values is not None:
                 mine[name] = (values, name in family.along)
         wrong = [
@@ -48,7 +47,11 @@ def other_constants(looked: Looked, families: Sequence[Family], units: TimeUnits
 
 
 def other_steps(
-    looked: Looked, families: Sequence[Family], units: TimeUnits, start: NDArray[np.int64], key: NDArray[Any]
+    inspection: Inspection,
+    families: Sequence[Family],
+    units: TimeUnits,
+    start: NDArray[np.int64],
+    key: NDArray[Any],
 ) -> list[Objection]:
     """Files whose scalars along the dimension are not those of an earlier family at the same step.
 
@@ -62,15 +65,15 @@ def other_steps(
         for family in families:
             if name not in family.along:
                 continue
-            column = _values(looked, family.files, family, name, units)
+            column = values_by_file(inspection, family.files, name, units)
             if column is None:
                 continue
             rows = np.repeat(start[family.files], counts[family.files]) + _inside(counts[family.files])
             mine, places = np.repeat(column, counts[family.files]), key[rows]
             if values:
-                known, first = np.unique(np.concatenate(keys), return_index=True)
-                at = np.minimum(np.searchsorted(known, places), len(known) - 1)
-                differs = (known[at] == places) & ~same(np.concatenate(values)[first[at]], mine)
+                earlier, first = np.unique(np.concatenate(keys), return_index=True)
+                at = np.minimum(np.searchsorted(earlier, places), len(earlier) - 1)
+                differs = (earlier[at] == places) & ~same(np.concatenate(values)[first[at]], mine)
                 wrong = np.unique(np.repeat(family.files, counts[family.files])[differs])
                 text = _OTHER.format(name)
                 objections += [Objection(file, "values", text) for file in wrong.tolist()]
@@ -93,16 +96,16 @@ def _inside(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _values(
-    looked: Looked, files: NDArray[np.int64], family: Family, name: str, units: TimeUnits
+def values_by_file(
+    inspection: Inspection, files: NDArray[np.int64], name: str, units: TimeUnits
 ) -> NDArray[Any] | None:
     """A value, or a digest of values, for each file; None if times of other units have digests alone."""
-    if name in looked.scalars and all(each is not None for each in looked.scalars[name][files]):
-        values, wrong = scalar_values(looked, name, files, units)
-        return np.array(looked.scalars[name][files].tolist()) if wrong.any() else values
-    codes, rows = np.unique(looked.individual[files], return_inverse=True)
-    digests = [dict(looked.individuals[code]).get(name) for code in codes.tolist()]
-    moves = any(name in units.moves.get(code, {}) for code in np.unique(looked.own[files]).tolist())
+    if name in inspection.scalars and all(each is not None for each in inspection.scalars[name][files]):
+        values, inexact = scalar_values(inspection, name, files, units)
+        return np.array(inspection.scalars[name][files].tolist()) if inexact.any() else values
+    codes, rows = np.unique(inspection.individual[files], return_inverse=True)
+    digests = [dict(inspection.individuals[code]).get(name) for code in codes.tolist()]
+    moves = any(name in units.moves.get(code, {}) for code in np.unique(inspection.own[files]).tolist())
     return None if moves or None in digests else np.array(digests)[rows]
 
 
@@ -136,66 +139,8 @@ def joined_pieces(
     return runs(source[first], inside[first], at)
 
 
-def differing(
-    looked: Looked,
-    family: Family,
-    name: str,
-    units: TimeUnits,
-    steps: Steps,
-    axis: Axis,
-    stored: NDArray[Any],
-) -> bool:
-    """Whether a scalar of a family differs from what the group has at the same steps.
-
-    ``stored`` is the array of the group: one value, or one for each step.
-    """
-    column = _values(looked, family.files, family, name, units)
-    if column is None or stored.ndim > 1 or name not in looked.scalars:
-        return False
-    rows = steps.rows(family.files)
-    mine = np.repeat(column, steps.counts[family.files])
-    taken = steps.at[rows] >= 0
-    places, mine = axis.new[steps.at[rows[taken]]], mine[taken]
-    index = np.full(axis.length, -1, np.int64)
-    index[axis.old] = np.arange(len(axis.old))
-    there = index[places] >= 0
-    known = np.broadcast_to(stored, len(axis.old)) if not stored.ndim else stored
-    return not same(known[index[places[there]]], mine[there]).all()
-
-
-def require_one_length(
-    sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
-) -> None:
-    """Arrays of a group (path, dimensions, shape) have one length of a dimension, but the one that ``grows``.
-
-    Raises ``InvalidInputError`` (``invalid-array-metadata``) if they have two.
-
-    >>> require_one_length([("/a", ("x",), (2,)), ("/b", ("x",), (3,))], None)
-    Traceback (most recent call last):
-    frazil.errors.InvalidInputError: expected 2 steps of x in `/b`, as in `/a`, found 3: a group of its ...
-    """
-    known: dict[str, tuple[str, int]] = {}
-    for path, dims, shape in sizes:
-        for dim, size in zip(dims, shape, strict=True):
-            other, expected = known.setdefault(dim, (path, size))
-            if dim != grows and size != expected:
-                raise InvalidInputError(
-                    f"expected {expected} steps of {dim} in `{path}`, as in `{other}`, found {size}: a group "
-                    "of its own (--group) can have them",
-                    ErrorKind.INVALID_ARRAY_METADATA,
-                )
-    for path, dims, _ in sizes:
-        name = path.rpartition("/")[2]
-        if not dims and name in known:
-            raise InvalidInputError(
-                f"expected no dimension {name} in `{known[name][0]}`, since `{path}` is a scalar, found it: "
-                "a group of its own (--group) can have it",
-                ErrorKind.INVALID_ARRAY_METADATA,
-            )
-
-
-def others(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
-    """The families that have a variable as this one has it."""
+def sharing_families(families: Sequence[Family], family: Family, name: str) -> Iterator[Family]:
+    """The families that have a variable with the dimensions that this family has for it."""
     mine = family.layout.variables[name]
     for each in families:
         variable = each.layout.variables.get(name)

@@ -17,7 +17,7 @@ from frazil.format.chunk_table import ChunkTable
 from frazil.format.manifest import InlineRef, NativeRef
 from frazil.pipeline.ingest.arrays import TargetArray, open_target
 from frazil.pipeline.ingest.items import Item
-from frazil.pipeline.ingest.task_files import OPEN, Readers, Written
+from frazil.pipeline.ingest.task_context import OPEN, Readers, TaskContext
 from frazil.repository.session.session import ForkSession
 
 #: Smaller regions, in bytes, are read as they are.
@@ -27,12 +27,12 @@ type Region = tuple[slice, ...]
 
 
 def constant_of(
-    readers: Readers, written: Written, item: Item, number: int, region: Region
+    readers: Readers, context: TaskContext, item: Item, number: int, region: Region
 ) -> NDArray[Any] | None:
     """The one value of a region of an array (by number), of which no file has written anything; else None."""
-    target = written.arrays[number]
+    target = context.arrays[number]
     size = math.prod(each.stop - each.start for each in region) * target.itemsize
-    if size < SMALLEST or target.window is not None or target.name in written.unpacked:
+    if size < SMALLEST or target.window is not None or target.name in context.unpacked:
         return None
     if target.axis is None:
         return readers[0].constant(target.name, region)
@@ -45,7 +45,7 @@ def constant_of(
     for file, start, count in rows:
         if target.name in (item.moves[file] or {}):
             return None
-        along = () if written.adds_axis[number] else (slice(start, start + count),)
+        along = () if context.adds_axis[number] else (slice(start, start + count),)
         value = readers[file].constant(target.name, (*region[:axis], *along, *region[axis + 1 :]))
         if value is None or (values and _bytes(value, target) != _bytes(values[0], target)):
             return None

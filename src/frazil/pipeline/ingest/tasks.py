@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from frazil.pipeline.ingest.axis import Pieces, runs
 from frazil.pipeline.ingest.items import Box, Item
 from frazil.pipeline.ingest.references import refer
 from frazil.pipeline.ingest.sparse import constant_of, write_constant
-from frazil.pipeline.ingest.task_files import Readers, Written
+from frazil.pipeline.ingest.task_context import Readers, TaskContext
 from frazil.pipeline.ingest.time_conversion import Linear, moved
 from frazil.repository.session.session import ForkSession
 
@@ -28,44 +28,41 @@ from frazil.repository.session.session import ForkSession
 HELD: Final = 128 << 20
 
 
-def copy(fork: ForkSession, written: Written, item: Item) -> Outcome:
-    """Write the boxes of an item with values from its files, and from what was there."""
-    before = fork.fork() if len(item.old) else fork  # what was there, whatever this task writes
-    done = _Done()
-    with Readers(written.options, item) as readers:
-        for blocks in _batches(written, item.boxes):
-            begun = []
+def copy(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
+    """Write the boxes of an item with values from its files, and from old steps of the group."""
+    before = fork.fork() if len(item.old) else fork  # old values, whatever this task writes
+    bytes_read = bytes_written = 0
+    with Readers(context.access, item) as readers:
+        for blocks in _batches(context, item.boxes):
+            buffers = []
             for number, region in blocks:
-                constant = constant_of(readers, written, item, number, region)
+                constant = constant_of(readers, context, item, number, region)
                 if constant is None:
-                    begun.append(_begun(before, written, item, number, region, done))
+                    buffers.append(_region_buffer(before, context, item, number, region))
                 else:
-                    write_constant(fork, written.arrays[number], region, constant)
+                    write_constant(fork, context.arrays[number], region, constant)
             # File by file: each is opened once for all of its variables.
             reads = sorted(
-                itertools.chain.from_iterable(each.reads for each in begun), key=attrgetter("file")
+                itertools.chain.from_iterable(each.reads for each in buffers), key=attrgetter("file")
             )
             for read in reads:
-                read.into[...] = _read(readers, item, written, read, done)
-            for each in begun:
-                open_target(fork.store, written.arrays[each.number].path)[each.region] = each.values
-                done.written += each.values.nbytes
+                values = _file_values(readers, item, context, read)
+                read.into[...] = _stored_values(readers, item, context, read, values)
+                bytes_read += values.nbytes
+            for each in buffers:
+                open_target(fork.store, context.arrays[each.number].path)[each.region] = each.values
+                bytes_read += each.old_bytes
+                bytes_written += each.values.nbytes
     return Outcome(
         rows=int(item.pieces.count.sum()),
-        chunks=sum(_chunks(box, written.arrays[box.array]) for box in item.boxes),
-        bytes_read=done.read,
-        bytes_written=done.written,
+        chunks=sum(_chunks(box, context.arrays[box.array]) for box in item.boxes),
+        bytes_read=bytes_read,
+        bytes_written=bytes_written,
     )
 
 
-@dataclass(slots=True)
-class _Done:
-    read: int = 0
-    written: int = 0
-
-
 @dataclass(frozen=True, slots=True)
-class _ReadOf:
+class _FileRead:
     """A region of an array (by number) of a file, and where its values go."""
 
     file: int
@@ -75,21 +72,24 @@ class _ReadOf:
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """Values of a region of an array, with what was there; ``reads`` fill the rest."""
+class _RegionBuffer:
+    """The values of a region of an array. Old values are in place (``old_bytes`` of them), ``reads`` fill the
+    rest.
+    """
 
     number: int
     region: tuple[slice, ...]
     values: NDArray[Any]
-    reads: list[_ReadOf]
+    reads: list[_FileRead]
+    old_bytes: int = 0
 
 
-def _batches(written: Written, boxes: Sequence[Box]) -> Iterator[list[tuple[int, tuple[slice, ...]]]]:
+def _batches(context: TaskContext, boxes: Sequence[Box]) -> Iterator[list[tuple[int, tuple[slice, ...]]]]:
     """Regions of arrays (by number) that are held in memory together."""
     batch: list[tuple[int, tuple[slice, ...]]] = []
     held = 0
     for box in boxes:
-        target = written.arrays[box.array]
+        target = context.arrays[box.array]
         for region in _blocks(box, target):
             size = math.prod(each.stop - each.start for each in region) * target.itemsize
             if batch and held + size > HELD:
@@ -101,42 +101,38 @@ def _batches(written: Written, boxes: Sequence[Box]) -> Iterator[list[tuple[int,
         yield batch
 
 
-def _begun(
-    before: ForkSession,
-    written: Written,
-    item: Item,
-    number: int,
-    region: tuple[slice, ...],
-    done: _Done,
-) -> _Begun:
-    target = written.arrays[number]
+def _region_buffer(
+    before: ForkSession, context: TaskContext, item: Item, number: int, region: tuple[slice, ...]
+) -> _RegionBuffer:
+    target = context.arrays[number]
     axis = target.axis
     shape = tuple(each.stop - each.start for each in region)
     values = np.full(shape, target.fill_value, target.dtype)
     if axis is None:
-        return _Begun(number, region, values, [_ReadOf(0, number, region, values)])
+        return _RegionBuffer(number, region, values, [_FileRead(0, number, region, values)])
     low, high = region[axis].start, region[axis].stop
     pieces = item.pieces.within(low, high)
     covering = pieces if target.window is None else pieces.within(0, 0)
-    for start, stop, at in _uncovered(item.old, covering, low, high, written.shifted[number]):
-        there = (*region[:axis], slice(start, stop), *region[axis + 1 :])
-        here = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
-        values[here] = open_target(before.store, target.path)[there]
-        done.read += values[here].nbytes
+    old_bytes = 0
+    for start, stop, at in _uncovered(item.old, covering, low, high, context.shifted[number]):
+        in_array = (*region[:axis], slice(start, stop), *region[axis + 1 :])
+        in_buffer = (*(slice(None),) * axis, slice(at - low, at - low + stop - start))
+        values[in_buffer] = open_target(before.store, target.path)[in_array]
+        old_bytes += values[in_buffer].nbytes
     rows = zip(
         pieces.source.tolist(), pieces.start.tolist(), pieces.at.tolist(), pieces.count.tolist(), strict=True
     )
     reads = []
     for file, start, at, count in rows:
-        there, here = _inside(region, target)
-        there = (*there[:axis], slice(start, start + count), *there[axis + 1 :])
-        here = (*here[:axis], slice(at - low, at - low + count), *here[axis + 1 :])
-        into = values[here]
-        if written.adds_axis[number]:
+        in_file, in_buffer = _inside(region, target)
+        in_file = (*in_file[:axis], slice(start, start + count), *in_file[axis + 1 :])
+        in_buffer = (*in_buffer[:axis], slice(at - low, at - low + count), *in_buffer[axis + 1 :])
+        into = values[in_buffer]
+        if context.adds_axis[number]:
             # the one value of a file is that of all its steps
-            there, into = there[:axis] + there[axis + 1 :], np.moveaxis(into, axis, 0)
-        reads.append(_ReadOf(file, number, there, into))
-    return _Begun(number, region, values, reads)
+            in_file, into = in_file[:axis] + in_file[axis + 1 :], np.moveaxis(into, axis, 0)
+        reads.append(_FileRead(file, number, in_file, into))
+    return _RegionBuffer(number, region, values, reads, old_bytes)
 
 
 def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
@@ -155,7 +151,7 @@ def _inside(region: tuple[slice, ...], target: TargetArray) -> tuple[tuple[slice
 def _uncovered(
     old: Pieces, new: Pieces, low: int, high: int, shifted: bool
 ) -> Iterator[tuple[int, int, int]]:
-    """Runs of what was there that is not written over: where it is, and where it goes."""
+    """Runs of old steps that no new step replaces: where they are, and where they go."""
     old = old.within(low, high)
     if not len(old):
         return
@@ -165,37 +161,44 @@ def _uncovered(
     offsets = np.arange(int(old.count.sum())) - np.repeat(np.cumsum(old.count) - old.count, old.count)
     at = np.repeat(old.at, old.count) + offsets
     start = at if shifted else np.repeat(old.start, old.count) + offsets
-    kept = ~covered[at - low]
-    left = runs(np.zeros(int(kept.sum()), np.int64), start[kept], at[kept])
-    yield from zip(left.start.tolist(), (left.start + left.count).tolist(), left.at.tolist(), strict=True)
+    stays = ~covered[at - low]
+    remaining = runs(np.zeros(int(stays.sum()), np.int64), start[stays], at[stays])
+    stop = remaining.start + remaining.count
+    yield from zip(remaining.start.tolist(), stop.tolist(), remaining.at.tolist(), strict=True)
 
 
-def _read(readers: Readers, item: Item, written: Written, wanted: _ReadOf, done: _Done) -> NDArray[Any]:
-    """Values of one file as the array wants them."""
-    target, file, region = written.arrays[wanted.number], wanted.file, wanted.region
-    reader = readers[file]
-    values = reader.read(target.name, region)
-    expected = tuple(each.stop - each.start for each in region)
+def _file_values(readers: Readers, item: Item, context: TaskContext, read: _FileRead) -> NDArray[Any]:
+    """Values of one file, as the file has them."""
+    target = context.arrays[read.number]
+    values = readers[read.file].read(target.name, read.region)
+    expected = tuple(each.stop - each.start for each in read.region)
     if values.shape != expected:
         raise FormatError(
-            f"{item.urls[file]}: expected values of {target.name} of shape {expected}, found {values.shape}: "
-            "the file has changed since it was inspected",
+            f"{item.urls[read.file]}: expected values of {target.name} of shape {expected}, found "
+            f"{values.shape}: the file has changed since it was inspected",
             ErrorKind.INVALID_FILE_FORMAT,
         )
-    done.read += values.nbytes
-    if target.name in written.unpacked:
-        return _unpacked(values, reader.schema().variables[target.name].attrs, target)
-    line: Linear | None = (item.moves[file] or {}).get(target.name)
+    return values
+
+
+def _stored_values(
+    readers: Readers, item: Item, context: TaskContext, read: _FileRead, values: NDArray[Any]
+) -> NDArray[Any]:
+    """Values of a file as the array stores them: unpacked, or times in its units."""
+    target = context.arrays[read.number]
+    if target.name in context.unpacked:
+        return _unpacked(values, readers[read.file].schema().variables[target.name].attrs, target)
+    line: Linear | None = (item.moves[read.file] or {}).get(target.name)
     if line is None:
         return values
-    there = moved(values, line, target.dtype)
-    if there is None:
+    times = moved(values, line, target.dtype)
+    if times is None:
         raise InvalidInputError(
-            f"{item.urls[file]}: expected times of {target.name} that are whole numbers in the "
+            f"{item.urls[read.file]}: expected times of {target.name} that are whole numbers in the "
             "units of the repository, found others",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    return there
+    return times
 
 
 def _unpacked(values: NDArray[Any], attrs: Mapping[str, Any], target: TargetArray) -> NDArray[Any]:
@@ -203,8 +206,8 @@ def _unpacked(values: NDArray[Any], attrs: Mapping[str, Any], target: TargetArra
     variable = xr.conventions.decode_cf_variable(
         target.name, xr.Variable(dims, values, dict(attrs)), decode_times=False
     )
-    found: NDArray[Any] = np.asarray(variable.values)
-    return found.astype(target.dtype, copy=False)
+    unpacked: NDArray[Any] = np.asarray(variable.values)
+    return unpacked.astype(target.dtype, copy=False)
 
 
 def _blocks(box: Box, target: TargetArray) -> Iterator[tuple[slice, ...]]:
@@ -235,14 +238,6 @@ def _chunks(box: Box, target: TargetArray) -> int:
     return int(np.prod(counts, dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True)
-class Either:
-    """Items of both kinds in one job."""
-
-    item: Item
-    virtual: bool = field(default=False)
-
-
-def work(fork: ForkSession, written: Written, task: Either) -> Outcome:
+def run_item(fork: ForkSession, context: TaskContext, item: Item) -> Outcome:
     """The work function of ingest."""
-    return (refer if task.virtual else copy)(fork, written, task.item)
+    return (refer if item.virtual else copy)(fork, context, item)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frazil.pipeline.ingest.families import Family
-from frazil.pipeline.ingest.inspection import Looked
+from frazil.pipeline.ingest.inspection import Inspection
 from frazil.pipeline.ingest.step_order import Objection
 from frazil.pipeline.ingest.time_conversion import SAME, Linear, finest, is_time, moved, rebase
 from frazil.readers.reader import VariableSchema
@@ -22,8 +22,8 @@ from frazil.readers.reader import VariableSchema
 
 @dataclass(frozen=True, slots=True)
 class TimeUnits:
-    """``targets`` are the variables with the units that they get. ``moves`` tells by code of `Looked.owns`
-    how times of a file become times in these units.
+    """The units of the dataset. ``targets`` are the variables with the units that they get; ``moves``, by
+    code of `Inspection.owns`, how times of a file become times in these units.
     """
 
     targets: Mapping[str, VariableSchema]
@@ -31,7 +31,7 @@ class TimeUnits:
 
 
 def common_units(
-    looked: Looked, families: Sequence[Family], stored: Mapping[str, str]
+    inspection: Inspection, families: Sequence[Family], stored: Mapping[str, str]
 ) -> tuple[TimeUnits, list[Objection]]:
     """The units of all times, and the files whose times cannot be in them. ``stored`` are those of the
     repository, by variable.
@@ -40,10 +40,12 @@ def common_units(
     moves: dict[int, dict[str, Linear]] = {}
     objections: list[Objection] = []
     for family in families:
-        codes, first = np.unique(looked.own[family.files], return_index=True)
+        codes, first = np.unique(inspection.own[family.files], return_index=True)
         codes = codes[np.argsort(first)]
         units = {
-            code: {name: str(value) for name, attribute, value in looked.owns[code] if attribute == "units"}
+            code: {
+                name: str(value) for name, attribute, value in inspection.owns[code] if attribute == "units"
+            }
             for code in codes.tolist()
         }
         for name in family.layout.variables:
@@ -55,7 +57,7 @@ def common_units(
         for code in codes.tolist():
             lines, texts = _lines(family, units[code], targets)
             if texts:
-                where = family.files[looked.own[family.files] == code]
+                where = family.files[inspection.own[family.files] == code]
                 objections += [Objection(file, "units", "; ".join(texts)) for file in where.tolist()]
             if lines:
                 moves[code] = lines
@@ -118,10 +120,10 @@ def in_units(
 
 
 def scalar_values(
-    looked: Looked, name: str, files: NDArray[np.int64], units: TimeUnits
+    inspection: Inspection, name: str, files: NDArray[np.int64], units: TimeUnits
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """The values of a scalar in files, as `in_units` gives them."""
     variable = units.targets[name]
     raw = variable.dtype if variable.dtype.kind in "TSUO" else None  # numbers are as wide as files have them
-    column = np.array(looked.scalars[name][files].tolist(), raw)
-    return in_units(column, looked.own[files], variable, units)
+    column = np.array(inspection.scalars[name][files].tolist(), raw)
+    return in_units(column, inspection.own[files], variable, units)

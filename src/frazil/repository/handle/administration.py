@@ -5,21 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import presentation, repo_changes
-from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.version_info import FeatureFlag, RepoStatus
+from frazil.repository.handle.base import RepositoryBase
 from frazil.repository.handle.opening import saved_config
 from frazil.repository.settings.config_secrets import document_to_save
 from frazil.repository.settings.feature_flags import FLAGS, flag_named, setting_of
 
 
-class Administration:
+class Administration(RepositoryBase):
     """Methods of ``Repository``."""
-
-    _context: Context
-    _default_metadata: dict[str, Any]
 
     def save_config(self, *, store_secrets: bool = False) -> None:
         """Save the configuration in the repository: it is what others open it with.
@@ -44,7 +40,7 @@ class Administration:
     def update_metadata(self, metadata: dict[str, Any]) -> dict[str, Any]:
         """Add to the repository's metadata; what it is then."""
         info = self._context.catalog.update_repo_info(
-            repo_changes.set_metadata(lambda known: {**known, **metadata})
+            repo_changes.set_metadata(lambda current: {**current, **metadata})
         )
         return dict(info.metadata)
 
@@ -97,11 +93,6 @@ class Administration:
     def set_default_commit_metadata(self, metadata: dict[str, Any]) -> None:
         """Metadata for every commit of sessions that are opened from now on with this handle."""
         self._default_metadata = dict(metadata)
-
-    def _info_v2(self) -> RepoInfo:
-        """For what a repository of spec version 1 does not have."""
-        self._context.require_version_2()
-        return self._context.catalog.repo_info()
 
     save_config_async = awaitable(save_config)
     get_metadata_async = awaitable(get_metadata)

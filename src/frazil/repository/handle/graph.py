@@ -43,7 +43,7 @@ class Label:
     id: str
     branches: tuple[str, ...]
     tags: tuple[str, ...]
-    written_at: datetime
+    time: datetime
     message: str
 
     def line(self) -> str:
@@ -56,7 +56,7 @@ class Label:
         names = [f"branch {name}" for name in self.branches] + [f"tag {name}" for name in self.tags]
         return [
             (self.id, ""),
-            (f"{self.written_at:%Y-%m-%d %H:%M}", 'opacity="0.65"'),
+            (f"{self.time:%Y-%m-%d %H:%M}", 'opacity="0.65"'),
             *((name, 'font-weight="bold"') for name in names),
             (self.message, ""),
         ]
@@ -179,11 +179,11 @@ def ancestry_graph(
     lane_of = np.full(len(table), -1, np.int64)
     joins: dict[int, set[int]] = {}
     for lane, rows in enumerate(chains):
-        known = np.flatnonzero(lane_of[rows] >= 0)
-        own = rows[: known[0]] if len(known) else rows
+        taken = np.flatnonzero(lane_of[rows] >= 0)
+        own = rows[: taken[0]] if len(taken) else rows
         lane_of[own] = lane
-        if len(known) and len(own):
-            joins.setdefault(int(rows[known[0]]), set()).add(lane)
+        if len(taken) and len(own):
+            joins.setdefault(int(rows[taken[0]]), set()).add(lane)
     shown = np.flatnonzero(lane_of >= 0)
     newest_first = shown[np.argsort(table.flushed_at()[shown], kind="stable")[::-1]]
     parents = table.parents()[newest_first].tolist()

@@ -1,75 +1,96 @@
-"""What it takes to open or create a repository: everything that its handle and sessions share."""
+"""Opening a repository: the context that its handle and the handle's sessions share."""
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from frazil.chunks.byte_cache import KeptBytes
-from frazil.chunks.virtual import Container, VirtualSources
-from frazil.errors import ErrorKind, ReadOnlyError, RepositoryNotFoundError
-from frazil.format.ids import INITIAL_SNAPSHOT_ID
-from frazil.format.keys import snapshot_key, transaction_key
+from frazil.chunks.virtual import VirtualSources
+from frazil.errors import ErrorKind, FormatError, ReadOnlyError, RepositoryNotFoundError
+from frazil.format.keys import REPO
+from frazil.format.repo_info import RepoInfo
 from frazil.repository.attribution import Attribution
 from frazil.repository.catalog.assets import Assets, CacheLimits
+from frazil.repository.catalog.backups import with_hint
 from frazil.repository.catalog.catalog import Catalog, CatalogV2
 from frazil.repository.catalog.catalog_v1 import V1_MAIN, CatalogV1, read_config_v1
 from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.generations import older_layout, refuse_older
 from frazil.repository.catalog.repo_info_file import read_repo_info
 from frazil.repository.catalog.repo_update import UpdateSettings
 from frazil.repository.catalog.version_info import SpecVersion
+from frazil.repository.handle.virtual_access import Authorized, container_of, explicit_access
 from frazil.repository.settings.config import RepositoryConfig, opened_with
 from frazil.repository.settings.config_document import from_document
 from frazil.repository.settings.engine_settings import Effective
-from frazil.repository.settings.virtual_containers import VirtualChunkContainer
-from frazil.storage.access import anonymous_access
-from frazil.storage.base import ObjectInfo, Storage, Version
-from frazil.storage.credentials import AnyCredential
+from frazil.storage.base import Storage, Version
 from frazil.storage.foreign import open_foreign
-from frazil.storage.object_store_config import ObjectStoreConfig
-from frazil.storage.option_names import shown_url
-from frazil.storage.probe import PROBES
-
-#: Prefixes of URLs, and what opens them.
-Authorized = Mapping[str, AnyCredential | None]
-
-#: A warning names the line of the user's program that called into this folder.
-_PACKAGE: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
-_FIRST_FILES = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
 
 
-def context_of(
-    storage: Storage,
-    user: RepositoryConfig | None,
-    saved: RepositoryConfig | None,
-    credentials: Authorized | None,
-    spec_version: int = 2,
-    config_version: Version | None = None,
-    attribution: Attribution | None = None,
-) -> Context:
-    """``user`` is the configuration that the user gave, ``saved`` that of the repository."""
-    if user is not None:
-        user.validate()  # what is saved may be of a version that had other rules
-    # A copy: what becomes of the user's configuration afterwards is no business of this handle.
-    config = deepcopy(opened_with(user, saved, storage.default_settings()))
+@dataclass(frozen=True, slots=True)
+class HandleOptions:
+    """The arguments of a user who opens or creates a repository."""
+
+    config: RepositoryConfig | None = None
+    authorized: Authorized | None = None
+    attribution: Attribution | None = None
+
+    def attributed(self, storage: Storage) -> Storage:
+        """The storage, whose requests carry the labels of ``attribution``."""
+        return storage if self.attribution is None else storage.with_user_agent(self.attribution.user_agent())
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSettings:
+    """What a repository says about itself: its saved configuration, and its version of the format.
+
+    ``config_version`` is the storage's version of the configuration file of spec version 1.
+    """
+
+    config: RepositoryConfig | None = None
+    spec_version: int = 2
+    config_version: Version | None = None
+
+
+def build_context(storage: Storage, options: HandleOptions, stored: StoredSettings) -> Context:
+    """The context of a new handle."""
+    if options.config is not None:
+        options.config.validate()  # a saved configuration may be of a version that had other rules
+    # A copy: later changes of the user's object do not change this handle.
+    config = deepcopy(opened_with(options.config, stored.config, storage.default_settings()))
     settings = Effective.of(config)
     storage = storage.with_settings(settings.storage)
-    containers = list(map(_container, settings.virtual_chunk_containers.values()))
-    attribution = attribution or Attribution()
+    containers = list(map(container_of, settings.virtual_chunk_containers.values()))
+    attribution = options.attribution or Attribution()
     connect = partial(open_foreign, user_agent=attribution.user_agent())
-    virtual = VirtualSources(containers, explicit_access(credentials), open_foreign=connect)
+    virtual = VirtualSources(containers, explicit_access(options.authorized), open_foreign=connect)
     limits = CacheLimits(settings.cached_snapshot_nodes, settings.cached_chunk_refs)
     assets = Assets(storage, limits)
     update_settings = UpdateSettings.of(settings)
     catalog: Catalog = CatalogV2(storage, assets, update_settings)
-    if spec_version == 1:
-        catalog = CatalogV1(storage, assets, update_settings, config_version)
-    kept = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
-    return Context(storage, config, settings, assets, virtual, catalog, attribution, kept)
+    if stored.spec_version == 1:
+        catalog = CatalogV1(storage, assets, update_settings, stored.config_version)
+    cache = KeptBytes(settings.cached_chunk_bytes) if settings.cached_chunk_bytes else None
+    return Context(storage, config, settings, assets, virtual, catalog, attribution, cache)
+
+
+def open_context(storage: Storage, options: HandleOptions) -> Context:
+    """The context of a handle on the repository in ``storage``; ``RepositoryNotFoundError`` without one."""
+    storage = options.attributed(storage)
+    try:
+        info, _, _ = read_repo_info(storage)
+    except FormatError as error:
+        raise with_hint(storage, error) from error.__cause__
+    except RepositoryNotFoundError as error:
+        if storage.head(V1_MAIN) is None:
+            refuse_older(storage)
+            raise with_hint(storage, error) from error.__cause__
+        stored = _stored_settings_v1(storage)
+    else:
+        stored = StoredSettings(_config_of(info))
+    return build_context(storage, options, stored)
 
 
 def saved_config(storage: Storage) -> RepositoryConfig | None:
@@ -79,66 +100,40 @@ def saved_config(storage: Storage) -> RepositoryConfig | None:
     except RepositoryNotFoundError:
         if storage.head(V1_MAIN) is None:
             raise
-        return read_config_v1(storage)[0]
+        return _stored_settings_v1(storage).config
+    return _config_of(info)
+
+
+def _config_of(info: RepoInfo) -> RepositoryConfig | None:
     return None if info.config is None else from_document(info.config)
 
 
-def _container(container: VirtualChunkContainer) -> Container:
-    """A path of local files counts if the user gave it: one that a repository names could lead anywhere, and
-    what the user has authorised is the prefix.
+def _stored_settings_v1(storage: Storage) -> StoredSettings:
+    config, version = read_config_v1(storage)
+    return StoredSettings(config, 1, version)
+
+
+def stored_spec_version(storage: Storage) -> SpecVersion | None:
+    """The version of the format of the repository in ``storage``; None without a repository.
+
+    Raises ``FormatError`` (``unsupported-spec-version``) for a format that is older than spec version 1.
     """
-    store = container.store
-    if isinstance(store, ObjectStoreConfig.LocalFileSystem) and container.from_repository:
-        store = ObjectStoreConfig.LocalFileSystem("")
-    return Container(container.name, container.url_prefix, store, not container.from_repository)
+    if storage.head(REPO) is not None:
+        return SpecVersion.v2
+    if storage.head(V1_MAIN) is not None:
+        return SpecVersion.v1
+    refuse_older(storage)
+    return None
 
 
-def explicit_access(given: Authorized | None) -> dict[str, AnyCredential]:
-    """The credentials by prefix. ``None`` for one grants access without credentials, and is deprecated."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping) or not all(isinstance(prefix, str) for prefix in given):
-        raise TypeError(
-            "authorize_virtual_chunk_access: expected a dict of URL prefixes to credentials, "
-            f"found {type(given).__name__}"
-        )
-    return {prefix: _explicit(prefix, credential) for prefix, credential in given.items()}
-
-
-def _explicit(prefix: str, credential: AnyCredential | None) -> AnyCredential:
-    if credential is not None:
-        return credential
-    granted = anonymous_access(prefix)
-    warnings.warn(
-        f"`None` in authorize_virtual_chunk_access for the container {shown_url(prefix)!r} is deprecated. It "
-        "grants access without credentials; name the access that you mean: LocalFileSystemAccess or "
-        "HttpAccess, or with containers_credentials() for example s3_anonymous_credentials() or "
-        "s3_from_env_credentials()",
-        DeprecationWarning,
-        skip_file_prefixes=(_PACKAGE,),
-    )
-    return granted
-
-
-def attributed(storage: Storage, attribution: Attribution | None) -> Storage:
-    return storage if attribution is None else storage.with_user_agent(attribution.user_agent())
-
-
-def version_to_create(version: SpecVersion | int | None) -> int:
-    if version is None:
-        return 2
-    number = version.value if isinstance(version, SpecVersion) else version
-    if number not in (1, 2):
-        raise ValueError(f"spec_version: expected spec version 1 or 2, found {version!r}")
-    return number
-
-
-def is_of_creation(found: ObjectInfo) -> bool:
-    """A file of somebody who creates a repository at the same time, or was killed while doing so."""
-    return found.key in _FIRST_FILES or found.key.startswith(f"{PROBES}/")
+def repository_exists(storage: Storage) -> bool:
+    """Whether ``storage`` holds a repository, of an older format as well."""
+    newer = storage.head(REPO) is not None or storage.head(V1_MAIN) is not None
+    return newer or older_layout(storage) is not None
 
 
 def require_writable(storage: Storage) -> None:
+    """``ReadOnlyError`` for a storage that only reads."""
     if storage.is_read_only:
         raise ReadOnlyError(
             f"{storage.place()} is read only: open it with a storage that writes", ErrorKind.READ_ONLY_STORAGE

@@ -9,18 +9,16 @@ from frazil.format.ids import id_to_text
 from frazil.format.repo_info import RepoInfo
 from frazil.repository.asynchronous import awaitable
 from frazil.repository.catalog import repo_changes, repo_requirements
-from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.repo_update import Change
 from frazil.repository.catalog.stream_batches import History
 from frazil.repository.catalog.stream_records import STREAMS
 from frazil.repository.catalog.version_names import find_snapshot
-from frazil.repository.catalog.version_names import snapshot_id as named
+from frazil.repository.catalog.version_names import snapshot_id as resolve_id
+from frazil.repository.handle.base import RepositoryBase
 
 
-class Refs:
+class Refs(RepositoryBase):
     """Methods of ``Repository``."""
-
-    _context: Context
 
     def list_branches(self) -> set[str]:
         """The names of all branches; ``main`` is always one of them."""
@@ -34,7 +32,7 @@ class Refs:
         ``InvalidInputError`` (``invalid-snapshot-id``) for what is none of these, and for a text that can
         mean several snapshots.
         """
-        self._point(branch, lambda id_: repo_changes.create_branch(branch, id_), snapshot_id)
+        self._set_branch(branch, lambda id_: repo_changes.create_branch(branch, id_), snapshot_id)
 
     def lookup_branch(self, branch: str) -> str:
         """The snapshot that a branch points to; ``RefNotFoundError``."""
@@ -46,8 +44,8 @@ class Refs:
         ``from_snapshot_id``: only if it points there now, else ``ConflictError``
         (``branch-update-conflict``).
         """
-        expected = None if from_snapshot_id is None else self._id(from_snapshot_id)
-        self._point(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
+        expected = None if from_snapshot_id is None else self._snapshot_id(from_snapshot_id)
+        self._set_branch(branch, lambda id_: repo_changes.reset_branch(branch, id_, expected), snapshot_id)
 
     def delete_branch(self, branch: str) -> None:
         """Raises ``RefNotFoundError``; ``SessionStateError`` (``cannot-delete-main``)."""
@@ -61,7 +59,7 @@ class Refs:
         """A name for a snapshot, for good: see ``create_branch`` for ``snapshot_id``. Raises
         ``AlreadyExistsError``, also for the name of a deleted tag.
         """
-        self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._named(snapshot_id)))
+        self._context.catalog.update_repo_info(repo_changes.create_tag(tag, self._resolve(snapshot_id)))
 
     def lookup_tag(self, tag: str) -> str:
         """The snapshot that a tag names; ``RefNotFoundError``."""
@@ -71,9 +69,9 @@ class Refs:
         """Delete a tag; its name cannot be used again."""
         self._context.catalog.update_repo_info(repo_changes.delete_tag(tag))
 
-    def _point(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
-        """Let a branch point to a snapshot; what that has done of streaming queries is recorded with it."""
-        id_ = self._named(snapshot_id)
+    def _set_branch(self, branch: str, change: Callable[[bytes], Change], snapshot_id: str) -> None:
+        """Let a branch point to a snapshot, and record which batches of streaming queries it has."""
+        id_ = self._resolve(snapshot_id)
 
         def note(info: RepoInfo, id_: bytes) -> dict[str, Any]:
             return History(info, id_).recorded(branch) if STREAMS in info.metadata else info.metadata
@@ -83,12 +81,13 @@ class Refs:
             repo_changes.noted(update, note, id_) if self._context.spec_version > 1 else update
         )
 
-    def _named(self, text: str) -> bytes:
-        found = find_snapshot(text, self._context.catalog.repo_info)
-        return self._id(text) if found is None else found
+    def _resolve(self, text: str) -> bytes:
+        """The snapshot that an id, the beginning of one, or the name of a ref means."""
+        snapshot = find_snapshot(text, self._context.catalog.repo_info)
+        return self._snapshot_id(text) if snapshot is None else snapshot
 
-    def _id(self, text: str) -> bytes:
-        return named(text, self._context.catalog.repo_info)
+    def _snapshot_id(self, text: str) -> bytes:
+        return resolve_id(text, self._context.catalog.repo_info)
 
     list_branches_async = awaitable(list_branches)
     create_branch_async = awaitable(create_branch)

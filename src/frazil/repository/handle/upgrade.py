@@ -2,8 +2,8 @@
 
 Snapshots, manifests, transaction logs and chunks stay as they are; readers look at the version in each file.
 
-1. Read refs, configuration and all snapshot files, and build the repo info with a history of operations made
-   up from them (``history_of``).
+1. Read refs, configuration and all snapshot files, and build the repo info, with a history of operations
+   that is made up from them (``upgrade_history``).
 2. Create ``repo``, if absent. From then on everybody sees a repository of version 2.
 3. Read the refs again. If a writer has changed them meanwhile, build the repo info anew and replace it.
 4. Delete the files of version 1: ``main`` first, since without it they are nobody's.
@@ -11,14 +11,13 @@ Snapshots, manifests, transaction logs and chunks stay as they are; readers look
 A call that was interrupted before 2. has changed nothing. After that another call goes on: with 3., as long
 as nobody has written to the upgraded repository and ``main`` is there, and with 4.
 
-A writer of version 1 who comes after 3. looks for ``repo`` when he has written, and is told (``catalog_v1``).
-The reference's writers do not look: for them, as its documentation says, nobody else may be at work.
+A writer of version 1 that comes after step 3 looks for ``repo`` after its write, and raises an error
+(``catalog_v1``). The reference's writers do not look: as its documentation says, nobody may write meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from frazil.arguments import checked
@@ -37,7 +36,6 @@ from frazil.format.repo_info import (
     OpsEntry,
     OpsLog,
     RepoInfo,
-    SnapshotEntry,
     SnapshotTable,
     Status,
     UpdateKind,
@@ -50,13 +48,12 @@ from frazil.repository.catalog.repo_changes import MAIN
 from frazil.repository.catalog.snapshots_v1 import reached_snapshots, read_all_snapshots
 from frazil.repository.clock import now_us
 from frazil.repository.handle.repository import Repository
+from frazil.repository.handle.upgrade_history import history_of
 from frazil.repository.settings.config_document import to_document
 from frazil.storage.base import Condition, IfAbsent, IfVersion, Storage, Stored
 
 _PREFETCH: Final = 64
 _TRIES: Final = 5
-#: What is said to have happened to a snapshot comes so much later, in microseconds, and one after the other.
-_CREATED, _DELETED = 1_000, 2_000
 
 
 @checked
@@ -85,10 +82,11 @@ def upgrade_icechunk_repository(
     """
     if prefetch_concurrency is not None and prefetch_concurrency < 1:
         raise InvalidInputError(
-            f"prefetch_concurrency: expected at least 1, found {prefetch_concurrency}", ErrorKind.NOT_ALLOWED
+            f"prefetch_concurrency: expected at least 1, found {prefetch_concurrency}",
+            ErrorKind.INVALID_ARGUMENT,
         )
     storage = repo.storage
-    if repo._context.spec_version == 2 and not (delete_unused_v1_files and _left(storage)):
+    if repo._context.spec_version == 2 and not (delete_unused_v1_files and _files_of_version_1(storage)):
         raise SessionStateError(
             "the repository has spec version 2 already: there is nothing to upgrade",
             ErrorKind.INVALID_REPOSITORY_MIGRATION,
@@ -97,42 +95,42 @@ def upgrade_icechunk_repository(
     readers = prefetch_concurrency or _PREFETCH
     if dry_run:
         if repo._context.spec_version == 1:
-            encode_repo_info(_build(storage, _read(storage), readers), level=level)
+            encode_repo_info(_build_repo_info(storage, _read_state(storage), readers), level=level)
         return repo.reopen()
-    _write(storage, level, readers)
+    _write_repo_info(storage, level, readers)
     if delete_unused_v1_files:
         storage.delete([V1_MAIN])
-        storage.delete(_left(storage))
+        storage.delete(_files_of_version_1(storage))
     return repo._at_version(2)
 
 
-def _left(storage: Storage) -> list[str]:
-    """Files of version 1."""
-    found = [info.key for info in storage.list(REFS)]
-    return found if storage.head(CONFIG) is None else [*found, CONFIG]
+def _files_of_version_1(storage: Storage) -> list[str]:
+    """The keys of refs and configuration in the form of spec version 1."""
+    keys = [info.key for info in storage.list(REFS)]
+    return keys if storage.head(CONFIG) is None else [*keys, CONFIG]
 
 
 # Reading
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    """All that changes in a repository of version 1."""
+class _StateV1:
+    """Everything that can change in a repository of version 1."""
 
     refs: AllRefs
     config: dict[str, Any] | None
 
 
-def _read(storage: Storage) -> _State:
+def _read_state(storage: Storage) -> _StateV1:
     refs = read_all_refs(storage)
     config = read_config_v1(storage)[0]
-    return _State(refs, None if config is None else to_document(config))
+    return _StateV1(refs, None if config is None else to_document(config))
 
 
 # Building
 
 
-def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
+def _build_repo_info(storage: Storage, state: _StateV1, readers: int) -> RepoInfo:
     refs = state.refs
     if MAIN not in refs.branches:
         raise RefNotFoundError(
@@ -159,87 +157,36 @@ def _build(storage: Storage, state: _State, readers: int) -> RepoInfo:
     )
 
 
-def history_of(snapshots: Mapping[bytes, SnapshotEntry], root: bytes, refs: AllRefs) -> list[OpsEntry]:
-    """Operations that may have led here, oldest first, all at different times.
-
-    A snapshot is a commit to ``main`` if that has it, else to the first branch that has. A branch was
-    created, and a tag, a millisecond after the snapshot where it is; a tag was deleted another one later.
-    What was about snapshots that are gone happened to the first one.
-    """
-    events: list[OpsEntry] = [OpsEntry(UpdateKind.REPO_INITIALIZED, snapshots[root].flushed_at)]
-    told = {root}
-    others = sorted(set(refs.branches) - {MAIN})
-    for name in (MAIN, *others):
-        id_: bytes | None = refs.branches[name]
-        while id_ is not None and id_ not in told:
-            told.add(id_)
-            time = snapshots[id_].flushed_at
-            events.append(OpsEntry(UpdateKind.NEW_COMMIT, time, name=name, new_snapshot=id_))
-            id_ = snapshots[id_].parent
-    created: list[tuple[bytes | None, OpsEntry]] = [
-        (refs.branches[name], OpsEntry(UpdateKind.BRANCH_CREATED, _CREATED, name=name)) for name in others
-    ]
-    for tags in (refs.tags, refs.deleted_tags):
-        created += [
-            (tags[name], OpsEntry(UpdateKind.TAG_CREATED, _CREATED, name=name)) for name in sorted(tags)
-        ]
-    gone = [
-        (at, OpsEntry(UpdateKind.TAG_DELETED, _DELETED, name=name, previous_snapshot=at or root))
-        for name, at in sorted(refs.deleted_tags.items())
-    ]
-    for group in (created, gone):
-        count: dict[bytes, int] = {}
-        for at, entry in group:
-            where = at if at in snapshots else root
-            assert where is not None
-            number = count.get(where, 0)
-            count[where] = number + 1
-            time = snapshots[where].flushed_at + entry.updated_at + number
-            events.append(replace(entry, updated_at=time))
-    events.sort(key=lambda entry: entry.updated_at)
-    return _one_after_the_other(events)
-
-
-def _one_after_the_other(events: list[OpsEntry]) -> list[OpsEntry]:
-    """Each at least a microsecond after the one before."""
-    out: list[OpsEntry] = []
-    last = -1
-    for entry in events:
-        last = max(entry.updated_at, last + 1)
-        out.append(entry if entry.updated_at == last else replace(entry, updated_at=last))
-    return out
-
-
 # Writing
 
 
-def _write(storage: Storage, level: int, readers: int) -> None:
-    """Steps 1 to 3, from wherever an earlier call has come."""
+def _write_repo_info(storage: Storage, level: int, readers: int) -> None:
+    """Steps 1 to 3; an earlier call may have done some of them."""
     failure: StorageError | None = None
     for _ in range(_TRIES):
-        there = _there(storage)
+        existing = _existing_repo_info(storage)
         condition: Condition = IfAbsent()
-        if there is not None:
-            info, condition = there
+        if existing is not None:
+            info, condition = existing
             if storage.head(V1_MAIN) is None:
                 return
-            state = _read(storage)
+            state = _read_state(storage)
             if _agrees(info, state):
                 return
             if info.ops.entry(0).kind is not UpdateKind.REPO_MIGRATED:
                 _require_nothing_new(info, state)
                 return
         else:
-            state = _read(storage)
-        data = encode_repo_info(_build(storage, state, readers), level=level)
+            state = _read_state(storage)
+        data = encode_repo_info(_build_repo_info(storage, state, readers), level=level)
         try:
             answer = storage.put(REPO, data, condition)
         except StorageError as error:
-            # What holds is what is there in the next round.
+            # The next round reads what took effect.
             failure = error
             continue
         failure = None
-        if isinstance(answer, Stored) and _read(storage) == state:
+        if isinstance(answer, Stored) and _read_state(storage) == state:
             return
     if failure is not None:
         raise failure
@@ -250,8 +197,8 @@ def _write(storage: Storage, level: int, readers: int) -> None:
     )
 
 
-def _there(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
-    """What an earlier call, or another one, has written."""
+def _existing_repo_info(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
+    """The repo info that an earlier call, or another process, has written."""
     try:
         data, version = storage.get_versioned(REPO)
     except StorageError as error:
@@ -261,15 +208,16 @@ def _there(storage: Storage) -> tuple[RepoInfo, IfVersion] | None:
     return decode_repo_info(data, REPO), IfVersion(version)
 
 
-def _agrees(info: RepoInfo, state: _State) -> bool:
+def _agrees(info: RepoInfo, state: _StateV1) -> bool:
     refs = state.refs
-    there = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
-    return there == (dict(refs.branches), dict(refs.tags), set(refs.deleted_tags), state.config)
+    upgraded = (dict(info.branches), dict(info.tags), set(info.deleted_tags), info.config)
+    return upgraded == (dict(refs.branches), dict(refs.tags), set(refs.deleted_tags), state.config)
 
 
-def _require_nothing_new(info: RepoInfo, state: _State) -> None:
-    """Somebody has written to the upgraded repository. Then refs of version 1 are old, unless they lead to
-    what it does not know.
+def _require_nothing_new(info: RepoInfo, state: _StateV1) -> None:
+    """Raise ``ConflictError`` if refs of version 1 lead to snapshots that the upgraded repository has not.
+
+    Otherwise others have written to the upgraded repository, and the refs of version 1 are out of date.
     """
     for name, id_ in (*state.refs.branches.items(), *state.refs.tags.items()):
         if info.snapshots.find_snapshot(id_) < 0:

@@ -1,72 +1,28 @@
-"""Conditions on arrays and on dimensions, as values: which manifests to preload, how to split them.
-
-Conditions are frozen, compare by value and can be keys of a dict. A regular expression matches if it is
-found anywhere; one that does not compile matches nothing (it may have been written by another
-implementation, in its dialect).
-"""
+"""Conditions on arrays and on dimensions, as values: which manifests to preload, how to split them."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter, index
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from frazil.arguments import checked
-from frazil.display import PACKAGE, Family, Numbered, quoted, unsigned
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-
-@lru_cache(maxsize=1024)
-def _compiled(regex: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(regex)
-    except re.error:
-        return None
-
-
-def _found(regex: str, text: str) -> bool:
-    pattern = _compiled(regex)
-    return pattern is not None and pattern.search(text) is not None
+from frazil.display import Family, quoted, unsigned
+from frazil.repository.settings.array_conditions import (
+    AllOf,
+    AnyOf,
+    ArrayCondition,
+    CallShown,
+    NameMatch,
+    PathMatch,
+    matches,
+    no_constructor,
+    require_conditions,
+)
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _expect(kind: type, conditions: Sequence[Any]) -> tuple[Any, ...]:
-    for condition in conditions:
-        if not isinstance(condition, kind):
-            raise TypeError(f"expected {kind.__name__}, found {type(condition).__name__}")
-    return tuple(conditions)
-
-
-def _require_text(regex: object) -> None:
-    if not isinstance(regex, str):
-        raise TypeError(f"expected a regular expression as str, found {type(regex).__name__}")
-
-
-class _Printed(Numbered):
-    __slots__ = ()
-
-    def _call(self) -> str:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return f"{PACKAGE}.config.{self._call()}"
-
-
-def _all(conditions: Sequence[object]) -> str:
-    return ", ".join(map(repr, conditions))
-
-
-# ------------------------------------------------------------------------------------------ preload
-
-
-class ManifestPreloadCondition(_Printed):
+class ManifestPreloadCondition(ArrayCondition):
     """When to load the manifests of an array as soon as a session opens. Make it by its static methods.
 
     >>> condition = ManifestPreloadCondition.name_matches("^time$") | ManifestPreloadCondition.num_refs(0, 10)
@@ -75,13 +31,11 @@ class ManifestPreloadCondition(_Printed):
     """
 
     __slots__ = ()
+    family = "ManifestPreloadCondition"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestPreloadCondition:
         if cls is ManifestPreloadCondition:
-            raise TypeError(
-                "ManifestPreloadCondition has no constructor: use one of its static methods, such as "
-                "and_conditions"
-            )
+            raise no_constructor(cls, "and_conditions")
         return super().__new__(cls)
 
     Or: ClassVar[type[PreloadOr]]
@@ -90,30 +44,26 @@ class ManifestPreloadCondition(_Printed):
     NameMatches: ClassVar[type[PreloadNameMatches]]
     NumRefs: ClassVar[type[PreloadNumRefs]]
 
-    def holds(self, path: str, num_refs: int) -> bool:
-        """Whether it holds for the array at ``path`` whose manifests have ``num_refs`` references."""
-        raise NotImplementedError
-
     @staticmethod
     @checked
     def or_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
         """Any of these; false if there are none."""
-        return PreloadOr(_expect(ManifestPreloadCondition, conditions))
+        return PreloadOr(require_conditions(ManifestPreloadCondition, conditions))
 
     @staticmethod
     @checked
     def and_conditions(conditions: Sequence[ManifestPreloadCondition]) -> ManifestPreloadCondition:
         """All of these; true if there are none."""
-        return PreloadAnd(_expect(ManifestPreloadCondition, conditions))
+        return PreloadAnd(require_conditions(ManifestPreloadCondition, conditions))
 
     @staticmethod
     def path_matches(regex: str) -> ManifestPreloadCondition:
-        """The expression is found in the array's full path."""
+        """The expression matches a part of the array's full path."""
         return PreloadPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestPreloadCondition:
-        """The expression is found in the last part of the array's path."""
+        """The expression matches a part of the last part of the array's path."""
         return PreloadNameMatches(regex)
 
     @staticmethod
@@ -138,54 +88,20 @@ class ManifestPreloadCondition(_Printed):
         return ManifestPreloadCondition.or_conditions([self, other])
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PreloadOr(ManifestPreloadCondition):
-    conditions: tuple[ManifestPreloadCondition, ...]
-
-    def holds(self, path: str, num_refs: int) -> bool:
-        return any(c.holds(path, num_refs) for c in self.conditions)
-
-    def _call(self) -> str:
-        return f"ManifestPreloadCondition.or_conditions([{_all(self.conditions)}])"
+class PreloadOr(AnyOf[ManifestPreloadCondition], ManifestPreloadCondition):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PreloadAnd(ManifestPreloadCondition):
-    conditions: tuple[ManifestPreloadCondition, ...]
-
-    def holds(self, path: str, num_refs: int) -> bool:
-        return all(c.holds(path, num_refs) for c in self.conditions)
-
-    def _call(self) -> str:
-        return f"ManifestPreloadCondition.and_conditions([{_all(self.conditions)}])"
+class PreloadAnd(AllOf[ManifestPreloadCondition], ManifestPreloadCondition):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PreloadPathMatches(ManifestPreloadCondition):
-    regex: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.regex)
-
-    def holds(self, path: str, num_refs: int) -> bool:
-        return _found(self.regex, path)
-
-    def _call(self) -> str:
-        return f"ManifestPreloadCondition.path_matches({quoted(self.regex)})"
+class PreloadPathMatches(PathMatch, ManifestPreloadCondition):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PreloadNameMatches(ManifestPreloadCondition):
-    regex: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.regex)
-
-    def holds(self, path: str, num_refs: int) -> bool:
-        return _found(self.regex, _name(path))
-
-    def _call(self) -> str:
-        return f"ManifestPreloadCondition.name_matches({quoted(self.regex)})"
+class PreloadNameMatches(NameMatch, ManifestPreloadCondition):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -202,7 +118,7 @@ class PreloadNumRefs(ManifestPreloadCondition):
         """``to_refs``, as the reference names it."""
         return self.to_refs
 
-    def holds(self, path: str, num_refs: int) -> bool:
+    def holds(self, path: str, num_refs: int = 0) -> bool:
         return (self.from_refs or 0) <= num_refs and (self.to_refs is None or num_refs < self.to_refs)
 
     def _call(self) -> str:
@@ -211,7 +127,7 @@ class PreloadNumRefs(ManifestPreloadCondition):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadTrue(ManifestPreloadCondition):
-    def holds(self, path: str, num_refs: int) -> bool:
+    def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
 
     def _call(self) -> str:
@@ -220,7 +136,7 @@ class PreloadTrue(ManifestPreloadCondition):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PreloadFalse(ManifestPreloadCondition):
-    def holds(self, path: str, num_refs: int) -> bool:
+    def holds(self, path: str, num_refs: int = 0) -> bool:
         return False
 
     def _call(self) -> str:
@@ -238,10 +154,7 @@ setattr(ManifestPreloadCondition, "True", PreloadTrue)
 setattr(ManifestPreloadCondition, "False", PreloadFalse)
 
 
-# -------------------------------------------------------------------------------------------- split
-
-
-class ManifestSplitCondition(_Printed):
+class ManifestSplitCondition(ArrayCondition):
     """Which arrays a rule of manifest splitting is for. Make it by its static methods.
 
     >>> ManifestSplitCondition.path_matches("^/model/").holds("/model/t2m")
@@ -249,12 +162,11 @@ class ManifestSplitCondition(_Printed):
     """
 
     __slots__ = ()
+    family = "ManifestSplitCondition"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> ManifestSplitCondition:
         if cls is ManifestSplitCondition:
-            raise TypeError(
-                "ManifestSplitCondition has no constructor: use one of its static methods, such as AnyArray"
-            )
+            raise no_constructor(cls, "AnyArray")
         return super().__new__(cls)
 
     Or: ClassVar[type[SplitOr]]
@@ -264,30 +176,26 @@ class ManifestSplitCondition(_Printed):
     #: Every array.
     AnyArray: ClassVar[type[SplitAnyArray]]
 
-    def holds(self, path: str) -> bool:
-        """Whether it holds for the array at ``path``."""
-        raise NotImplementedError
-
     @staticmethod
     @checked
     def or_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """Any of these; false if there are none."""
-        return SplitOr(_expect(ManifestSplitCondition, conditions))
+        return SplitOr(require_conditions(ManifestSplitCondition, conditions))
 
     @staticmethod
     @checked
     def and_conditions(conditions: Sequence[ManifestSplitCondition]) -> ManifestSplitCondition:
         """All of these; true if there are none."""
-        return SplitAnd(_expect(ManifestSplitCondition, conditions))
+        return SplitAnd(require_conditions(ManifestSplitCondition, conditions))
 
     @staticmethod
     def path_matches(regex: str) -> ManifestSplitCondition:
-        """The expression is found in the array's full path."""
+        """The expression matches a part of the array's full path."""
         return SplitPathMatches(regex)
 
     @staticmethod
     def name_matches(regex: str) -> ManifestSplitCondition:
-        """The expression is found in the last part of the array's path."""
+        """The expression matches a part of the last part of the array's path."""
         return SplitNameMatches(regex)
 
     def __or__(self, other: ManifestSplitCondition) -> ManifestSplitCondition:
@@ -297,59 +205,25 @@ class ManifestSplitCondition(_Printed):
         return ManifestSplitCondition.and_conditions([self, other])
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SplitOr(ManifestSplitCondition):
-    conditions: tuple[ManifestSplitCondition, ...]
-
-    def holds(self, path: str) -> bool:
-        return any(c.holds(path) for c in self.conditions)
-
-    def _call(self) -> str:
-        return f"ManifestSplitCondition.or_conditions([{_all(self.conditions)}])"
+class SplitOr(AnyOf[ManifestSplitCondition], ManifestSplitCondition):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SplitAnd(ManifestSplitCondition):
-    conditions: tuple[ManifestSplitCondition, ...]
-
-    def holds(self, path: str) -> bool:
-        return all(c.holds(path) for c in self.conditions)
-
-    def _call(self) -> str:
-        return f"ManifestSplitCondition.and_conditions([{_all(self.conditions)}])"
+class SplitAnd(AllOf[ManifestSplitCondition], ManifestSplitCondition):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SplitPathMatches(ManifestSplitCondition):
-    regex: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.regex)
-
-    def holds(self, path: str) -> bool:
-        return _found(self.regex, path)
-
-    def _call(self) -> str:
-        return f"ManifestSplitCondition.path_matches({quoted(self.regex)})"
+class SplitPathMatches(PathMatch, ManifestSplitCondition):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SplitNameMatches(ManifestSplitCondition):
-    regex: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.regex)
-
-    def holds(self, path: str) -> bool:
-        return _found(self.regex, _name(path))
-
-    def _call(self) -> str:
-        return f"ManifestSplitCondition.name_matches({quoted(self.regex)})"
+class SplitNameMatches(NameMatch, ManifestSplitCondition):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SplitAnyArray(ManifestSplitCondition):
-    def holds(self, path: str) -> bool:
+    def holds(self, path: str, num_refs: int = 0) -> bool:
         return True
 
     def _call(self) -> str:
@@ -367,7 +241,7 @@ class ManifestSplitDimCondition(metaclass=Family):
     """Which dimensions a size of manifest splitting is for."""
 
     @dataclass(frozen=True, slots=True, repr=False)
-    class Axis(_Printed):
+    class Axis(CallShown):
         """The dimension at this position, from 0."""
 
         axis: int
@@ -386,20 +260,20 @@ class ManifestSplitDimCondition(metaclass=Family):
             return f"ManifestSplitDimCondition.Axis({self.axis})"
 
     @dataclass(frozen=True, slots=True, repr=False)
-    class DimensionName(_Printed):
-        """Dimensions in whose name the expression is found."""
+    class DimensionName(CallShown):
+        """Dimensions whose name the expression matches, in any part."""
 
         regex: str
 
         def holds(self, axis: int, name: str | None) -> bool:
             """Whether it holds for dimension number ``axis``, called ``name``."""
-            return name is not None and _found(self.regex, name)
+            return name is not None and matches(self.regex, name)
 
         def _call(self) -> str:
             return f"ManifestSplitDimCondition.DimensionName({quoted(self.regex)})"
 
     @dataclass(frozen=True, slots=True, repr=False)
-    class Any(_Printed):
+    class Any(CallShown):
         """Every dimension."""
 
         def holds(self, axis: int, name: str | None) -> bool:

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]  # it has no types of its own
 
 from frazil.errors import ErrorKind, FormatError
 from frazil.format.keys import CONFIG
-from frazil.repository.settings.config_document import Variant
+from frazil.repository.settings.forms import Variant
 
 MAX_BYTES: Final = 1 << 20
 

@@ -1,4 +1,4 @@
-"""The rows of a micro-batch are written to arrays like rows of a table: see `spark.tables.target_arrays`."""
+"""Writes the rows of a micro-batch to arrays."""
 
 from __future__ import annotations
 
@@ -12,59 +12,52 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
 from frazil.errors import NodeNotFoundError
 from frazil.repository.session.session import Session
 from frazil.spark.tables import row_chunks
+from frazil.spark.tables.row_sources import InMemory
 from frazil.spark.tables.target_arrays import prepare
+from frazil.spark.tables.write_job import dims_for
 from frazil.spark.tables.write_layout import Layout, layout_of
-from frazil.spark.tables.write_table import Asked, InMemory, dims_for
+from frazil.spark.tables.write_options import WriteOptions
 
-#: How rows are written. The first is usual.
+#: How rows are written. The first is the default.
 MODES: Final = ("upsert", "append", "backfill", "insert")
-#: What to do with two rows of one cell. The first is usual.
+#: What to do with two rows of one cell. The first is the default.
 DUPLICATES: Final = ("error", "last")
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """How rows are written: to which group, what ``write_table`` is asked, and one of ``DUPLICATES``."""
+class BatchWrite:
+    """How the rows of a batch are written: the group, the options, and one of `DUPLICATES`."""
 
     group: str
-    asked: Asked
+    options: WriteOptions
     duplicates: str = "error"
 
 
-def check(session: Session, columns: Sequence[str], how: Rows) -> None:
-    """Raises what `write_rows` would, as far as it is known without rows."""
+def check(session: Session, columns: Sequence[str], target: BatchWrite) -> None:
+    """Raise the errors of `write_rows` that need no rows to be known."""
     try:
-        layout_of(session, how.group, columns)
+        layout_of(session, target.group, columns)
     except NodeNotFoundError:
-        if not how.asked.dims:
+        if not target.options.dims:
             raise
 
 
-def write_rows(session: Session, table: pa.Table, how: Rows) -> None:
-    """Write the rows through a session; arrays are made or grow before, as they are asked to.
+def write_rows(session: Session, table: pa.Table, target: BatchWrite) -> None:
+    """Write the rows through a session; new arrays are created and existing ones grow before.
 
     Raises ``InvalidInputError`` where rows and arrays do not fit, and for two rows of one cell.
     """
-    asked = how.asked
-    distinct = InMemory(table).distinct(dims_for(session, how.group, table.schema, asked.dims))
-    layout = prepare(
-        session,
-        how.group,
-        table.schema,
-        distinct,
-        asked.mode,
-        dims=asked.dims,
-        append_dim=asked.append_dim,
-        chunks=asked.chunks,
-    )
-    row_chunks.write_rows(session, layout, _last(layout, table) if how.duplicates == "last" else table)
+    dims = dims_for(session, target.group, table.schema, target.options.dims)
+    distinct = InMemory(table).distinct(dims)
+    layout = prepare(session, target.group, table.schema, distinct, target.options)
+    row_chunks.write_rows(session, layout, _last(layout, table) if target.duplicates == "last" else table)
 
 
 def _last(layout: Layout, table: pa.Table) -> pa.Table:
-    """Of the rows of each cell the last one."""
+    """The last row of each cell."""
     cells = np.zeros(len(table), np.int64)
-    for at, size in zip(layout.require(table), layout.shape, strict=True):
+    for at, size in zip(layout.require_positions(table), layout.shape, strict=True):
         cells = cells * size + at
-    # the first one when looked at from behind
-    found = len(cells) - 1 - np.unique(cells[::-1], return_index=True)[1]
-    return table.take(pa.array(found))
+    # `unique` gives the first row of each cell: here of the rows in reverse
+    last = len(cells) - 1 - np.unique(cells[::-1], return_index=True)[1]
+    return table.take(pa.array(last))

@@ -32,13 +32,13 @@ from pyspark.sql.types import StructType
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.handle.repository import Repository
-from frazil.spark.streams.batch_rows import DUPLICATES, MODES, Rows, check, write_rows
+from frazil.spark.streams.batch_rows import DUPLICATES, MODES, BatchWrite, check, write_rows
 from frazil.spark.streams.stamps import Stamp, commit_once
 from frazil.spark.tables.data_source_writer import chunks_option
 from frazil.spark.tables.location import Options, choice, listed, require_branch
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_chunks import message_of
-from frazil.spark.tables.write_table import Asked
+from frazil.spark.tables.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
 
@@ -62,21 +62,21 @@ class RowsWriter(DataSourceStreamArrowWriter):
         self._branch = require_branch(options)
         self._query = options.get("txnappid")
         self._message = options.get("message")
-        asked = Asked(
+        write_options = WriteOptions(
             choice(options, "write", MODES),
             listed(options, "dims") or None,
             options.get("append-dim"),
             chunks_option(options),
         )
         group = "/" + options.get("group", "/").strip("/")
-        self._how = Rows(group, asked, choice(options, "duplicates", DUPLICATES))
-        check(repo.writable_session(self._branch), names, self._how)
+        self._target = BatchWrite(group, write_options, choice(options, "duplicates", DUPLICATES))
+        check(repo.writable_session(self._branch), names, self._target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """On an executor."""
         context = TaskContext.get()
-        told = None if context is None else context.getLocalProperty(_QUERY)
-        query = self._query or told
+        spark_query = None if context is None else context.getLocalProperty(_QUERY)
+        query = self._query or spark_query
         batches = [batch for batch in iterator if batch.num_rows]
         if not batches:
             return Sent(query, None)
@@ -101,12 +101,12 @@ class RowsWriter(DataSourceStreamArrowWriter):
             )
         table = pa.concat_tables(tables)
         stamp = Stamp(query, batchId)
-        about = message_of(len(table), table.column_names, self._how.group, self._how.asked.mode)
-        message = self._message or f"{about}: batch {batchId} of query {query}"
-        made = commit_once(
-            self._repo, self._branch, stamp, lambda session: write_rows(session, table, self._how), message
+        summary = message_of(len(table), table.column_names, self._target.group, self._target.options.mode)
+        message = self._message or f"{summary}: batch {batchId} of query {query}"
+        snapshot_id = commit_once(
+            self._repo, self._branch, stamp, lambda session: write_rows(session, table, self._target), message
         )
-        _log.info("batch %d of %s: %s", batchId, query, made or "done before")
+        _log.info("batch %d of %s: %s", batchId, query, snapshot_id or "done before")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing: Spark calls it after a commit too, when that failed behind the last step."""

@@ -31,8 +31,10 @@ from frazil.spark.tables.axes import GROWING, MODES
 from frazil.spark.tables.location import Options
 from frazil.spark.tables.process_errors import causes_only
 from frazil.spark.tables.row_chunks import message_of, unit_numbers, write_rows
+from frazil.spark.tables.row_sources import InMemory
+from frazil.spark.tables.write_job import job_of
 from frazil.spark.tables.write_layout import Layout, layout_of
-from frazil.spark.tables.write_table import Asked, InMemory, job_of
+from frazil.spark.tables.write_options import WriteOptions
 
 #: Bytes of rows, compressed, that all tasks together may leave to the driver.
 LEFT_BYTES: Final = 1 << 30
@@ -58,7 +60,7 @@ class TableWriter(DataSourceArrowWriter):
         branch = location.require_branch(options)
         usual = "overwrite-region" if overwrite else "append"
         mode = location.choice({"write": options.get("write", usual)}, "write", MODES)
-        self._asked = Asked(
+        self._write_options = WriteOptions(
             mode,
             location.listed(options, "dims") or None,
             options.get("append-dim"),
@@ -76,7 +78,7 @@ class TableWriter(DataSourceArrowWriter):
         try:
             layout = layout_of(session, "/" + self._target.group.strip("/"), schema.names)
         except NodeNotFoundError:
-            if not self._asked.dims:
+            if not self._write_options.dims:
                 raise
         else:
             if mode in GROWING:
@@ -132,10 +134,10 @@ class TableWriter(DataSourceArrowWriter):
         job, engine = job_of(
             InMemory(rows),
             self._target,
-            self._asked,
+            self._write_options,
             id=self._id,
             message=self._message
-            or message_of(count, self._schema.names, self._target.group, self._asked.mode),
+            or message_of(count, self._schema.names, self._target.group, self._write_options.mode),
             before=merge,
         )
         run_job(job, engine)
@@ -143,7 +145,7 @@ class TableWriter(DataSourceArrowWriter):
     def _once(self, rows: pa.Table, units: NDArray[np.int64]) -> None:
         """A unit that a task wrote whole has no cells for rows of others."""
         assert self._layout is not None
-        numbers, known = unit_numbers(self._layout, self._layout.find(rows))
+        numbers, known = unit_numbers(self._layout, self._layout.find_positions(rows))
         if len(np.unique(units)) < len(units) or np.isin(numbers[known], units).any():
             raise InvalidInputError(
                 "expected one row for each cell, found more of cells that another task has written",
@@ -162,7 +164,7 @@ def _rows(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 def complete(layout: Layout, rows: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which rows, bool (n,), are of units of which all cells are among the rows, and these units."""
-    numbers, known = unit_numbers(layout, layout.find(rows))
+    numbers, known = unit_numbers(layout, layout.find_positions(rows))
     units, counts = np.unique(numbers[known], return_counts=True)
     cells = np.ones(len(units), np.int64)
     corners = np.unravel_index(units, layout.units) if layout.units else ()

@@ -1,10 +1,12 @@
 """Where a repository is and which version is meant, as options of a data source say it: text.
 
-    path                  /data/ice  file:/data/ice  s3://bucket/prefix  gs://bucket/prefix
-                          az://account/container/prefix  http://host/prefix
+    path                  a folder or a URL, see ``frazil.storage.url_parts``
     region, endpoint-url, allow-http, force-path-style, anonymous
     access-key-id, secret-access-key, session-token
-                          of an object store; without a key, what the environment of each process offers
+    service-account-file, service-account-key, application-credentials, bearer-token
+    account, account-key, sas-token
+                          of an object store, see ``frazil.storage.url_options``; without a key, what the
+                          environment of each process offers
     authorize-virtual     prefixes of virtual chunks that may be read, separated by commas
     virtual-credentials   for these prefixes: ``anonymous`` (the default), or ``environment`` for the
                           credentials that the environment of each process has
@@ -19,35 +21,26 @@ to the processes than written there: those in ``SECRET`` are never kept by ``CRE
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import unquote
 
 from frazil.errors import ErrorKind, InvalidInputError
 from frazil.repository.handle.repository import Repository
 from frazil.repository.session.session import Session
-from frazil.storage import (
-    Storage,
-    azure_storage,
-    gcs_storage,
-    http_storage,
-    local_filesystem_storage,
-    s3_storage,
-)
+from frazil.storage import Storage
 from frazil.storage.access import anonymous_access, environment_access
-from frazil.storage.option_names import shown_url
+from frazil.storage.url_options import OPTION_NAMES, SECRET_OPTION_NAMES
+from frazil.storage.urls import parse_url
 
 type Options = Mapping[str, str]
 
-#: Never written down.
-SECRET: Final = frozenset({"access-key-id", "secret-access-key", "session-token"})
-_STORAGE: Final = frozenset({"region", "endpoint-url", "allow-http", "force-path-style", "anonymous"})
+#: Options with secrets, which nobody may save.
+SECRET: Final = frozenset(name.replace("_", "-") for name in SECRET_OPTION_NAMES)
+_STORAGE: Final = frozenset(name.replace("_", "-") for name in OPTION_NAMES)
 _VERSION: Final = ("branch", "tag", "snapshot-id", "as-of-timestamp")
 #: What `repository_at` and `session_at` understand.
-PLACE_OPTIONS: Final = (
-    SECRET | _STORAGE | frozenset({"path", "authorize-virtual", "virtual-credentials", *_VERSION})
-)
+PLACE_OPTIONS: Final = _STORAGE | frozenset({"path", "authorize-virtual", "virtual-credentials", *_VERSION})
 
 
 def storage_at(options: Options) -> Storage:
@@ -61,66 +54,13 @@ def storage_at(options: Options) -> Storage:
     path: /data/ice
     <BLANKLINE>
     """
-    place = options.get("path", "")
-    scheme, colon, rest = place.partition(":")
-    if not place or (colon and "/" not in scheme and scheme.lower() not in _SCHEMES):
-        raise InvalidInputError(
-            f"option `path`: expected a folder, or one of {', '.join(f'{each}://' for each in _SCHEMES)}, "
-            f"found {shown_url(place)!r}",
-            ErrorKind.CANNOT_PARSE_URL,
-        )
-    if not colon or "/" in scheme:
-        return local_filesystem_storage(place)
-    if scheme.lower() == "file":
-        return local_filesystem_storage("/" + unquote(rest).lstrip("/"))
-    host, _, path = rest.lstrip("/").partition("/")
-    return _SCHEMES[scheme.lower()](host, path.strip("/"), options)
-
-
-def _s3(bucket: str, prefix: str, options: Options) -> Storage:
-    endpoint = options.get("endpoint-url")
-    key = options.get("access-key-id")
-    anonymous = flag(options, "anonymous", False)
-    return s3_storage(
-        bucket=bucket,
-        prefix=prefix,
-        region=options.get("region"),
-        endpoint_url=endpoint,
-        allow_http=flag(options, "allow-http", endpoint is not None and endpoint.startswith("http://")),
-        force_path_style=flag(options, "force-path-style", endpoint is not None),
-        access_key_id=key,
-        secret_access_key=options.get("secret-access-key"),
-        session_token=options.get("session-token"),
-        anonymous=anonymous or None,
-        from_env=True if key is None and not anonymous else None,
-    )
-
-
-def _gcs(bucket: str, prefix: str, options: Options) -> Storage:
-    anonymous = flag(options, "anonymous", False)
-    return gcs_storage(
-        bucket=bucket, prefix=prefix, anonymous=anonymous or None, from_env=None if anonymous else True
-    )
-
-
-def _azure(account: str, path: str, options: Options) -> Storage:
-    container, _, prefix = path.partition("/")
-    return azure_storage(account=account, container=container, prefix=prefix, from_env=True)
-
-
-def _http(scheme: str) -> Callable[[str, str, Options], Storage]:
-    return lambda host, path, options: http_storage(f"{scheme}://{host}/{path}")
-
-
-_SCHEMES: Final[dict[str, Callable[[str, str, Options], Storage]]] = {
-    "file": _s3,  # never called: told apart before
-    "s3": _s3,
-    "s3a": _s3,
-    "gs": _gcs,
-    "az": _azure,
-    "http": _http("http"),
-    "https": _http("https"),
-}
+    named = {name: value for name, value in options.items() if name in _STORAGE}
+    try:
+        return parse_url(options.get("path", "")).storage(named)
+    except InvalidInputError as error:
+        if error.kind != ErrorKind.CANNOT_PARSE_URL:
+            raise
+        raise InvalidInputError(f"option `path`: {error}", error.kind) from error
 
 
 def repository_at(options: Options) -> Repository:

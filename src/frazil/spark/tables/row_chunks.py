@@ -52,7 +52,7 @@ def write_rows(
     ``InvalidInputError`` for coordinates that are not there, for two rows of one cell, and for values that
     an array cannot hold.
     """
-    positions = layout.require(rows)
+    positions = layout.require_positions(rows)
     cells = np.zeros(len(rows), np.int64)
     for at, size in zip(positions, layout.shape, strict=True):
         cells = cells * size + at

@@ -1,13 +1,12 @@
-"""Before rows are written: arrays that are not there are created, dimensions grow, and modes are kept.
+"""Prepares the arrays that rows are written to: creates them, lets dimensions grow, enforces modes.
 
-What the modes mean is in `axes`. The chunks of new arrays do not depend on how few rows the first batch has:
-with a chunk of a coordinate for each batch, each batch would cost a request for each one before it.
+The module `axes` explains the modes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,34 +16,14 @@ import zarr
 from frazil.errors import ErrorKind, InvalidInputError, NodeNotFoundError
 from frazil.jobs.blocks import regular_grid
 from frazil.repository.session.session import Session
-from frazil.spark.tables.axes import GROWING, MODES, Growth, ascending, grown, require_behind, shown
+from frazil.spark.tables.axes import GROWING, MODES, Growth, grown, require_behind, shown
 from frazil.spark.tables.decoding import decoder
-from frazil.spark.tables.encoding import NAN_AS_TEXT, UNITS, as_type, encode
+from frazil.spark.tables.encoding import encode
+from frazil.spark.tables.new_arrays import LABELS, create_arrays
 from frazil.spark.tables.write_layout import Distinct, Layout, dims_of, layout_of, open_array
+from frazil.spark.tables.write_options import WriteOptions
 
-_DTYPES: Final[dict[pa.DataType, Any]] = {
-    pa.bool_(): "bool",
-    pa.int8(): "int8",
-    pa.int16(): "int16",
-    pa.int32(): "int32",
-    pa.int64(): "int64",
-    pa.uint8(): "uint8",
-    pa.uint16(): "uint16",
-    pa.uint32(): "uint32",
-    pa.uint64(): "uint64",
-    pa.float16(): "float16",
-    pa.float32(): "float32",
-    pa.float64(): "float64",
-    pa.string(): str,
-    pa.large_string(): str,
-}
-#: The integer that stands for no time: that of NaT.
-_NO_TIME: Final = -(1 << 63)
-#: Elements in a chunk of a new array, unless told otherwise.
-_CHUNK: Final = 1 << 20
-#: Elements in a chunk of a new coordinate, and cells along the first dimension, at least.
-_LABELS: Final = 4096
-#: A coordinate in more chunks than these, smaller than ``_LABELS``, gets larger ones when it grows.
+#: A coordinate in more chunks than these, smaller than ``LABELS``, gets larger ones when it grows.
 _PIECES: Final = 16
 #: Bytes of an array that are moved at once.
 _MOVED: Final = 64 << 20
@@ -55,20 +34,17 @@ def prepare(
     group: str,
     schema: pa.Schema,
     distinct: Distinct,
-    mode: str,
-    *,
-    dims: Sequence[str] | None = None,
-    append_dim: str | None = None,
-    chunks: Mapping[str, int] | None = None,
+    options: WriteOptions,
 ) -> Layout:
-    """Make room for rows with these columns and coordinates; the layout to write them by.
+    """Create the arrays, or let them grow, for rows with these columns; returns the layout of the rows.
 
     ``distinct`` has the coordinates of all rows by dimension. Raises ``InvalidInputError``
     (``invalid-chunk-index``) where a mode does not allow what the rows bring, and what ``layout_of`` raises.
     """
+    mode, dims, append_dim = options.mode, options.dims, options.append_dim
     if mode not in MODES:
         raise InvalidInputError(
-            f"expected one of the modes {', '.join(MODES)}, found {mode!r}", ErrorKind.NOT_ALLOWED
+            f"expected one of the modes {', '.join(MODES)}, found {mode!r}", ErrorKind.UNKNOWN_CHOICE
         )
     try:
         layout = layout_of(session, group, schema.names)
@@ -76,9 +52,9 @@ def prepare(
         if not dims:
             raise
         _require_append_dim(append_dim, dims)
-        kept = create(session, group, schema, distinct, dims, chunks or {})
+        existing = create_arrays(session, group, schema, distinct, dims, options.chunks or {})
         layout = layout_of(session, group, schema.names)
-        if not kept:
+        if not existing:
             return layout
     if dims and tuple(dims) != tuple(axis.name for axis in layout.axes):
         raise InvalidInputError(
@@ -86,29 +62,31 @@ def prepare(
             f"there, found {', '.join(dims)}",
             ErrorKind.INVALID_ARRAY_METADATA,
         )
-    fresh = _new(layout, distinct, mode, append_dim)
-    if not fresh:
+    additions = _new_coordinates(layout, distinct, mode, append_dim)
+    if not additions:
         return layout
-    for name, values in fresh.items():
+    for name, values in additions.items():
         _grow(session, layout, name, values)
     return layout_of(session, group, schema.names)
 
 
-def _new(layout: Layout, distinct: Distinct, mode: str, append_dim: str | None) -> dict[str, pa.Array]:
+def _new_coordinates(
+    layout: Layout, distinct: Distinct, mode: str, append_dim: str | None
+) -> dict[str, pa.Array]:
     """Coordinates to add, by dimension."""
     along = append_dim or layout.axes[0].name
     _require_append_dim(append_dim, [axis.name for axis in layout.axes])
     out: dict[str, pa.Array] = {}
     for axis in layout.axes:
         values = distinct[axis.name]
-        found = axis.find(values)
-        fresh = values.filter(pa.array(found < 0))
+        positions = axis.find_positions(values)
+        fresh = values.filter(pa.array(positions < 0))
         is_appended = mode == "append" and axis.name == along
         if is_appended and len(fresh) < len(values):
-            there = shown(values.filter(pa.array(found >= 0))[0])
+            existing = shown(values.filter(pa.array(positions >= 0))[0])
             raise InvalidInputError(
-                f"mode append: expected rows that are new along {along}, found {along} = {there}, which is "
-                "there: mode upsert replaces it",
+                f"mode append: expected rows that are new along {along}, found {along} = {existing}, which "
+                "exists: mode upsert replaces it",
                 ErrorKind.INVALID_CHUNK_INDEX,
             )
         if len(fresh) and not is_appended and mode not in GROWING:
@@ -129,12 +107,12 @@ def _require_append_dim(append_dim: str | None, dims: Sequence[str]) -> None:
     if append_dim is not None and append_dim not in dims:
         raise InvalidInputError(
             f"expected one of the dimensions {', '.join(dims)} to append along, found {append_dim!r}",
-            ErrorKind.NOT_ALLOWED,
+            ErrorKind.UNKNOWN_CHOICE,
         )
 
 
 def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
-    """Make a dimension longer, in all arrays of the group that have it; what has to move, moves."""
+    """Make a dimension longer in all arrays of the group that have it, and move their elements."""
     axis = next(each for each in layout.axes if each.name == name)
     growth = None
     if axis.values is None:
@@ -163,12 +141,12 @@ def _grow(session: Session, layout: Layout, name: str, fresh: pa.Array) -> None:
 
 def _write_labels(session: Session, array: zarr.Array[Any], growth: Growth) -> None:
     """The coordinates of an axis that has grown, from the first new one on."""
-    how = decoder(array.path, array.dtype, array.attrs.asdict())
+    codec = decoder(array.path, array.dtype, array.attrs.asdict())
     name = array.path.rpartition("/")[2]
     start = growth.first_moved
-    new = encode(growth.values.slice(start), how, np.dtype(array.dtype), name)
+    new = encode(growth.values.slice(start), codec, np.dtype(array.dtype), name)
     (step,) = regular_grid(array)
-    if step < _LABELS and len(growth.values) > _PIECES * step:
+    if step < LABELS and len(growth.values) > _PIECES * step:
         new = np.concatenate([np.asarray(array[:start]), new])
         start = 0
         array = _recut(session, array)
@@ -185,16 +163,16 @@ def _recut(session: Session, array: zarr.Array[Any]) -> zarr.Array[Any]:
     length = array.shape[0]
     array.resize((0,))
     document |= {"shape": [length]}
-    document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [_LABELS]}}
+    document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [LABELS]}}
     session.workspace.nodes.set_node(path, json.dumps(document).encode())
     return zarr.open_array(session.store, path=path.strip("/"), mode="r+", zarr_format=3)
 
 
 def _move(array: zarr.Array[Any], axis: int, growth: Growth) -> None:
-    """Take the elements of an array, which has its new shape, to where their coordinates are now.
+    """Move the elements of an array that has its new shape to the new positions of their coordinates.
 
-    From the end to the start, in pieces of whole chunks: nothing moves to a lower position, so no piece is
-    overwritten before it was read. What has no element gets the fill value.
+    From the end to the start, in pieces of whole chunks: no element moves to a lower position, so a piece is
+    read before it is overwritten. Cells without an element get the fill value.
     """
     first = growth.first_moved
     old = growth.old
@@ -216,103 +194,3 @@ def _move(array: zarr.Array[Any], axis: int, growth: Growth) -> None:
 
 def _along(ndim: int, axis: int, selection: Any) -> tuple[Any, ...]:
     return tuple(selection if at == axis else slice(None) for at in range(ndim))
-
-
-def create(
-    session: Session,
-    group: str,
-    schema: pa.Schema,
-    distinct: Distinct,
-    dims: Sequence[str],
-    chunks: Mapping[str, int],
-) -> list[str]:
-    """New arrays for columns of these types, on the coordinates of the rows, in ascending order.
-
-    A dimension whose coordinates are there already keeps them: the names of these are returned. Raises
-    ``InvalidInputError`` (``invalid-array-metadata``) for a type that no array has.
-    """
-    missing = [dim for dim in dims if dim not in schema.names]
-    variables = [name for name in schema.names if name not in dims]
-    if missing or not variables:
-        raise InvalidInputError(
-            f"expected columns for the dimensions {', '.join(dims)} and one more at least, found "
-            f"{', '.join(schema.names)}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    strange = [dim for dim in chunks if dim not in dims]
-    if strange:
-        raise InvalidInputError(
-            f"expected chunks of the dimensions {', '.join(dims)}, found some of {', '.join(strange)}",
-            ErrorKind.NOT_ALLOWED,
-        )
-    place = zarr.open_group(session.store, path=group.strip("/"), mode="a", zarr_format=3)
-    sizes, kept = [], []
-    for dim in dims:
-        there = open_array(session, group, dim)
-        if there is not None and dims_of(there) == (dim,):
-            sizes.append(there.shape[0])
-            kept.append(dim)
-            continue
-        values = ascending(distinct[dim])
-        if pa.types.is_float16(values.type):  # no index of pandas has them
-            values = values.cast(pa.float32())
-        sizes.append(len(values))
-        step = max(chunks.get(dim, 0), _LABELS)
-        _create(place, dim, values.type, (len(values),), [dim], (step,))
-        array = open_array(session, group, dim)
-        assert array is not None
-        how = decoder(array.path, array.dtype, array.attrs.asdict())
-        array[...] = encode(as_type(values, how.type, dim), how, np.dtype(array.dtype), dim)
-    shape = tuple(sizes)
-    steps = _steps(shape, dims, chunks)
-    for name in variables:
-        _create(place, name, schema.field(name).type, shape, dims, steps)
-    return kept
-
-
-def _steps(shape: tuple[int, ...], dims: Sequence[str], chunks: Mapping[str, int]) -> tuple[int, ...]:
-    """Whole rows of the last dimensions, as many as a chunk has room for; along the first dimension also
-    room for those that may come.
-    """
-    left, out = _CHUNK, []
-    for size, dim in zip(reversed(shape), reversed(dims), strict=True):
-        wanted = max(size, _LABELS) if dim == dims[0] else max(size, 1)
-        out.append(chunks.get(dim, min(wanted, left)))
-        left = max(1, left // out[-1])
-    return tuple(reversed(out))
-
-
-def _create(
-    group: zarr.Group,
-    name: str,
-    column: pa.DataType,
-    shape: tuple[int, ...],
-    dims: Sequence[str],
-    chunks: tuple[int, ...],
-) -> None:
-    attributes: dict[str, Any] = {}
-    if pa.types.is_timestamp(column) or pa.types.is_date(column):
-        dtype, attributes = "int64", {"units": UNITS, "calendar": "proleptic_gregorian"}
-    elif pa.types.is_duration(column):
-        dtype, attributes = "int64", {"units": "microseconds", "dtype": "timedelta64[us]"}
-    elif column in _DTYPES:
-        dtype = _DTYPES[column]
-    else:
-        raise InvalidInputError(
-            f"expected numbers, booleans, text, timestamps or durations in the column {name}, found {column}",
-            ErrorKind.INVALID_ARRAY_METADATA,
-        )
-    fill: Any = None
-    if name not in dims and pa.types.is_floating(column):
-        fill, attributes["_FillValue"] = np.nan, NAN_AS_TEXT
-    if name not in dims and "units" in attributes:
-        fill = attributes["_FillValue"] = _NO_TIME
-    group.create_array(
-        name,
-        shape=shape,
-        chunks=chunks,
-        dtype=dtype,
-        fill_value=fill,
-        dimension_names=list(dims),
-        attributes=attributes,
-    )

@@ -1,9 +1,9 @@
-"""Where rows go: dimensions with their coordinates, and the arrays of the other columns.
+"""The layout of rows in arrays: dimensions with their coordinates, and the arrays of the other columns.
 
     row ──coordinates──> position along each dimension ──> unit of writing ──> task
 
-A unit is the smallest box whose borders are chunk borders of all the arrays: whoever has all rows of a unit
-can write it without meeting anybody.
+A unit is the smallest box of whole chunks of all the arrays. A task that has all rows of a unit writes it,
+and no other task writes the same chunks.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Axis:
     values: pa.Array | None
     path: str | None = None
 
-    def find(self, column: pa.Array) -> NDArray[np.int64]:
-        """Positions of values, -1 for those that are not there. ``InvalidInputError`` for nulls."""
+    def find_positions(self, column: pa.Array) -> NDArray[np.int64]:
+        """The positions of values, -1 for unknown ones. ``InvalidInputError`` for nulls."""
         if column.null_count:
             raise InvalidInputError(
                 f"expected a coordinate in every row, found {column.null_count} nulls in the column "
@@ -50,9 +50,9 @@ class Axis:
         if self.values is None:
             at = np.asarray(as_type(column, pa.int64(), self.name).to_numpy(zero_copy_only=False))
             return np.where((at >= 0) & (at < self.size), at, -1)
-        wanted = one_zero(as_type(column, self.values.type, self.name))
-        found = pc.fill_null(pc.index_in(wanted, value_set=self.values), -1)
-        positions: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        wanted = normalize_zeros(as_type(column, self.values.type, self.name))
+        index = pc.fill_null(pc.index_in(wanted, value_set=self.values), -1)
+        positions: NDArray[np.int64] = index.to_numpy(zero_copy_only=False).astype(np.int64)
         return positions
 
 
@@ -70,7 +70,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """See the module. ``unit`` is in cells."""
+    """The layout of rows: see the module. ``unit`` is the shape of a unit in cells."""
 
     group: str
     axes: tuple[Axis, ...]
@@ -86,14 +86,14 @@ class Layout:
         """Number of units along each dimension."""
         return tuple(-(-size // step) for size, step in zip(self.shape, self.unit, strict=True))
 
-    def find(self, rows: pa.Table) -> Positions:
-        """Positions of all rows, -1 where a coordinate is not there."""
-        return [axis.find(_whole(rows[axis.name])) for axis in self.axes]
+    def find_positions(self, rows: pa.Table) -> Positions:
+        """The positions of all rows along each dimension, -1 for an unknown coordinate."""
+        return [axis.find_positions(_whole(rows[axis.name])) for axis in self.axes]
 
-    def require(self, rows: pa.Table) -> Positions:
-        """``find``; ``InvalidInputError`` for a coordinate that is not there."""
-        found = self.find(rows)
-        for axis, positions in zip(self.axes, found, strict=True):
+    def require_positions(self, rows: pa.Table) -> Positions:
+        """The positions of all rows along each dimension. ``InvalidInputError`` for an unknown coordinate."""
+        located = self.find_positions(rows)
+        for axis, positions in zip(self.axes, located, strict=True):
             if len(positions) and positions.min() < 0:
                 value = rows[axis.name][int(np.argmin(positions))].as_py()
                 raise InvalidInputError(
@@ -101,7 +101,7 @@ class Layout:
                     "with mode upsert or append to add them",
                     ErrorKind.INVALID_CHUNK_INDEX,
                 )
-        return found
+        return located
 
 
 def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
@@ -111,12 +111,12 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     for columns that are neither an array nor a dimension, for arrays on different dimensions, and for
     coordinates that are there twice.
     """
-    once(names)
-    found = {name: array for name in names if (array := open_array(session, group, name)) is not None}
-    # Those of the first array by name: the order of the columns says nothing. A coordinate alone is no table.
-    several = (dims_of(found[name]) for name in sorted(found) if dims_of(found[name]) != (name,))
-    dims = max(several, key=len, default=tuple(found))
-    variables = {name: array for name, array in found.items() if name not in dims}
+    require_distinct_names(names)
+    arrays = {name: array for name in names if (array := open_array(session, group, name)) is not None}
+    # The dimensions of the first array by name: columns have any order. A coordinate alone is no table.
+    candidates = (dims_of(arrays[name]) for name in sorted(arrays) if dims_of(arrays[name]) != (name,))
+    dims = max(candidates, key=len, default=tuple(arrays))
+    variables = {name: array for name, array in arrays.items() if name not in dims}
     if not variables:
         raise NodeNotFoundError(
             f"expected an array in the group `{group}` for one of the columns {', '.join(names)}, found none"
@@ -137,10 +137,10 @@ def layout_of(session: Session, group: str, names: Sequence[str]) -> Layout:
     first = next(iter(variables.values()))
     sizes = dict(zip(dims_of(first), first.shape, strict=True))
     axes = tuple(_axis(session, group, dim, sizes[dim]) for dim in dims)
-    written = tuple(_variable(group, name, array, dims) for name, array in variables.items())
-    steps = [[each.chunks[each.axes.index(axis)] for each in written] for axis in range(len(dims))]
+    targets = tuple(_variable(group, name, array, dims) for name, array in variables.items())
+    steps = [[each.chunks[each.axes.index(axis)] for each in targets] for axis in range(len(dims))]
     unit = tuple(int(np.lcm.reduce(each)) for each in steps)
-    return Layout(group, axes, written, unit)
+    return Layout(group, axes, targets, unit)
 
 
 def open_array(session: Session, group: str, name: str) -> zarr.Array[Any] | None:
@@ -163,8 +163,8 @@ def _axis(session: Session, group: str, dim: str, size: int) -> Axis:
     array = open_array(session, group, dim)
     if array is None or dims_of(array) != (dim,):
         return Axis(dim, size, None)
-    how = decoder(array.path, array.dtype, array.attrs.asdict())
-    values = one_zero(to_arrow(how.decode(np.asarray(array[...])), how.type))
+    codec = decoder(array.path, array.dtype, array.attrs.asdict())
+    values = normalize_zeros(to_arrow(codec.decode(np.asarray(array[...])), codec.type))
     if len(pc.unique(values)) < len(values):
         raise InvalidInputError(
             f"expected each coordinate once in `{array.path}`, found some twice: rows cannot say which one "
@@ -186,14 +186,14 @@ def _variable(group: str, name: str, array: zarr.Array[Any], dims: Sequence[str]
     )
 
 
-def one_zero(values: pa.Array) -> pa.Array:
-    """Floating point numbers in which 0 is not there twice: Arrow looks at their bits."""
+def normalize_zeros(values: pa.Array) -> pa.Array:
+    """Floating point numbers with 0 in place of -0: Arrow compares their bits."""
     if not (pa.types.is_float32(values.type) or pa.types.is_float64(values.type)):
         return values
     return pc.add(values, pa.scalar(0, values.type))
 
 
-def once(names: Sequence[str]) -> None:
+def require_distinct_names(names: Sequence[str]) -> None:
     """``InvalidInputError`` for two columns of one name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -205,53 +205,3 @@ def once(names: Sequence[str]) -> None:
 
 def _whole(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """Which task has which unit.
-
-    ``ranks`` has for each dimension the number of each unit among those that are written, -1 for others;
-    ``counts`` how many these are; ``groups`` the number of tasks.
-    """
-
-    layout: Layout
-    ranks: tuple[NDArray[np.int64], ...]
-    counts: tuple[int, ...]
-    groups: int
-
-    @staticmethod
-    def of(layout: Layout, touched: Sequence[NDArray[np.int64]], groups: int) -> Grouping:
-        """``touched``: positions along each dimension."""
-        ranks = []
-        for positions, step, count in zip(touched, layout.unit, layout.units, strict=True):
-            rank = np.full(count, -1, np.int64)
-            units = np.unique(positions // step)
-            rank[units] = np.arange(len(units))
-            ranks.append(rank)
-        counts = tuple(int(rank.max(initial=-1)) + 1 for rank in ranks)
-        return Grouping(
-            layout, tuple(ranks), counts, max(1, min(groups, int(np.prod(counts, dtype=np.int64))))
-        )
-
-    @property
-    def total(self) -> int:
-        """Number of units."""
-        return int(np.prod(self.counts, dtype=np.int64))
-
-    def group(self, rows: pa.Table) -> NDArray[np.int32]:
-        """The task of each row."""
-        positions = self.layout.require(rows)
-        number = np.zeros(len(rows), np.int64)
-        for at, rank, step, count in zip(positions, self.ranks, self.layout.unit, self.counts, strict=True):
-            number = number * count + rank[at // step]
-        return (number * self.groups // max(self.total, 1)).astype(np.int32)
-
-    def units(self, group: int) -> NDArray[np.int64]:
-        """The units (k, ndim) of a task."""
-        if not self.counts:
-            return np.zeros((1, 0), np.int64)
-        first, last = (-(-self.total * each // self.groups) for each in (group, group + 1))
-        ranks = np.unravel_index(np.arange(first, last), self.counts)
-        chosen = [np.flatnonzero(rank >= 0)[at] for rank, at in zip(self.ranks, ranks, strict=True)]
-        return np.stack(chosen, axis=1)

@@ -1,0 +1,248 @@
+"""The arrays that tasks write: their chunks and dtypes, and from which files they get values.
+
+Arrays that the group does not have are created here; existing arrays of plain bytes get smaller chunks where
+the borders of the files need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.array_match import Windows, matched_array
+from frazil.pipeline.ingest.arrays import TargetArray, create, target_array
+from frazil.pipeline.ingest.axis import Axis, Pieces, runs
+from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.existing_checks import require_same_values, windows_of
+from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.file_layout import ANY, PACKING, VirtualChunks
+from frazil.pipeline.ingest.inspection import Inspection
+from frazil.pipeline.ingest.items import PlannedArray, most_steps, small_chunk
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.plain_chunks import array_chunks, common_steps, recut
+from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.readers.reader import VariableSchema
+from frazil.repository.session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyArrays:
+    """The arrays that get values from the files of one family; ``pieces`` are the runs of their steps on the
+    axis, None if they have none.
+    """
+
+    family: Family
+    pieces: Pieces | None
+    arrays: tuple[PlannedArray, ...]
+
+
+def plan_arrays(
+    session: Session,
+    request: IngestRequest,
+    reconciliation: Reconciliation,
+    existing: ExistingGroup,
+    axis: Axis | None,
+) -> list[FamilyArrays]:
+    """The arrays of all families. Arrays that the group does not have are created."""
+    return [
+        _family_arrays(session, _FamilyPlan(request, reconciliation, existing, axis, family), names)
+        for family, names in zip(reconciliation.families, _own_variables(reconciliation), strict=True)
+    ]
+
+
+def _own_variables(reconciliation: Reconciliation) -> list[list[str]]:
+    """For each family the variables that its files give; what families share is from the first of them."""
+    owner: dict[str, int] = {}
+    for number, family in enumerate(reconciliation.families):
+        for name in family.layout.variables:
+            owner.setdefault(name, number)
+    if reconciliation.dim is not None and reconciliation.labels is not None:
+        owner.pop(reconciliation.dim, None)  # the driver writes the labels
+    return [
+        [name for name in family.layout.variables if owner.get(name) == number]
+        for number, family in enumerate(reconciliation.families)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _FamilyPlan:
+    """What decides about the arrays of one family."""
+
+    request: IngestRequest
+    reconciliation: Reconciliation
+    existing: ExistingGroup
+    axis: Axis | None
+    family: Family
+
+    @property
+    def inspection(self) -> Inspection:
+        return self.reconciliation.inspection
+
+    @property
+    def longest_chunk(self) -> int:
+        return most_steps(self.inspection.length[self.family.files])
+
+    @property
+    def length(self) -> int:
+        return 0 if self.axis is None else self.axis.length
+
+    def pieces(self) -> Pieces | None:
+        """The runs of steps of the files on the axis; None if they have no steps."""
+        steps, files = self.reconciliation.steps, self.family.files
+        if self.axis is None or len(steps.start) <= 1:
+            return None
+        rows, counts = steps.rows(files), steps.counts[files]
+        source, inside = np.repeat(files, counts), rows - np.repeat(steps.start[files], counts)
+        placed = steps.at[rows] >= 0
+        return runs(source[placed], inside[placed], self.axis.new[steps.at[rows[placed]]])
+
+    def virtual_chunks(self, name: str) -> VirtualChunks | None:
+        """The chunks of a variable to which the array refers; None if it is copied."""
+        chunks = (self.family.layout.virtual or {}).get(name)
+        return chunks if isinstance(chunks, VirtualChunks) else None
+
+    def unpacks(self, name: str) -> bool:
+        variable = self.family.variable(name)
+        packed = not variable.coordinate and any(each in variable.attrs for each in PACKING)
+        return self.request.unpack and packed
+
+    def schema(self, name: str) -> VariableSchema:
+        """A variable with the units and the dtype that its array has."""
+        variable = self.family.variable(name)
+        if name in self.reconciliation.variables:
+            common = self.reconciliation.variables[name]
+            units = common.attrs.get("units")
+            attrs = variable.attrs if units is None else {**variable.attrs, "units": units}
+            variable = replace(variable, attrs=attrs, dtype=common.dtype)
+        return _unpacked(variable) if self.unpacks(name) else variable
+
+
+def _family_arrays(session: Session, plan: _FamilyPlan, names: Sequence[str]) -> FamilyArrays:
+    pieces = plan.pieces()
+    windows = windows_of(plan.request, plan.reconciliation, plan.family, plan.existing)
+    arrays = []
+    for target, virtual in _targets(plan, [plan.schema(name) for name in names], pieces, windows):
+        array = plan.existing.arrays.get(target.name)
+        if array is None:
+            create(session.store, target)
+        elif target.axis is None and not _is_replaced(plan, target):
+            if "values" not in plan.request.allow:
+                require_same_values(array, plan.family, target, windows)
+            continue
+        elif target.axis is not None and array.chunks != target.chunks:
+            recut(session, target.path, target.chunks, target.axis, target.dtype.itemsize)
+            plan.existing.reopen_array(target.name)
+        arrays.append(
+            PlannedArray(
+                target,
+                existed=array is not None,
+                adds_axis=target.name in plan.family.along,
+                virtual=virtual,
+                unpacked=plan.unpacks(target.name),
+            )
+        )
+    return FamilyArrays(plan.family, pieces, tuple(arrays))
+
+
+def _is_replaced(plan: _FamilyPlan, target: TargetArray) -> bool:
+    """Whether values of the group are written anew: data of one file, without a dimension to follow."""
+    if plan.reconciliation.dim is not None or plan.request.mode in ("create", "append"):
+        return False
+    if plan.family.layout.variables[target.name].coordinate:
+        return False
+    if target.window is not None:
+        raise InvalidInputError(
+            f"mode {plan.request.mode!r}: expected all of `{target.path}` in the file, found a part of it: "
+            "concat_dim= (--concat-dim) names a dimension in which files follow each other",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    return True
+
+
+def _targets(
+    plan: _FamilyPlan, variables: Sequence[VariableSchema], pieces: Pieces | None, windows: Windows
+) -> list[tuple[TargetArray, bool]]:
+    """The arrays of variables, and whether they refer to the files; those of data first, so that small ones
+    can follow their chunks.
+    """
+    targets: list[tuple[TargetArray, bool]] = []
+    for variable in sorted(variables, key=lambda each: each.coordinate):
+        array = plan.existing.arrays.get(variable.name)
+        virtual = _common_chunks(plan, variable.name, pieces, array)
+        target = target_array(
+            variable,
+            plan.existing.path_of(variable.name),
+            plan.reconciliation.dim,
+            plan.length,
+            plan.request.chunks,
+            plan.request.encoding.get(variable.name),
+            virtual,
+        )
+        if array is not None:
+            target = matched_array(array, target, virtual, windows)
+        elif windows.keys() & set(target.dims):
+            raise InvalidInputError(
+                f"expected `{target.path}` in the repository, since files have a part of it only, found none",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        elif virtual is None:
+            data = [each for each, _ in targets if each.axis is not None]
+            target = _with_chosen_steps(plan, target, data if variable.coordinate else ())
+        targets.append((target, virtual is not None))
+    return targets
+
+
+def _with_chosen_steps(plan: _FamilyPlan, target: TargetArray, data: Sequence[TargetArray]) -> TargetArray:
+    """A new array with chunks along the axis that one task can write, unless the caller has chosen them.
+
+    ``data``: the arrays whose chunks a small array follows.
+    """
+    request = plan.request
+    chosen = "chunks" in request.encoding.get(target.name, {}) or plan.reconciliation.dim in request.chunks
+    if target.axis is None or chosen:
+        return target
+    steps = min(target.chunks[target.axis], plan.longest_chunk)
+    if data:
+        widest = max(data, key=lambda each: each.row)
+        data_row = sum(each.row for each in data)
+        step = widest.grid[widest.axis or 0]
+        steps = small_chunk(target.row, data_row, step, plan.length, plan.longest_chunk)
+    chunks = (*target.chunks[: target.axis], steps, *target.chunks[target.axis + 1 :])
+    return replace(target, chunks=chunks)
+
+
+def _common_chunks(
+    plan: _FamilyPlan, name: str, pieces: Pieces | None, array: zarr.Array[Any] | None
+) -> VirtualChunks | None:
+    """The virtual chunks of a variable: chunks of plain bytes are as long as the borders of files allow."""
+    virtual = plan.virtual_chunks(name)
+    if virtual is None or ANY not in virtual.chunks or plan.axis is None or pieces is None:
+        return virtual
+    at = virtual.chunks.index(ANY)
+    units = _units(plan.inspection, name)[plan.inspection.layout[pieces.source]]
+    lengths = plan.inspection.length[pieces.source]
+    existing = None if array is None or len(array.chunks) <= at else array.chunks
+    steps = common_steps(pieces, plan.axis, units, lengths, None if existing is None else existing[at])
+    return array_chunks(virtual, at, steps, whole=bool((units == steps).all()), existing=existing)
+
+
+def _units(inspection: Inspection, name: str) -> NDArray[np.int64]:
+    """By layout: on what multiples the chunks of a variable can be cut."""
+    chunks = [(layout.virtual or {}).get(name) for layout in inspection.layouts]
+    return np.array([each.unit if isinstance(each, VirtualChunks) else 0 for each in chunks], np.int64)
+
+
+def _unpacked(variable: VariableSchema) -> VariableSchema:
+    empty = xr.Variable(
+        variable.dims, np.empty([0] * len(variable.dims), variable.dtype), dict(variable.attrs)
+    )
+    decoded = xr.conventions.decode_cf_variable(variable.name, empty, decode_times=False)
+    attrs = {**decoded.attrs, "_FillValue": float("nan")}
+    return replace(variable, attrs=attrs, dtype=decoded.dtype, fill_value=None)

@@ -1,0 +1,87 @@
+"""The axis of the dataset: the labels of the group, with those of the files in their places."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.arrays import read_labels
+from frazil.pipeline.ingest.axis import Axis, place
+from frazil.pipeline.ingest.existing import ExistingGroup, axis_of
+from frazil.pipeline.ingest.existing_checks import require_dimension
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.problems import Problem
+from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.pipeline.ingest.step_order import holes
+
+
+def plan_axis(
+    request: IngestRequest,
+    reconciliation: Reconciliation,
+    existing: ExistingGroup,
+    changed: NDArray[np.bool_],
+) -> tuple[Axis | None, list[Problem]]:
+    """The axis, and its gaps; None if files do not follow each other.
+
+    ``changed``: a mask of the files that were ingested with other contents. Raises ``AlreadyExistsError`` and
+    ``InvalidInputError`` for files that the mode does not allow in this group.
+    """
+    dim, mode, steps = reconciliation.dim, request.mode, reconciliation.steps
+    _require_no_arrays(request, reconciliation, existing)
+    require_dimension(request, reconciliation, existing)
+    if dim is None or not reconciliation.families:
+        return None, []
+    arrays = [existing.arrays[name] for name in existing.arrays_along(dim)]
+    length = max((array.shape[axis_of(array, dim)] for array in arrays), default=0)
+    if reconciliation.labels is None or reconciliation.axis is None:
+        if steps.length and length and (mode not in ("create", "append") or dim in existing.arrays):
+            raise InvalidInputError(
+                f"mode {mode!r}: expected labels of {dim}, as `/{existing.path}` has them, found none in the "
+                "files",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+        return Axis.after(length, steps.length), []
+    if dim in existing.arrays:
+        old = read_labels(existing.arrays[dim])
+    elif length:
+        raise InvalidInputError(
+            f"expected labels of {dim} in `/{existing.path}`, as the files have them, found none",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+    else:
+        old = reconciliation.axis[:0]
+        mode = "create" if mode != "insert" else mode
+    place_labels = partial(
+        place,
+        descending=steps.descending,
+        in_order=steps.in_order,
+        units=steps.units,
+        calendar=steps.calendar,
+    )
+    if changed.any() and request.on_change == "rewrite":
+        # The labels of changed files are in the group: the mode is for all others.
+        places = steps.at[np.repeat(changed, steps.counts)]
+        fresh = np.ones(steps.length, np.bool_)
+        fresh[places[places >= 0]] = False
+        if fresh.any():
+            place_labels(mode, old, reconciliation.axis[fresh])
+        mode = "backfill" if mode == "backfill" else "upsert"
+    axis = place_labels(mode, old, reconciliation.axis)
+    one_file = reconciliation.one_file_each
+    return axis, holes(axis.labels, steps.units, steps.calendar, old, one_file=one_file)
+
+
+def _require_no_arrays(
+    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
+) -> None:
+    """Mode "create" writes no array that the group has."""
+    names = {name for family in reconciliation.families for name in family.layout.variables}
+    clash = sorted(names & existing.arrays.keys())
+    if request.mode == "create" and clash:
+        raise AlreadyExistsError(
+            f"mode 'create': expected no array `{clash[0]}` in `/{existing.path}`, found one; "
+            "modes 'append', 'insert', 'upsert' and 'backfill' write into what is there"
+        )

@@ -1,0 +1,175 @@
+"""Whether files can go into the group that exists: its dimensions, its lengths and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import zarr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.array_match import Windows
+from frazil.pipeline.ingest.arrays import TargetArray, read_labels
+from frazil.pipeline.ingest.axis import positions
+from frazil.pipeline.ingest.dimension import scalar_time
+from frazil.pipeline.ingest.existing import ExistingGroup, dims_of
+from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.file_layout import values_digest
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.reconcile import Reconciliation
+
+
+def require_names(request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup) -> None:
+    """``chunks`` and ``encoding`` name dimensions and variables of the files, or of the group.
+
+    Raises ``InvalidInputError`` (``invalid-argument``).
+    """
+    schemas = {
+        name: each for family in reconciliation.families for name, each in family.layout.variables.items()
+    }
+    variables = schemas.keys() | existing.arrays.keys()
+    dims = {
+        dim
+        for family in reconciliation.families
+        for each in family.layout.variables.values()
+        for dim in each.dims
+    }
+    for array in existing.arrays.values():
+        dims.update(dims_of(array))
+    for option, names, choices in (
+        ("chunks: expected dimensions", request.chunks.keys(), dims),
+        ("encoding: expected variables", request.encoding.keys(), variables),
+    ):
+        if unknown := sorted(names - choices):
+            raise InvalidInputError(
+                f"{option} of the files ({', '.join(sorted(choices))}), found {unknown[0]!r}",
+                ErrorKind.INVALID_ARGUMENT,
+            )
+
+
+def require_dimension(
+    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup
+) -> None:
+    """Data of the group can be written again, or get more steps, but not a dimension.
+
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) for files that would need it.
+    """
+    for family in reconciliation.families:
+        for name, variable in family.layout.variables.items():
+            if name not in existing.arrays or (variable.coordinate and name != reconciliation.dim):
+                continue
+            if not _needs_dimension(request, family, name, reconciliation.dim, existing):
+                continue
+            names = ", ".join(dims_of(existing.arrays[name]))
+            best = reconciliation.dim or scalar_time(family.variables()) or "time"
+            raise InvalidInputError(
+                f"mode {request.mode!r}: expected `{existing.path_of(name)}` with the dimension {best} in "
+                f"which files follow each other, found ({names}), as one file alone has it: ingest that file "
+                f"again into a new group with concat_dim={best!r} (--concat-dim {best}), then others can "
+                "follow",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+
+
+def _needs_dimension(
+    request: IngestRequest, family: Family, name: str, dim: str | None, existing: ExistingGroup
+) -> bool:
+    """Whether the array of a variable would need a dimension that it does not have."""
+    if dim is None:
+        return request.mode == "append" and name not in family.values
+    if dim not in family.layout.variables[name].dims or dim in dims_of(existing.arrays[name]):
+        return False
+    return family.layout.adds_axis or not existing.arrays_along(dim)
+
+
+def windows_of(
+    request: IngestRequest, reconciliation: Reconciliation, family: Family, existing: ExistingGroup
+) -> dict[str, tuple[int, int]]:
+    """By dimension: the part of an existing dimension that the files have. Their labels are a run of those
+    of the group.
+    """
+    dims = [dim for dim in family.layout.dims if dim in existing.arrays and dim != reconciliation.dim]
+    if request.mode in ("create", "append") or not dims:
+        return {}
+    with request.access.open(reconciliation.inspection.urls[int(family.files[0])]) as reader:
+        coords = reader.schema().coords
+    windows = {}
+    for dim in dims:
+        if dim not in coords:
+            continue
+        labels = read_labels(existing.arrays[dim])
+        if np.array_equal(labels, coords[dim]):
+            continue
+        if "values" in request.allow and len(labels) == len(coords[dim]):
+            continue
+        rows = positions(labels, coords[dim])
+        if not len(rows) or rows[0] < 0 or (np.diff(rows) != 1).any():
+            raise InvalidInputError(
+                f"expected labels of {dim} in the files that are a run of those of `/{existing.path}`, "
+                "found others: a group of its own (--group) can have them",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )
+        windows[dim] = (int(rows[0]), int(rows[-1]) + 1)
+    return windows
+
+
+def require_same_values(
+    array: zarr.Array[Any], family: Family, target: TargetArray, windows: Windows
+) -> None:
+    """Values without the dimension are those of the group, as far as they are compared.
+
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) if they are not.
+    """
+    expected = family.values.get(target.name)
+    if expected is None:
+        return
+    part = tuple(slice(*windows[dim]) if dim in windows else slice(None) for dim in target.dims)
+    if values_digest(np.asarray(array[part])) != expected:
+        raise InvalidInputError(
+            f"expected the values of `{target.path}` that are in the repository, found others in the files: "
+            "allow={'values'} (--allow values) keeps those of the repository",
+            ErrorKind.INVALID_ARRAY_METADATA,
+        )
+
+
+def require_lengths(existing: ExistingGroup, targets: Sequence[TargetArray], dim: str | None) -> None:
+    """A dimension has one length in a group, whichever files its variables come from."""
+    new = {each.path.strip("/"): (each.path, each.dims, each.shape) for each in targets}
+    stored = {
+        path: (f"/{path}", dims_of(array), array.shape)
+        for array in existing.arrays.values()
+        if (path := array.path.strip("/")) not in new
+    }
+    _require_one_length([*stored.values(), *new.values()], dim)
+
+
+def _require_one_length(
+    sizes: Sequence[tuple[str, tuple[str, ...], tuple[int, ...]]], grows: str | None
+) -> None:
+    """Each dimension has one length in all arrays (path, dimensions, shape), but for the one that ``grows``.
+
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) if they have two.
+
+    >>> _require_one_length([("/a", ("x",), (2,)), ("/b", ("x",), (3,))], None)
+    Traceback (most recent call last):
+    frazil.errors.InvalidInputError: expected 2 steps of x in `/b`, as in `/a`, found 3: a group of its ...
+    """
+    lengths: dict[str, tuple[str, int]] = {}
+    for path, dims, shape in sizes:
+        for dim, size in zip(dims, shape, strict=True):
+            other, expected = lengths.setdefault(dim, (path, size))
+            if dim != grows and size != expected:
+                raise InvalidInputError(
+                    f"expected {expected} steps of {dim} in `{path}`, as in `{other}`, found {size}: a group "
+                    "of its own (--group) can have them",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
+    for path, dims, _ in sizes:
+        name = path.rpartition("/")[2]
+        if not dims and name in lengths:
+            raise InvalidInputError(
+                f"expected no dimension {name} in `{lengths[name][0]}`, since `{path}` is a scalar, "
+                "found it: a group of its own (--group) can have it",
+                ErrorKind.INVALID_ARRAY_METADATA,
+            )

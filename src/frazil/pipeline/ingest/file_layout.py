@@ -1,0 +1,199 @@
+"""The layout of a file: the part of its schema that many files have in common.
+
+A ``FileLayout`` is a file's schema without the file's own properties: the length and labels along the
+dimension in which files follow each other, the origin of its times, its packing, the values of its scalars.
+A hundred thousand files of one archive have a handful of layouts; a file is a number of columns and the code
+of its layout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.pipeline.ingest.time_conversion import is_time
+from frazil.readers.reader import FileSchema, NotVirtual, VariableSchema, codecs_with_axis
+
+#: The length of what goes on from file to file.
+ANY: Final = -1
+
+#: Attributes that may be each file's own, if values are changed accordingly.
+PACKING: Final = ("scale_factor", "add_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualChunks:
+    """How the chunks of a variable can be referred to: Zarr's chunk shape, codecs, dtype and fill value.
+
+    Chunks of plain bytes can be cut along the dimension that goes on, on multiples of ``unit`` steps: their
+    length along it is `ANY`. For others ``unit`` is 0.
+    """
+
+    chunks: tuple[int, ...]
+    codecs: tuple[Any, ...]
+    dtype: np.dtype[Any]
+    fill_value: Any
+    unit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """The layout of a file. ``dims`` are its dimensions without the one in which files follow each other;
+    ``values`` are digests of small variables without that one.
+
+    ``individual`` are variables without the dimension whose values may be each file's own (see
+    `individual_names`). ``adds_axis``: files do not have the dimension, and each is one step of it.
+    ``virtual`` are the chunks of data, None if the caller copies them. ``skipped`` are variables that no
+    array can hold, and attributes that cannot be read, with reasons.
+    """
+
+    format: str
+    variables: Mapping[str, VariableSchema]
+    dims: Mapping[str, int]
+    unlimited: frozenset[str]
+    values: Mapping[str, str]
+    individual: frozenset[str] = frozenset()
+    adds_axis: bool = False
+    virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        parts = [self.format, sorted(self.unlimited), sorted(self.individual), self.adds_axis]
+        mappings = (self.variables, self.dims, self.values, self.virtual or {}, self.skipped)
+        parts += [sorted(map(repr, each.items())) for each in mappings]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def goes_on(self, name: str) -> bool:
+        return ANY in self.variables[name].shape
+
+    @property
+    def data(self) -> frozenset[str]:
+        """The variables that the files are about."""
+        data = [name for name, variable in self.variables.items() if not variable.coordinate]
+        return frozenset(filter(self.goes_on, data)) or frozenset(data) or frozenset(self.variables)
+
+
+#: ``(variable, attribute, value)``: what is a file's own.
+type OwnAttributes = tuple[tuple[str, str, Any], ...]
+
+
+def layout_of(
+    schema: FileSchema,
+    dim: str | None,
+    values: Mapping[str, str],
+    individual: frozenset[str] = frozenset(),
+    virtual: Mapping[str, VirtualChunks | NotVirtual] | None = None,
+) -> tuple[FileLayout, OwnAttributes]:
+    """The layout of a file, and the attributes that are its own."""
+    own = tuple(
+        sorted(
+            (name, attribute, variable.attrs[attribute])
+            for name, variable in schema.variables.items()
+            for attribute in own_attributes(variable)
+        )
+    )
+    layout = FileLayout(
+        schema.format,
+        {name: _without_own(each, dim) for name, each in schema.variables.items()},
+        {name: size for name, size in schema.dims.items() if name != dim},
+        schema.unlimited,
+        values,
+        individual,
+        dim not in schema.dims,
+        virtual,
+        schema.skipped,
+    )
+    return layout, own
+
+
+def individual_names(schema: FileSchema, dim: str | None) -> frozenset[str]:
+    """The variables without the dimension whose values may differ from file to file: scalars, their bounds,
+    and times. Values of a grid mapping mean nothing, and are not among them.
+    """
+    variables = {name: each for name, each in schema.variables.items() if dim not in each.dims}
+    scalars = {name: each for name, each in variables.items() if not each.dims}
+    mappings = {each.attrs.get("grid_mapping") for each in schema.variables.values()}
+    scalars = {
+        name: each
+        for name, each in scalars.items()
+        if name not in mappings and "grid_mapping_name" not in each.attrs
+    }
+    bounds = {str(each.attrs.get(key)) for each in scalars.values() for key in ("bounds", "climatology")}
+    times = {
+        name
+        for name, each in variables.items()
+        if each.coordinate and name not in schema.dims and is_time(each.attrs.get("units"))
+    }
+    return frozenset({*scalars, *(bounds & variables.keys()), *times})
+
+
+def stacked(layout: FileLayout, dim: str, names: Collection[str]) -> FileLayout:
+    """The layout with these variables along the dimension that files do not have, or that these do not have.
+
+    Individual variables are copied, never referred to: they are small, and one value may be many steps.
+    """
+    variables = {
+        name: _along(each, dim) if name in names and dim not in each.dims else each
+        for name, each in layout.variables.items()
+    }
+    virtual = {
+        name: _with_axis(each) if name in names and isinstance(each, VirtualChunks) else each
+        for name, each in (layout.virtual or {}).items()
+        if not (name in names and name in layout.individual)
+    }
+    values = {name: digest for name, digest in layout.values.items() if name not in names}
+    return replace(
+        layout,
+        variables=variables,
+        values=values,
+        virtual=None if layout.virtual is None else virtual,
+    )
+
+
+def _with_axis(each: VirtualChunks) -> VirtualChunks:
+    codecs = codecs_with_axis(map(json.loads, each.codecs))
+    texts = tuple(json.dumps(codec, sort_keys=True) for codec in codecs)
+    return replace(each, chunks=(1, *each.chunks), codecs=texts)
+
+
+def _along(variable: VariableSchema, dim: str) -> VariableSchema:
+    chunks = None if variable.chunks is None else (1, *variable.chunks)
+    return replace(variable, dims=(dim, *variable.dims), shape=(ANY, *variable.shape), chunks=chunks)
+
+
+def own_attributes(variable: VariableSchema) -> list[str]:
+    names: list[str] = [name for name in PACKING if name in variable.attrs]
+    return [*names, "units"] if is_time(variable.attrs.get("units")) else names
+
+
+def with_own(variable: VariableSchema, own: OwnAttributes) -> VariableSchema:
+    """A variable of a layout with the attributes of a file."""
+    mine = {attribute: value for name, attribute, value in own if name == variable.name}
+    return replace(variable, attrs={**variable.attrs, **mine}) if mine else variable
+
+
+def _without_own(variable: VariableSchema, dim: str | None) -> VariableSchema:
+    own = set(own_attributes(variable))
+    attrs = {name: value for name, value in variable.attrs.items() if name not in own}
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    shape = tuple(ANY if name == dim else size for name, size in sizes)
+    return replace(variable, attrs=attrs, shape=shape)
+
+
+def values_digest(values: NDArray[Any]) -> str:
+    """A digest of the values of a small variable."""
+    hashed = hashlib.sha256(f"{values.shape}".encode())
+    plain = np.ascontiguousarray(values)
+    if plain.dtype.kind in "TOU":
+        hashed.update(repr(plain.tolist()).encode())
+    else:
+        hashed.update(plain.dtype.newbyteorder("<").str.encode())
+        hashed.update(plain.astype(plain.dtype.newbyteorder("<")).tobytes())
+    return hashed.hexdigest()[:16]

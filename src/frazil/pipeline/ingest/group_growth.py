@@ -1,0 +1,138 @@
+"""What the driver writes into the group: longer arrays, moved references, and the labels of the dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import zarr
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.manifest import ChunkTable
+from frazil.pipeline.ingest.arrays import TargetArray, create, open_target, target_array
+from frazil.pipeline.ingest.axis import Axis
+from frazil.pipeline.ingest.existing import ExistingGroup, axis_of, dims_of
+from frazil.pipeline.ingest.items import PlannedArray, can_shift, most_steps
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.repository.session.session import Session
+
+
+def create_group(session: Session, request: IngestRequest, reconciliation: Reconciliation, path: str) -> None:
+    """Make the group, with the attributes of the first file; attributes that the group has stay."""
+    root = zarr.open_group(session.store, path=path, mode="a", zarr_format=3)
+    first = min(int(each.files[0]) for each in reconciliation.families)
+    with request.access.open(reconciliation.inspection.urls[first]) as reader:
+        attrs = reader.schema().attrs
+    root.attrs.update({name: value for name, value in attrs.items() if name not in root.attrs})
+
+
+def add_dimensions(reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None) -> None:
+    """Give arrays that were the same in all files so far, and differ now, the dimension in the group too."""
+    dim = reconciliation.dim
+    if dim is None or axis is None or not existing.arrays_along(dim):
+        return
+    for family in reconciliation.families:
+        longest = most_steps(reconciliation.inspection.length[family.files])
+        for name in family.along & family.layout.individual & existing.arrays.keys():
+            existing.add_dimension(name, dim, len(axis.old), longest)
+
+
+@dataclass(frozen=True, slots=True)
+class GrownArrays:
+    """The arrays of a plan after the group has grown.
+
+    ``bystanders`` are numbers of arrays that get nothing from files, and whose steps tasks have to move.
+    """
+
+    arrays: tuple[PlannedArray, ...]
+    bystanders: tuple[int, ...]
+
+
+def grow_arrays(
+    session: Session, existing: ExistingGroup, arrays: Sequence[PlannedArray], axis: Axis, dim: str
+) -> GrownArrays:
+    """Resize the arrays of the group, and move the chunks that can be moved as a whole.
+
+    Raises ``InvalidInputError`` (``invalid-chunk-index``) for references that cannot be moved.
+    """
+    result = list(arrays)
+    number_of = {each.target.path.rpartition("/")[2]: number for number, each in enumerate(arrays)}
+    moves = axis.first_moved < len(axis.old)
+    bystanders = []
+    for name in existing.arrays_along(dim):
+        array = existing.arrays[name]
+        at = axis_of(array, dim)
+        shape = (*array.shape[:at], axis.length, *array.shape[at + 1 :])
+        if shape != array.shape:
+            array.resize(shape)
+        if name == dim or not moves:
+            continue
+        number = number_of.get(name, len(result))
+        if number == len(result):
+            result.append(PlannedArray(_bystander(existing, name, at, shape), existed=True))
+        target = result[number].target
+        if can_shift(target, axis):
+            _shift_chunks(session, target, axis)
+            result[number] = replace(result[number], shifted=True)
+        elif target.codecs:
+            raise InvalidInputError(
+                f"virtual, mode 'backfill': expected to move whole chunks of `{target.path}` "
+                f"({target.grid[at]} steps), found labels within chunks: copy this variable",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        elif number >= len(arrays):
+            bystanders.append(number)
+    return GrownArrays(tuple(result), tuple(bystanders))
+
+
+def _bystander(existing: ExistingGroup, name: str, axis: int, shape: tuple[int, ...]) -> TargetArray:
+    array = existing.arrays[name]
+    return TargetArray(
+        existing.path_of(name),
+        name,
+        dims_of(array),
+        shape,
+        array.dtype,
+        array.chunks,
+        axis,
+        array.fill_value,
+        {},
+        array.shards,
+    )
+
+
+def _shift_chunks(session: Session, target: TargetArray, axis: Axis) -> None:
+    """Move references: chunk ``i`` along the axis goes where its first step goes."""
+    at, step = target.axis or 0, target.grid[target.axis or 0]
+    workspace = session.workspace
+    table = workspace.chunks.ref_table(target.path)
+    if not len(table):
+        return
+    index = table.index.copy()
+    index[:, at] = (axis.old[::step] // step)[index[:, at]]
+    moved = replace(table, index=index).sorted()
+    workspace.chunks.set_refs(
+        target.path, ChunkTable.merge_tables([ChunkTable.from_absent(table.index), moved])
+    )
+
+
+def write_labels(store: Any, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis) -> None:
+    """Write the labels of the dimension, from the first one that is new or moves."""
+    dim = reconciliation.dim
+    if dim is None or axis.labels is None or dim not in reconciliation.variables:
+        return
+    path = existing.path_of(dim).strip("/")
+    if dim not in existing.arrays:
+        variable = replace(reconciliation.variables[dim], dims=(dim,), shape=(-1,))
+        create(store, target_array(variable, path, dim, axis.length))
+        start = 0
+    else:
+        start = min(axis.first_moved, len(axis.old))
+    array = open_target(store, path)
+    if array.shape[0] != axis.length:
+        array.resize((axis.length,))
+    if start < axis.length:
+        array[start:] = np.asarray(axis.labels[start:]).astype(array.dtype)

@@ -1,0 +1,112 @@
+"""How the layouts of two files differ, in words: whether the files can be of one dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from frazil.pipeline.ingest.file_layout import ANY, FileLayout, VirtualChunks
+from frazil.readers.reader import NotVirtual, VariableSchema
+
+# Attributes that say what the stored numbers mean.
+_MEANING: Final = (
+    "units",
+    "calendar",
+    "_FillValue",
+    "missing_value",
+    "_Unsigned",
+    "flag_values",
+    "flag_masks",
+)
+
+
+def meaning(layout: FileLayout) -> tuple[Any, ...]:
+    """What two files must share to become one dataset, but for the values of what they share; equal for
+    layouts that differ only in how they are stored.
+    """
+    return (
+        layout.adds_axis,
+        tuple(sorted(layout.dims.items())),
+        tuple(sorted((name, repr(_meaning(each))) for name, each in layout.variables.items())),
+        repr(sorted((name, repr(_without_unit(each))) for name, each in (layout.virtual or {}).items())),
+    )
+
+
+def _without_unit(each: VirtualChunks | NotVirtual) -> VirtualChunks | NotVirtual:
+    """Files with chunks of other lengths are of one dataset, if the chunks can be cut."""
+    return replace(each, unit=0) if isinstance(each, VirtualChunks) else each
+
+
+def _meaning(variable: VariableSchema) -> tuple[Any, ...]:
+    attrs = {name: variable.attrs[name] for name in _MEANING if name in variable.attrs}
+    return variable.dims, variable.shape, variable.dtype, attrs
+
+
+def differences(layout: FileLayout, expected: FileLayout) -> list[tuple[str, str]]:
+    """In words, with the kind of each, why two files are not of one dataset."""
+    result: list[tuple[str, str]] = []
+    missing, more = expected.variables.keys() - layout.variables, layout.variables.keys() - expected.variables
+    if missing or more:
+        parts = [f"without {', '.join(sorted(missing))}"] * bool(missing)
+        parts += [f"with {', '.join(sorted(more))}"] * bool(more)
+        result.append(("variables", " and ".join(parts)))
+    if layout.adds_axis != expected.adds_axis:
+        has = ["does not have" if layout.adds_axis else "has", "do" if layout.adds_axis else "do not"]
+        result.append(("dims", f"{has[0]} the dimension that goes on, as others {has[1]}"))
+    for name in sorted(layout.variables.keys() & expected.variables):
+        result += _variable_differences(layout.variables[name], expected.variables[name])
+    for name in sorted((layout.virtual or {}).keys() & (expected.virtual or {})):
+        chunks, expected_chunks = (layout.virtual or {})[name], (expected.virtual or {})[name]
+        if repr(_without_unit(chunks)) != repr(_without_unit(expected_chunks)):
+            text = f"{name} is stored as {_storage(chunks)} and not {_storage(expected_chunks)}"
+            result.append(("chunks", text))
+    return result
+
+
+def other_values(values: Mapping[str, str], expected: Mapping[str, str]) -> str:
+    """In words, what variables of two files have other values (by their digests); "" if none.
+
+    >>> other_values({"lat": "a", "lon": "b"}, {"lat": "a", "lon": "c"})
+    'lon has other values'
+    """
+    both = sorted(values.keys() & expected.keys())
+    return "; ".join(f"{name} has other values" for name in both if values[name] != expected[name])
+
+
+def _storage(each: VirtualChunks | NotVirtual) -> str:
+    if isinstance(each, NotVirtual):
+        return each.reason
+    names = ", ".join(
+        str(codec.get("name", codec)) if isinstance(codec, dict) else str(codec) for codec in each.codecs
+    )
+    chunks = ", ".join("any" if size == ANY else str(size) for size in each.chunks)
+    return f"{each.dtype} in chunks of ({chunks}) ({names})"
+
+
+def _variable_differences(variable: VariableSchema, expected: VariableSchema) -> Iterable[tuple[str, str]]:
+    name = variable.name
+    if (variable.dims, variable.shape) != (expected.dims, expected.shape):
+        yield "dims", f"{name} has dimensions {_dims(variable)} and not {_dims(expected)}"
+    if variable.dtype != expected.dtype:
+        yield "dtype", f"{name} is {variable.dtype} and not {expected.dtype}"
+    for attribute in _MEANING:
+        value, other = variable.attrs.get(attribute), expected.attrs.get(attribute)
+        if repr(value) != repr(other):
+            kind = "units" if attribute in ("units", "calendar") else "attributes"
+            yield kind, f"{name} has {attribute} {value!r} and not {other!r}"
+
+
+def _dims(variable: VariableSchema) -> str:
+    sizes = zip(variable.dims, variable.shape, strict=True)
+    return "(" + ", ".join(name if size == ANY else f"{name}: {size}" for name, size in sizes) + ")"
+
+
+def other_attributes(layout: FileLayout, expected: FileLayout) -> list[str]:
+    """Attributes that differ without changing what the numbers mean: those of the first file are kept."""
+    result = []
+    for name in sorted(layout.variables.keys() & expected.variables):
+        attrs, others = layout.variables[name].attrs, expected.variables[name].attrs
+        names = sorted((attrs.keys() | others.keys()) - {*_MEANING})
+        result += [f"{name}.{each}" for each in names if repr(attrs.get(each)) != repr(others.get(each))]
+    return result

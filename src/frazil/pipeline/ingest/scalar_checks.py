@@ -1,0 +1,99 @@
+"""Scalars along the dimension, such as a level or a member: whether files have the values of the group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.pipeline.ingest.axis import Axis
+from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.families import Family
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.pipeline.ingest.shared_coordinates import same, values_by_file
+from frazil.pipeline.ingest.time_conversion import is_time_or_duration
+
+
+def retained_scalars(
+    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
+) -> frozenset[str]:
+    """The scalars along the dimension whose stored values stay, as ``allow`` says.
+
+    New variables do not change the scalars of those that are in the group, which no file of this call has.
+    Raises ``InvalidInputError`` (``invalid-array-metadata``) for other values that ``allow`` does not name.
+    """
+    dim, retained = reconciliation.dim, set()
+    if dim is None or axis is None or len(reconciliation.steps.start) <= 1:
+        return frozenset()
+    in_files = {name for family in reconciliation.families for name in family.layout.variables}
+    if not set(existing.arrays_along(dim)) - in_files - {dim}:
+        return frozenset()
+    for family in reconciliation.families:
+        if family.layout.data & existing.arrays.keys():
+            continue
+        for name in sorted(family.along & family.layout.individual & existing.arrays.keys() - {dim}):
+            stored = np.asarray(existing.arrays[name][...])
+            if not _differs(reconciliation, family, name, axis, stored):
+                continue
+            if "values" not in request.allow:
+                raise InvalidInputError(
+                    f"expected the values of `{existing.path_of(name)}` that are in the repository, found "
+                    "others in files with new variables: a group of its own (--group) can have them, "
+                    "allow={'values'} (--allow values) keeps those of the repository",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
+            retained.add(name)
+    return frozenset(retained)
+
+
+def require_same_scalars(
+    request: IngestRequest, reconciliation: Reconciliation, existing: ExistingGroup, axis: Axis | None
+) -> None:
+    """Steps that are written again are of the level, member, ... that the group has for them.
+
+    Times and durations may differ: a later forecast for a step replaces an earlier one. Raises
+    ``InvalidInputError`` (``invalid-array-metadata``).
+    """
+    if axis is None or len(reconciliation.steps.start) <= 1 or "values" in request.allow:
+        return
+    for family in reconciliation.families:
+        if not family.layout.data & existing.arrays.keys():
+            continue
+        for name in sorted(family.layout.individual & existing.arrays.keys() - {reconciliation.dim}):
+            variable = family.variable(name)
+            if not variable.coordinate or is_time_or_duration(variable.attrs):
+                continue
+            stored = np.asarray(existing.arrays[name][...])
+            if _differs(reconciliation, family, name, axis, stored):
+                raise InvalidInputError(
+                    f"mode {request.mode!r}: expected the {name} that the repository has for the steps that "
+                    f"are written again, found another: concat_dim={name!r} (--concat-dim {name}) from the "
+                    "first file on has both, a group of its own (--group) too, allow={'values'} "
+                    "(--allow values) replaces the values",
+                    ErrorKind.INVALID_ARRAY_METADATA,
+                )
+
+
+def _differs(
+    reconciliation: Reconciliation, family: Family, name: str, axis: Axis, stored: NDArray[Any]
+) -> bool:
+    """Whether a scalar of a family differs from the values of the group at the same steps.
+
+    ``stored``: the values of the group, one for all steps or one for each step.
+    """
+    inspection, steps = reconciliation.inspection, reconciliation.steps
+    column = values_by_file(inspection, family.files, name, reconciliation.units)
+    if column is None or stored.ndim > 1 or name not in inspection.scalars:
+        return False
+    rows = steps.rows(family.files)
+    values = np.repeat(column, steps.counts[family.files])
+    placed = steps.at[rows] >= 0
+    places, values = axis.new[steps.at[rows[placed]]], values[placed]
+    row_of_place = np.full(axis.length, -1, np.int64)
+    row_of_place[axis.old] = np.arange(len(axis.old))
+    is_stored = row_of_place[places] >= 0
+    expected = np.broadcast_to(stored, len(axis.old)) if not stored.ndim else stored
+    return not same(expected[row_of_place[places[is_stored]]], values[is_stored]).all()

@@ -1,0 +1,178 @@
+"""The tasks of an ingest: the arrays of all families, grown, and the items that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from frazil.jobs.job import Tasks
+from frazil.pipeline.ingest.array_plan import FamilyArrays, plan_arrays
+from frazil.pipeline.ingest.axis import Axis, Pieces
+from frazil.pipeline.ingest.existing import ExistingGroup
+from frazil.pipeline.ingest.existing_checks import require_lengths, require_names
+from frazil.pipeline.ingest.group_growth import add_dimensions, create_group, grow_arrays, write_labels
+from frazil.pipeline.ingest.items import (
+    ArrayGroup,
+    FileTable,
+    FixedArrays,
+    Item,
+    PlannedArray,
+    fixed_items,
+    items,
+    moved_old_items,
+    require_aligned,
+)
+from frazil.pipeline.ingest.options import IngestRequest
+from frazil.pipeline.ingest.reconcile import Reconciliation
+from frazil.pipeline.ingest.references import without_container
+from frazil.pipeline.ingest.scalar_checks import require_same_scalars, retained_scalars
+from frazil.pipeline.ingest.shared_coordinates import joined_pieces, sharing_families
+from frazil.pipeline.ingest.task_context import TaskContext
+from frazil.repository.session.session import Session
+from frazil.storage.urls import parse_url
+
+
+def plan_tasks(
+    session: Session,
+    request: IngestRequest,
+    reconciliation: Reconciliation,
+    existing: ExistingGroup,
+    axis: Axis | None,
+) -> Tasks:
+    """Create and resize arrays, write the labels, and cut the rest into items."""
+    require_names(request, reconciliation, existing)
+    if not existing.arrays:
+        create_group(session, request, reconciliation, existing.path)
+    retained = retained_scalars(request, reconciliation, existing, axis)
+    require_same_scalars(request, reconciliation, existing, axis)
+    add_dimensions(reconciliation, existing, axis)
+    families = plan_arrays(session, request, reconciliation, existing, axis)
+    arrays = [array for family in families for array in family.arrays]
+    groups = _array_groups(families, reconciliation, axis, retained)
+    require_lengths(existing, [each.target for each in arrays], reconciliation.dim)
+    _require_containers(session, reconciliation, groups)
+    bystanders: tuple[int, ...] = ()
+    if axis is not None and reconciliation.dim is not None:
+        grown = grow_arrays(session, existing, arrays, axis, reconciliation.dim)
+        arrays, bystanders = list(grown.arrays), grown.bystanders
+        write_labels(session.store, reconciliation, existing, axis)
+    work = _items(reconciliation, groups, arrays, bystanders, axis)
+    return Tasks(work, _context(request, arrays), reads=existing.label_paths())
+
+
+def _context(request: IngestRequest, arrays: Sequence[PlannedArray]) -> TaskContext:
+    return TaskContext(
+        tuple(each.target for each in arrays),
+        tuple(each.shifted for each in arrays),
+        tuple(each.adds_axis for each in arrays),
+        request.access,
+        frozenset(each.target.name for each in arrays if each.unpacked),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The arrays of a plan by what writes them: pieces of files along the axis, or one file each."""
+
+    along: tuple[ArrayGroup, ...]
+    fixed: tuple[FixedArrays, ...]
+
+
+def _array_groups(
+    families: Sequence[FamilyArrays],
+    reconciliation: Reconciliation,
+    axis: Axis | None,
+    retained: frozenset[str],
+) -> _Groups:
+    along: list[ArrayGroup] = []
+    fixed: list[FixedArrays] = []
+    first = 0
+    for each in families:
+        numbered = dict(enumerate(each.arrays, first))
+        first += len(each.arrays)
+        if axis is not None and each.pieces is not None:
+            joined = _joined_pieces(reconciliation, each, numbered, axis, retained)
+            along += [ArrayGroup((number,), pieces) for number, pieces in joined.items()]
+            numbered = {number: array for number, array in numbered.items() if number not in joined}
+        for virtual in (False, True):
+            chosen = {number: each for number, each in numbered.items() if each.virtual == virtual}
+            with_axis = tuple(number for number, each in chosen.items() if each.target.axis is not None)
+            without = tuple(number for number, each in chosen.items() if each.target.axis is None)
+            if with_axis and each.pieces is not None:
+                along.append(ArrayGroup(with_axis, each.pieces, virtual))
+            if without:
+                fixed.append(FixedArrays(without, int(each.family.files[0]), virtual))
+    return _Groups(tuple(along), tuple(fixed))
+
+
+def _joined_pieces(
+    reconciliation: Reconciliation,
+    arrays: FamilyArrays,
+    numbered: Mapping[int, PlannedArray],
+    axis: Axis,
+    retained: frozenset[str],
+) -> dict[int, Pieces]:
+    """By number: the steps of arrays that other families have too, from the files of all of them; of
+    ``retained`` scalars the new steps alone.
+    """
+    joined = {}
+    for number, array in numbered.items():
+        if array.target.axis is None:
+            continue
+        name = array.target.name
+        families = list(sharing_families(reconciliation.families, arrays.family, name))
+        if name in retained or len(families) > 1:
+            fresh_only = name in retained
+            joined[number] = joined_pieces(reconciliation.steps, families, axis, fresh_only=fresh_only)
+    return joined
+
+
+def _items(
+    reconciliation: Reconciliation,
+    groups: _Groups,
+    arrays: Sequence[PlannedArray],
+    bystanders: Sequence[int],
+    axis: Axis | None,
+) -> list[Item]:
+    table = _file_table(reconciliation)
+    result: list[Item] = []
+    if axis is not None and reconciliation.dim is not None:
+        for group in groups.along:
+            if group.virtual:
+                for number in group.arrays:
+                    require_aligned(arrays[number].target, group.pieces, axis, reconciliation.inspection.urls)
+            result += items(arrays, group, axis, table)
+        result += moved_old_items(arrays, bystanders, axis, table)
+    for fixed in groups.fixed:
+        result += fixed_items(arrays, fixed, table)
+    return result
+
+
+def _file_table(reconciliation: Reconciliation) -> FileTable:
+    inspection = reconciliation.inspection
+    checks = [
+        etag or _whole_second(time) for etag, time in zip(inspection.etag, inspection.modified, strict=True)
+    ]
+    return FileTable(inspection.urls, inspection.own, reconciliation.moves, checks, inspection.fingerprint)
+
+
+def _whole_second(time: datetime | None) -> datetime | None:
+    """References remember whole seconds, and the file is not newer than they say."""
+    return None if time is None else time.replace(microsecond=0) + timedelta(seconds=bool(time.microsecond))
+
+
+def _require_containers(session: Session, reconciliation: Reconciliation, groups: _Groups) -> None:
+    """Raises ``InvalidInputError`` for a referenced file without a virtual chunk container."""
+    numbers = [group.pieces.source for group in groups.along if group.virtual]
+    numbers += [np.array([fixed.file]) for fixed in groups.fixed if fixed.virtual]
+    if not numbers:
+        return
+    urls = [reconciliation.inspection.urls[i] for i in np.unique(np.concatenate(numbers)).tolist()]
+    locations = [parse_url(url).chunk_location for url in urls]
+    matches = session.workspace.context.virtual.matching(locations)
+    if not matches.all():
+        first = int(np.argmin(matches))
+        raise without_container(locations[first], urls[first])

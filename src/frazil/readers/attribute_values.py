@@ -1,0 +1,66 @@
+"""Values of attributes as JSON holds them, and texts of unknown encoding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def json_value(value: Any) -> Any:
+    """An attribute as JSON can hold it: one element is a scalar, more are a list, characters are text.
+
+    What JSON cannot hold becomes text: the fields of a compound type, references, times.
+
+    >>> json_value(np.array([1.5], "f4")), json_value(np.array([b"a", b"b"])), json_value(b"caf\\xc3\\xa9")
+    (1.5, ['a', 'b'], 'café')
+    >>> json_value(np.array((1, b"K"), [("level", "i4"), ("unit", "S3")]))
+    '{"level": 1, "unit": "K"}'
+    """
+    match value:
+        case bytes():
+            return text(value)
+        case np.ndarray() if value.size == 1:
+            return json_value(value.reshape(-1)[0])
+        case np.ndarray():
+            return list(map(json_value, value if value.dtype.kind in "OV" else value.tolist()))
+        case np.generic():
+            return _json_scalar(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case complex():
+            return [value.real, value.imag]
+        case list() | tuple():
+            return list(map(json_value, value))
+        case Mapping():
+            return {str(name): json_value(each) for name, each in value.items()}
+        case _:
+            return str(value)
+
+
+def _json_scalar(value: np.generic) -> Any:
+    match value:
+        case np.void() if value.dtype.names is not None:
+            fields = {name: json_value(value[name]) for name in value.dtype.names}
+            return json.dumps(fields, ensure_ascii=False)
+        case np.void():
+            return value.tobytes().hex()
+        case np.datetime64() | np.timedelta64():
+            return str(value)
+        case np.floating():
+            return float(value)
+        case np.complexfloating():
+            return json_value(complex(value))
+        case _:
+            return json_value(value.item())
+
+
+def text(data: bytes) -> str:
+    """UTF-8, or else Latin-1 as old files have it; without the zeros at its end."""
+    data = data.rstrip(b"\0")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")

@@ -1,0 +1,156 @@
+"""What the readers of all formats share: a file, a group, a schema that is read once, typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from numpy.typing import NDArray
+
+from frazil.errors import ErrorKind, IcechunkError, InvalidInputError
+from frazil.readers.coordinates import coordinate_names
+from frazil.readers.file_errors import damaged
+from frazil.readers.files import File
+from frazil.readers.reader import ChunkReferences, FileSchema, VariableSchema
+from frazil.readers.schema_cache import SCHEMAS
+
+if TYPE_CHECKING:
+    from frazil.readers.reader import NotVirtual
+
+
+@dataclass(slots=True)
+class FileContents:
+    """What the reader of a format reads from one group. `BaseReader.schema` makes a `FileSchema` of it."""
+
+    variables: list[VariableSchema]
+    attrs: dict[str, Any]
+    dims: dict[str, int]
+    unlimited: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+class BaseReader:
+    """The methods that all readers share. A reader of a format defines `contents`, `read` and `references`.
+
+    ``format``             the name of the format in `frazil.readers.registry.FORMATS`
+    ``caches_schema``      whether schemas are cached: they take long to read, and depend on nothing but the
+                           file and the group
+    ``library_errors``     what the library of the format raises for a damaged file
+    ``names_error_type``   whether the type of such an error is part of the message
+    """
+
+    format: ClassVar[str] = ""
+    caches_schema: ClassVar[bool] = False
+    library_errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    names_error_type: ClassVar[bool] = True
+
+    def __init__(self, file: File, group: str = "/") -> None:
+        self.file = file
+        self.group = "/" + group.strip("/")
+        self._schema: FileSchema | None = None
+
+    def contents(self) -> FileContents:
+        """The variables, dimensions and attributes of the group."""
+        raise NotImplementedError
+
+    def read(self, name: str, region: tuple[slice, ...]) -> NDArray[Any]:
+        raise NotImplementedError
+
+    def references(self, name: str) -> ChunkReferences | NotVirtual:
+        raise NotImplementedError
+
+    def constant(self, name: str, region: tuple[slice, ...]) -> NDArray[Any] | None:
+        return None
+
+    def fingerprint(self) -> str:
+        """The fingerprint of the file. `schema` calls it after `contents`."""
+        return self.file.fingerprint()
+
+    def schema(self) -> FileSchema:
+        """The schema of the group. It is read once."""
+        if self._schema is None and self.caches_schema:
+            file = self.file
+            state = self.format, file.url, self.group, file.size, file.modified, file.etag, file.fingerprint()
+            self._schema = SCHEMAS.get(state, self._read_schema)
+        return self._read_schema() if self._schema is None else self._schema
+
+    def _read_schema(self) -> FileSchema:
+        self._schema = self._assemble(self.contents())
+        return self._schema
+
+    def variable(self, name: str) -> VariableSchema:
+        """One variable of the schema. Raises ``FormatError`` if it is not there."""
+        schema = self.schema()
+        try:
+            return schema.variables[name]
+        except KeyError:
+            why = schema.skipped.get(name)
+            actual = (
+                f"one that cannot be read: {why}" if why else f"none; there are {sorted(schema.variables)}"
+            )
+            raise damaged(self.file.url, f"a variable {name!r} in {self.group}", actual) from None
+
+    def region(self, name: str, region: Sequence[slice]) -> tuple[tuple[int, int], ...]:
+        """A region as (start, stop) for each dimension. Raises ``InvalidInputError`` if it is none."""
+        shape = self.variable(name).shape
+        if len(region) != len(shape) or any(each.step not in (None, 1) for each in region):
+            raise InvalidInputError(
+                f"{self.file.url}: expected a slice with step 1 for each of {len(shape)} dimensions of "
+                f"{name!r}, found {region}",
+                ErrorKind.INVALID_CHUNK_INDEX,
+            )
+        bounds = [each.indices(size)[:2] for each, size in zip(region, shape, strict=True)]
+        return tuple((start, max(start, stop)) for start, stop in bounds)
+
+    @contextmanager
+    def library_call(self, expected: str) -> Iterator[None]:
+        """A context for calls of the format's library: its errors become ``FormatError``.
+
+        ``expected`` is what the file should have, for the message.
+        """
+        try:
+            yield
+        except IcechunkError:
+            raise
+        except self.library_errors as error:
+            actual = f"{type(error).__name__}: {error}" if self.names_error_type else error
+            raise damaged(self.file.url, expected, actual) from error
+
+    def close(self) -> None:
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _assemble(self, contents: FileContents) -> FileSchema:
+        file = self.file
+        names = coordinate_names(contents.variables, contents.attrs)
+        variables = {
+            each.name: replace(each, coordinate=True) if each.name in names else each
+            for each in contents.variables
+        }
+        self._schema = FileSchema(
+            url=file.url,
+            format=self.format,
+            size=file.size,
+            fingerprint=self.fingerprint(),
+            group=self.group,
+            variables=variables,
+            attrs=contents.attrs,
+            dims=contents.dims,
+            unlimited=contents.unlimited,
+            etag=file.etag,
+            modified=file.modified,
+            groups=contents.groups,
+            skipped=contents.skipped,
+        )
+        coords = {
+            name: self.read(name, (slice(None),)) for name, each in variables.items() if each.dims == (name,)
+        }
+        return replace(self._schema, coords=coords)

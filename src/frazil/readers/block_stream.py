@@ -1,0 +1,107 @@
+"""Objects of an object store as file objects, for libraries that read from file objects."""
+
+from __future__ import annotations
+
+import io
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from frazil.readers.files import File
+
+#: Bytes of one block: the smallest request.
+BLOCK: Final = 512 << 10
+#: How many blocks one stream caches.
+CACHED_BLOCKS: Final = 64
+#: Ranges with at most this many bytes between them are read by one request.
+LARGEST_GAP: Final = 64 << 10
+
+
+class BlockStream(io.RawIOBase):
+    """An object as a file object. It reads blocks of `BLOCK` bytes, and caches those that were used last.
+
+    Metadata are small and close together, so a few blocks hold all of them. A read of more than one block is
+    one request of its own. ``prefetch`` reads many ranges at once.
+    """
+
+    def __init__(self, file: File) -> None:
+        super().__init__()
+        self._file = file
+        self._position = 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._ranges: list[tuple[int, int]] = []
+        self._prefetched: list[bytes] = []
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._file.size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        stop = min(self._position + len(view), self._file.size)
+        count = max(stop - self._position, 0)
+        view[:count] = self._bytes(self._position, self._position + count)
+        self._position += count
+        return count
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Read these ranges in parallel. Until the next call, reads inside them need no request.
+
+        A call without ranges frees them.
+        """
+        self._ranges = list(merge_ranges(ranges))
+        self._prefetched = self._file.read_many(self._ranges)
+
+    def _bytes(self, start: int, stop: int) -> bytes | memoryview:
+        row = bisect_right(self._ranges, start, key=itemgetter(0)) - 1
+        if row >= 0 and stop <= self._ranges[row][1]:
+            first = self._ranges[row][0]
+            return memoryview(self._prefetched[row])[start - first : stop - first]
+        if stop - start > BLOCK:
+            return self._file.read(start, stop)
+        first, last = start // BLOCK, max(stop - 1, start) // BLOCK
+        whole = b"".join(map(self._block, range(first, last + 1)))
+        return memoryview(whole)[start - first * BLOCK : stop - first * BLOCK]
+
+    def _block(self, number: int) -> bytes:
+        block = self._blocks.get(number)
+        if block is None:
+            start = number * BLOCK
+            block = self._file.read(start, min(start + BLOCK, self._file.size))
+            self._blocks[number] = block
+            if len(self._blocks) > CACHED_BLOCKS:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end(number)
+        return block
+
+
+def merge_ranges(ranges: Iterable[tuple[int, int]], gap: int = LARGEST_GAP) -> Iterator[tuple[int, int]]:
+    """Ranges in their order in the file; those that are close to each other are one.
+
+    >>> list(merge_ranges([(10, 20), (0, 5), (900_000, 900_001)]))
+    [(0, 20), (900000, 900001)]
+    """
+    first, last = 0, -1
+    for start, stop in sorted(ranges):
+        if last < 0:
+            first, last = start, stop
+        elif start <= last + gap:
+            last = max(last, stop)
+        else:
+            yield first, last
+            first, last = start, stop
+    if last >= 0:
+        yield first, last

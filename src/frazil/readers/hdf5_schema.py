@@ -1,0 +1,180 @@
+"""The schema of one group of an HDF5 file: its variables, dimensions and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import h5py  # type: ignore[import-untyped]  # it ships no types
+import numpy as np
+
+from frazil.readers.base_reader import FileContents
+from frazil.readers.file_errors import damaged, no_group
+from frazil.readers.files import File
+from frazil.readers.hdf5_chunks import filters_of
+from frazil.readers.hdf5_dimensions import NOT_A_COORDINATE, Scopes, is_scale
+from frazil.readers.hdf5_types import attributes, dtype_of, fill_value, text_attribute
+from frazil.readers.reader import VariableSchema
+
+#: The attribute NAME of a scale that is a dimension and no variable begins with this text.
+_NOT_A_VARIABLE: Final = "This is a netCDF dimension but not a netCDF variable"
+
+
+def read_group(file: File, root: h5py.File, path: str) -> FileContents:
+    """The contents of the group at ``path``.
+
+    Raises ``FormatError`` if there is no such group, or if data of it are outside of the file.
+    """
+    group = root.get(path)
+    if not isinstance(group, h5py.Group):
+        raise no_group(file.url, path, f"none; there are {_group_paths(root)}")
+    members = list(_datasets(file, group))
+    scopes = Scopes(group, [(each.key, each.dataset) for each in members if each.is_hard_link])
+    attrs, unreadable = attributes(group)
+    schema = _GroupSchema(file, scopes)
+    schema.skipped = {f":{name}": reason for name, reason in unreadable.items()}
+    schema.skipped |= dict.fromkeys(
+        [key for key in group if group.get(key) is None], "a link that leads nowhere"
+    )
+    for member in members:
+        schema.add_dataset(member)
+    return schema.contents(attrs, tuple(_group_paths(group)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A dataset of a group. ``is_hard_link``: no link from elsewhere leads to it."""
+
+    key: str
+    dataset: h5py.Dataset
+    is_hard_link: bool
+
+    @property
+    def name(self) -> str:
+        return self.key.removeprefix(NOT_A_COORDINATE)
+
+    @property
+    def is_dimension_only(self) -> bool:
+        return is_scale(self.dataset) and text_attribute(self.dataset, "NAME").startswith(_NOT_A_VARIABLE)
+
+
+@dataclass(slots=True)
+class _GroupSchema:
+    """Collects the variables and dimensions of one group."""
+
+    file: File
+    scopes: Scopes
+    variables: list[VariableSchema] = field(default_factory=list)
+    dims: dict[str, int] = field(default_factory=dict)
+    unlimited: set[str] = field(default_factory=set)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def add_dataset(self, member: _Member) -> None:
+        name, dataset = member.name, member.dataset
+        if member.is_dimension_only:
+            self.dims[name] = dataset.shape[0]
+            self.unlimited.update([name] if dataset.maxshape[0] is None else [])
+            return
+        dtype = dtype_of(dataset)
+        if isinstance(dtype, str):
+            self.skipped[name] = dtype
+            return
+        _require_data_in_file(self.file, name, dataset)
+        dims = self.scopes.dims(name, dataset)
+        for dim, size, largest in zip(dims, dataset.shape, dataset.maxshape, strict=True):
+            self.dims[dim] = max(size, self.dims.get(dim, 0))
+            self.unlimited.update([dim] if largest is None else [])
+        attrs, unreadable = attributes(dataset)
+        self.skipped |= {f"{name}:{each}": reason for each, reason in unreadable.items()}
+        self.variables.append(_variable_schema(name, dataset, dtype, dims, attrs))
+
+    def contents(self, attrs: dict[str, Any], groups: tuple[str, ...]) -> FileContents:
+        sizes = {dim: max(size, self.scopes.sizes.get(dim, 0)) for dim, size in self.dims.items()}
+        used = {dim for each in self.variables for dim in each.dims}
+        return FileContents(
+            [self._with_whole_dimensions(each, sizes) for each in self.variables],
+            attrs,
+            {dim: size for dim, size in sizes.items() if dim in used or dim in self.unlimited or size},
+            frozenset(self.unlimited),
+            groups,
+            self.skipped,
+        )
+
+    def _with_whole_dimensions(self, variable: VariableSchema, sizes: dict[str, int]) -> VariableSchema:
+        """The variable with the sizes of its unlimited dimensions, even if its dataset is shorter.
+
+        Raises ``FormatError`` if another dimension has another size than that of other variables.
+        """
+        shape = tuple(
+            sizes[dim] if dim in self.unlimited else size
+            for dim, size in zip(variable.dims, variable.shape, strict=True)
+        )
+        for dim, size in zip(variable.dims, shape, strict=True):
+            if sizes[dim] != size:
+                expected = f"{sizes[dim]} values of {variable.name!r} along {dim!r}, as others have"
+                raise damaged(self.file.url, expected, size)
+        return replace(variable, shape=shape)
+
+
+def _datasets(file: File, group: h5py.Group) -> Iterator[_Member]:
+    """The datasets of a group. Raises ``FormatError`` for a link to another file."""
+    for key in group:
+        link = group.get(key, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise damaged(
+                file.url,
+                "all of its data in this file",
+                f"{key!r}, a link to {link.path!r} in {link.filename!r}: ingest that file",
+            )
+        member = group.get(key)  # None for a link that leads nowhere
+        if isinstance(member, h5py.Dataset):
+            yield _Member(key, member, isinstance(link, h5py.HardLink))
+
+
+def _require_data_in_file(file: File, name: str, dataset: h5py.Dataset) -> None:
+    """Raise ``FormatError`` if data of a dataset are in another file, or past the end of this file.
+
+    When HDF5 opens a file it notices most files that were cut off, but not a dataset past the end.
+    """
+    plist = dataset.id.get_create_plist()
+    layout = plist.get_layout()
+    if plist.get_external_count() or layout == h5py.h5d.VIRTUAL:
+        raise damaged(file.url, "all of its data in this file", f"{name!r}, whose data are in others")
+    if layout == h5py.h5d.CONTIGUOUS and (size := dataset.id.get_storage_size()):
+        require_size(file, name, dataset.id.get_offset() + size)
+
+
+def require_size(file: File, name: str, end: int) -> None:
+    """Raise ``FormatError`` if the file ends before byte ``end``, where a variable ends."""
+    if end > file.size:
+        raise damaged(
+            file.url, f"at least {end} bytes ({name!r} ends there)", f"{file.size}: it is truncated"
+        )
+
+
+def _variable_schema(
+    name: str, dataset: h5py.Dataset, dtype: np.dtype[Any], dims: tuple[str, ...], attrs: dict[str, Any]
+) -> VariableSchema:
+    filters = filters_of(dataset)
+    names = h5py.check_enum_dtype(dataset.dtype)
+    if names and dtype.kind != "b":
+        attrs.setdefault("flag_values", list(names.values()))
+        attrs.setdefault("flag_meanings", " ".join(each.replace(" ", "_") for each in names))
+    return VariableSchema(
+        name,
+        dims,
+        dataset.shape,
+        dtype,
+        attrs,
+        fill_value(dataset, dtype),
+        dataset.chunks,
+        ", ".join(each.words for each in filters) or None,
+    )
+
+
+def _group_paths(group: h5py.Group) -> list[str]:
+    """The paths of all groups below a group."""
+    paths: list[str] = []
+    group.visititems(lambda _, each: paths.append(each.name) if isinstance(each, h5py.Group) else None)
+    return paths

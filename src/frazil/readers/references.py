@@ -1,0 +1,46 @@
+"""What readers need to describe chunks in their files: the codec of plain values, references to one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frazil.readers.reader import ChunkReferences
+
+
+def bytes_codec(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """The codec of Zarr for values of this dtype that are stored as they are in memory."""
+    if dtype.itemsize == 1 or dtype.kind in "SVT":
+        return {"name": "bytes"}
+    endian = "big" if dtype.str[0] == ">" else "little"
+    return {"name": "bytes", "configuration": {"endian": endian}}
+
+
+def references_to_file(
+    url: str,
+    chunks: Sequence[int],
+    codecs: list[dict[str, Any]],
+    dtype: np.dtype[Any],
+    fill_value: Any,
+    index: NDArray[Any],
+    offset: NDArray[Any],
+    length: NDArray[Any],
+) -> ChunkReferences:
+    """References to chunks that are all in the file ``url``.
+
+    ``index`` has a row for each chunk; see `ChunkReferences`.
+    """
+    return ChunkReferences(
+        chunks=tuple(map(int, chunks)),
+        codecs=codecs,
+        dtype=dtype,
+        fill_value=fill_value,
+        locations=(url,),
+        index=np.ascontiguousarray(index, np.uint32),
+        offset=np.ascontiguousarray(offset, np.uint64),
+        length=np.ascontiguousarray(length, np.uint64),
+        location=np.zeros(len(offset), np.uint32),
+    )

@@ -1,0 +1,100 @@
+"""Creating a repository: its first files, and the context of the handle on it."""
+
+from __future__ import annotations
+
+from itertools import filterfalse
+from typing import Any, Final
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.format.ids import INITIAL_SNAPSHOT_ID
+from frazil.format.keys import REPO, snapshot_key, transaction_key
+from frazil.format.repo_info import encode_repo_info, new_repo_info
+from frazil.format.snapshot import encode_snapshot, initial_snapshot
+from frazil.format.transaction_log import empty_log, encode_transaction_log
+from frazil.repository.catalog.catalog_v1 import CatalogV1
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.creation import create_first, not_empty
+from frazil.repository.catalog.repo_update import policy_of
+from frazil.repository.catalog.version_info import SpecVersion
+from frazil.repository.clock import now_us
+from frazil.repository.handle.opening import (
+    HandleOptions,
+    StoredSettings,
+    build_context,
+    repository_exists,
+    require_writable,
+)
+from frazil.repository.settings.config import RepositoryConfig
+from frazil.repository.settings.config_secrets import document_to_save
+from frazil.storage.base import ObjectInfo, Storage
+from frazil.storage.probe import PROBES, probe_conditions
+
+_FIRST_FILES: Final = {snapshot_key(INITIAL_SNAPSHOT_ID), transaction_key(INITIAL_SNAPSHOT_ID)}
+
+
+def create_context(
+    storage: Storage,
+    options: HandleOptions,
+    spec_version: SpecVersion | int | None,
+    *,
+    check_clean_root: bool,
+    store_secrets: bool,
+) -> Context:
+    """Create a repository; the context of a handle on it. See ``Repository.create``."""
+    version = _version_number(spec_version)
+    storage = options.attributed(storage)
+    _require_usable(storage, check_clean_root=check_clean_root)
+    config = options.config
+    document = None
+    if config is not None and config != RepositoryConfig():
+        document = document_to_save(config, store_secrets)
+    context = build_context(storage, options, StoredSettings(spec_version=version))
+    if not context.storage.is_local:
+        probe_conditions(context.storage)
+    if isinstance(context.catalog, CatalogV1):
+        context.catalog.create(document)
+    else:
+        _write_first_files(context, document)
+    return context
+
+
+def _version_number(version: SpecVersion | int | None) -> int:
+    if version is None:
+        return 2
+    number = version.value if isinstance(version, SpecVersion) else version
+    if number not in (1, 2):
+        raise ValueError(f"spec_version: expected spec version 1 or 2, found {version!r}")
+    return number
+
+
+def _require_usable(storage: Storage, *, check_clean_root: bool) -> None:
+    """Raise an error if no repository can be created in ``storage``."""
+    require_writable(storage)
+    if storage.is_whole_bucket:
+        raise InvalidInputError(
+            "a repository needs a prefix of its own in the bucket, found an empty one: give a prefix",
+            ErrorKind.EMPTY_PREFIX_CREATION,
+        )
+    if check_clean_root:
+        foreign = next(filterfalse(_is_of_creation, storage.list("")), None)
+        if foreign is not None:
+            raise not_empty(storage, foreign.key, is_repository=repository_exists(storage))
+
+
+def _is_of_creation(info: ObjectInfo) -> bool:
+    """Whether another process wrote this file while it created a repository, finished or not."""
+    return info.key in _FIRST_FILES or info.key.startswith(f"{PROBES}/")
+
+
+def _write_first_files(context: Context, config: dict[str, Any] | None) -> None:
+    """Write the first snapshot, its transaction log, and last the file ``repo``."""
+    storage = context.storage
+    level = context.settings.compression_level
+    now = now_us()
+    storage.put(snapshot_key(INITIAL_SNAPSHOT_ID), encode_snapshot(initial_snapshot(now), level=level))
+    storage.put(
+        transaction_key(INITIAL_SNAPSHOT_ID),
+        encode_transaction_log(empty_log(INITIAL_SNAPSHOT_ID), level=level),
+    )
+    first = encode_repo_info(new_repo_info(now, config), level=level)
+    create_first(storage, REPO, first, policy_of(context.settings))

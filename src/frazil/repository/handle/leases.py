@@ -1,0 +1,74 @@
+"""Leases: marks of sessions and jobs whose files a garbage collection has to spare."""
+
+from __future__ import annotations
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.repository.asynchronous import awaitable
+from frazil.repository.catalog.leases import LEASES, leases
+from frazil.repository.catalog.version_info import LeaseInfo
+from frazil.repository.clock import to_datetime
+from frazil.repository.handle.base import RepositoryBase
+from frazil.repository.handle.opening import require_writable
+from frazil.repository.session.staged_work import give_up, place_of_lease
+
+
+class Leases(RepositoryBase):
+    """The methods of ``Repository`` that list and break leases."""
+
+    def list_leases(self) -> list[LeaseInfo]:
+        """The leases that sessions with forks and resumable jobs hold, the oldest first.
+
+        A garbage collection spares all files that are not older than the oldest lease. One that has ended is
+        listed until the next collection deletes it.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> fork = repo.writable_session("main").fork()
+        >>> [lease.purpose for lease in repo.list_leases()]
+        ['fork']
+        """
+        return [
+            LeaseInfo(
+                lease.key.removeprefix(f"{LEASES}/"),
+                lease.purpose,
+                to_datetime(lease.taken),
+                to_datetime(max(0, lease.since)),
+                to_datetime(lease.until),
+            )
+            for lease in leases(self._context.storage)
+        ]
+
+    def break_lease(self, lease_id: str) -> None:
+        """Delete a lease whose holder will not come back: a fork that was abandoned, a process that was
+        killed.
+
+        The holder is not asked. If it is still at work and a garbage collection deletes its files, its commit
+        is refused (``garbage-collected``); no version ever refers to files that are gone. With the lease of a
+        job goes what the job has staged, as with ``frazil.spark.discard_job``: it cannot be resumed.
+
+        Raises ``InvalidInputError`` (``not-allowed``) if there is no lease with this id.
+
+        >>> import frazil
+        >>> repo = frazil.Repository.create(frazil.in_memory_storage())
+        >>> fork = repo.writable_session("main").fork()
+        >>> repo.break_lease(repo.list_leases()[0].id)
+        >>> repo.list_leases()
+        []
+        """
+        storage = self._context.storage
+        require_writable(storage)
+        key = f"{LEASES}/{lease_id}"
+        if key not in {lease.key for lease in leases(storage)}:
+            raise InvalidInputError(
+                f"lease_id: expected the id of a lease of this repository, found {lease_id!r}: "
+                "Repository.list_leases shows them. It may have been given back meanwhile",
+                ErrorKind.NOT_ALLOWED,
+            )
+        place = place_of_lease(key)
+        if place is None:
+            storage.delete([key])
+        else:
+            give_up(storage, place)
+
+    list_leases_async = awaitable(list_leases)
+    break_lease_async = awaitable(break_lease)

@@ -1,0 +1,149 @@
+"""Listing a snapshot again that has files, but that the restored ``repo`` does not know.
+
+Its parent is the version that its transaction log fits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from frazil.changes.compare import compare
+from frazil.changes.node_edits import in_both, rows_of
+from frazil.errors import AlreadyExistsError, ErrorKind, InvalidInputError, StorageError
+from frazil.format.columns import Ragged
+from frazil.format.ids import NODE_ID_BYTES, id_from_text, id_keys, id_list, id_matrix, id_to_text
+from frazil.format.keys import manifest_key, snapshot_key, transaction_key
+from frazil.format.repo_info import RepoInfo, SnapshotEntry
+from frazil.format.snapshot import Snapshot
+from frazil.format.transaction_log import TransactionLog
+from frazil.repository.catalog import repo_changes, repo_requirements
+from frazil.repository.catalog.collection_records import require_none_running
+from frazil.repository.catalog.context import Context
+from frazil.repository.catalog.repo_changes import new_snapshot
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.version_names import snapshot_id as resolve_id
+from frazil.repository.session.workspace import Workspace
+from frazil.threads import Purpose, map_bounded
+
+
+def relist_snapshot(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes:
+    """See ``Repository.recover_snapshot``; the snapshot's id."""
+    while (id_ := _relist(context, snapshot_id, branch, parent)) is None:
+        pass  # a garbage collection ran at the same time
+    return id_
+
+
+def _relist(context: Context, snapshot_id: str, branch: str, parent: str | None) -> bytes | None:
+    """One attempt. None if garbage was collected since it began."""
+    start = context.catalog.begin_commit()
+    info = start.info
+    id_ = id_from_text(snapshot_id)
+    if info.snapshots.find_snapshot(id_) >= 0:
+        raise AlreadyExistsError(
+            f"snapshot `{snapshot_id}` is listed already: create a branch on it", ErrorKind.NOT_ALLOWED
+        )
+    require_none_running(context.storage)
+    snapshot, log = _read_files(context, id_)
+    parent_id = None if parent is None else resolve_id(parent, lambda: info)
+    if parent_id is None:
+        parent_id = _find_parent(context, info, snapshot, log)
+    else:
+        _require_parent(context, info, parent_id, snapshot, log)
+    entry = SnapshotEntry(id_, parent_id, snapshot.flushed_at, snapshot.message, snapshot.metadata)
+    exists = branch in info.branches
+    change = new_snapshot(entry, branch if exists else None, parent_id)
+    start.save_backup(context.storage)
+    if context.catalog.finish_commit(change, start) is None:
+        return None
+    if not exists:
+        context.catalog.update_repo_info(repo_changes.create_branch(branch, id_))
+    return id_
+
+
+def _read_files(context: Context, id_: bytes) -> tuple[Snapshot, TransactionLog]:
+    """The files of a snapshot that is in no list. Raises ``StorageError`` if one of its manifests is gone."""
+    try:
+        snapshot = context.assets.snapshot(id_)
+    except StorageError as error:
+        if error.kind != ErrorKind.OBJECT_NOT_FOUND:
+            raise
+        raise repo_requirements.snapshot_not_found(id_to_text(id_)) from error
+    log = context.assets.transaction_log(id_)
+    # Both may come from a cache.
+    own = [snapshot_key(id_), transaction_key(id_)]
+    keys = [*own, *map(manifest_key, id_list(snapshot.manifests.ids))]
+    heads = map_bounded(Purpose.FILE_CHECKS, context.storage.head, keys)
+    if lost := [key for key, info in zip(keys, heads, strict=True) if info is None]:
+        raise StorageError(
+            f"snapshot `{id_to_text(id_)}` cannot be recovered: {len(lost)} of its files are gone, "
+            f"`{lost[0]}` among them",
+            ErrorKind.OBJECT_NOT_FOUND,
+        )
+    return snapshot, log
+
+
+def _require_parent(
+    context: Context, info: RepoInfo, parent: bytes, snapshot: Snapshot, log: TransactionLog
+) -> None:
+    """Raise an error unless ``parent`` may be the parent of a snapshot."""
+    require_snapshot(info, parent)
+    if not _has_its_nodes(context.assets.snapshot(parent), snapshot, log):
+        raise _unknown_parent(snapshot, f"not `{id_to_text(parent)}`")
+
+
+def _find_parent(context: Context, info: RepoInfo, snapshot: Snapshot, log: TransactionLog) -> bytes:
+    """The parent of a snapshot: the only tip that its transaction log fits."""
+    tips = dict.fromkeys([*info.branches.values(), *info.tags.values()])
+    candidates = [tip.id for tip in map(context.assets.snapshot, tips) if _fits(tip, snapshot, log)]
+    if len(candidates) > 1:
+        candidates = [id_ for id_ in candidates if _has_its_chunks(context, id_, snapshot, log)]
+    if len(candidates) != 1:
+        raise _unknown_parent(snapshot, "several tips" if candidates else "no tip")
+    return candidates[0]
+
+
+def _unknown_parent(snapshot: Snapshot, fits: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the parent of snapshot `{id_to_text(snapshot.id)}` is not known: its transaction log fits {fits}. "
+        "Give the id of the snapshot that it follows as `parent`",
+        ErrorKind.INVALID_SNAPSHOT_ID,
+    )
+
+
+def _fits(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
+    """Whether the log has all differences between two snapshots."""
+    if before.flushed_at >= after.flushed_at or not _has_its_nodes(before, after, log):
+        return False
+    chunks = id_matrix(list(log.updated_chunks), NODE_ID_BYTES)
+    touched = np.concatenate([log.updated_groups, log.updated_arrays, chunks])
+    both = np.intersect1d(id_keys(before.nodes.ids), id_keys(after.nodes.ids))
+    same = np.setdiff1d(both, id_keys(touched)).view(np.uint8).reshape(-1, NODE_ID_BYTES)
+    old, new = (each.nodes.select_nodes(rows_of(each.nodes, same)) for each in (before, after))
+    return _equal(old.user_data, new.user_data) and _equal(old.manifests, new.manifests)
+
+
+def _has_its_chunks(context: Context, before: bytes, after: Snapshot, log: TransactionLog) -> bool:
+    """Whether the log has all chunks that differ. Reads manifests."""
+    old, new = Workspace(context, before), Workspace(context, after.id)
+    changed = compare(old.base, new.base, old.chunks.ref_table, new.chunks.ref_table).updated_chunks
+    for path, chunks in changed.items():
+        logged = log.updated_chunks.get(new.nodes.require_node(path).id)
+        if logged is None or not in_both(chunks, logged).all():
+            return False
+    return True
+
+
+def _has_its_nodes(before: Snapshot, after: Snapshot, log: TransactionLog) -> bool:
+    """Whether the created and deleted nodes are exactly those of the log."""
+    old, new = id_keys(before.nodes.ids), id_keys(after.nodes.ids)
+    created = id_keys(np.concatenate([log.new_groups, log.new_arrays]))
+    deleted = id_keys(np.concatenate([log.deleted_groups, log.deleted_arrays]))
+    return np.array_equal(np.setdiff1d(new, old), np.unique(created)) and np.array_equal(
+        np.setdiff1d(old, new), np.unique(deleted)
+    )
+
+
+def _equal(one: Ragged, other: Ragged) -> bool:
+    return np.array_equal(one.lengths, other.lengths) and np.array_equal(
+        one.compact().values.view(np.uint8), other.compact().values.view(np.uint8)
+    )

@@ -1,0 +1,104 @@
+"""The table of changes between two versions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from numpy.typing import NDArray
+
+from frazil.format.ids import id_to_text
+from frazil.format.manifest import ChunkTable
+from frazil.format.nodes import NodeTable
+from frazil.repository.catalog.missing_names import no_version
+from frazil.repository.catalog.repo_requirements import require_snapshot
+from frazil.repository.catalog.version_names import find_snapshot
+from frazil.repository.handle.interior import context_of
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.differences import difference
+from frazil.spark.tables.arrow_columns import constant_column, index_column
+from frazil.spark.tables.repository_schemas import NUMBERS, SCHEMAS
+
+
+def changes(
+    repo: Repository,
+    start: str | None = None,
+    end: str | None = None,
+) -> pa.Table:
+    """The changes after ``start`` up to ``end``, from the transaction logs of the commits in between.
+
+    Each is a snapshot id, a branch or a tag; ``end`` is ``main`` and ``start`` the snapshot before ``end``
+    unless given. ``change`` is one of new_group, new_array, deleted_group, deleted_array, updated_group,
+    updated_array (metadata), moved (``from_path``), chunk_added, chunk_changed, chunk_removed (``chunk``, of
+    arrays that ``end`` has). A chunk that was added and removed in between has no row.
+    """
+    context = context_of(repo)
+    info = context.catalog.repo_info()
+    after = _snapshot(repo, end or "main")
+    row = require_snapshot(info, after)
+    before = _snapshot(repo, start) if start is not None else info.snapshots.entry(row).parent or after
+    diff = difference(context, info, before, after)
+    kinds = ("new_group", "new_array", "deleted_group", "deleted_array", "updated_group", "updated_array")
+    named = [(kind, path) for kind in kinds for path in sorted(getattr(diff, f"{kind}s"))]
+    moved = list(diff.moved)
+    parts = [
+        pa.table(
+            {
+                "change": [*(kind for kind, _ in named), *["moved"] * len(moved)],
+                "path": [*(path for _, path in named), *(target for _, target in moved)],
+                "from_path": [*[None] * len(named), *(source for source, _ in moved)],
+                "chunk": pa.nulls(len(named) + len(moved), NUMBERS),
+            },
+            SCHEMAS["changes"],
+        )
+    ]
+    old, new = (repo.readonly_session(snapshot_id=id_to_text(each)) for each in (before, after))
+    old_paths = _paths_by_id(old.workspace.snapshot.nodes)
+    for path, index in sorted(diff.updated_chunks.items()):
+        node = new.workspace.nodes.node(path)
+        if node is None or node.array is None or path in diff.deleted_arrays:
+            continue
+        old_path = old_paths.get(node.id)
+        parts.append(
+            _chunk_changes(
+                path, index, None if old_path is None else old.chunk_table(old_path), new.chunk_table(path)
+            )
+        )
+    return pa.concat_tables(parts)
+
+
+#: The change of a chunk: 1 if only the new version has it, 2 if only the old one, 3 if both.
+_CHUNK_CHANGES: Final = pa.array(["none", "chunk_added", "chunk_removed", "chunk_changed"])
+
+
+def _chunk_changes(path: str, index: NDArray[np.uint32], old: ChunkTable | None, new: ChunkTable) -> pa.Table:
+    change = np.zeros(len(index), np.int64)
+    if old is not None and old.ndim == index.shape[1]:
+        change += 2 * (old.find_chunks(index) >= 0)
+    change += new.find_chunks(index) >= 0
+    rows = np.flatnonzero(change)
+    return pa.table(
+        {
+            "change": _CHUNK_CHANGES.take(pa.array(change[rows])),
+            "path": constant_column(path, len(rows)),
+            "from_path": pa.nulls(len(rows), pa.string()),
+            "chunk": index_column(index[rows]),
+        },
+        SCHEMAS["changes"],
+    )
+
+
+def _paths_by_id(nodes: NodeTable) -> dict[bytes, str]:
+    ids, _ = nodes.identities(np.arange(len(nodes)))
+    return dict(zip(ids, nodes.paths_list(), strict=True))
+
+
+def _snapshot(repo: Repository, name: str) -> bytes:
+    """The snapshot that a text names: its id or the first characters of that, a branch or a tag."""
+    info = context_of(repo).catalog.repo_info()
+    id_ = find_snapshot(name, lambda: info)
+    if id_ is None:
+        raise no_version(info, name)
+    require_snapshot(info, id_)
+    return id_

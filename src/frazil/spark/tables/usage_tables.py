@@ -1,0 +1,114 @@
+"""Tables about what is stored: chunks by array and slab, files by kind."""
+
+from __future__ import annotations
+
+from itertools import batched
+from operator import attrgetter, methodcaller
+from typing import Final
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it ships no types
+from numpy.typing import NDArray
+
+from frazil.changes.zarr_metadata import chunk_edges
+from frazil.format.columns import intern
+from frazil.format.manifest import ChunkKind
+from frazil.repository.handle.repository import Repository
+from frazil.repository.session.session import Session
+from frazil.spark.tables.repository_schemas import SCHEMAS
+from frazil.spark.tables.table_sessions import array_paths, session_of
+
+#: Objects that one step counts.
+_BATCH: Final = 50_000
+_partition = methodcaller("partition", "/")
+
+
+def regions(
+    repo: Repository,
+    *,
+    branch: str | None = None,
+    tag: str | None = None,
+    snapshot_id: str | None = None,
+    array: str | None = None,
+    slab: str | None = None,
+) -> pa.Table:
+    """How many chunks of each array are stored, and their bytes.
+
+    With ``slab``, the name or number of a dimension: for each row of chunks along it, with the elements
+    ``start`` up to but not including ``stop``. Arrays without that dimension are left out.
+    """
+    session = session_of(repo, branch, tag, snapshot_id)
+    parts = [_regions(session, path, slab) for path in array_paths(session, array)]
+    return pa.concat_tables([SCHEMAS["regions"].empty_table(), *[each for each in parts if each is not None]])
+
+
+def _regions(session: Session, path: str, slab: str | None) -> pa.Table | None:
+    node = session.workspace.nodes.require_array(path)
+    assert node.array is not None
+    counts, shape, names = node.array.num_chunks, node.array.shape, node.array.dimension_names or ()
+    table = session.chunk_table(path)
+    total = int(np.prod(counts, dtype=np.int64))
+    if slab is None:
+        number, slabs, chunks_each = np.zeros(len(table), np.int64), 1, total
+        dimension, start, stop = None, np.zeros(1, np.int64), np.zeros(1, np.int64)
+    else:
+        axis = names.index(slab) if slab in names else int(slab) if slab.isdigit() else -1
+        if not 0 <= axis < len(shape):
+            return None
+        number, slabs = table.index[:, axis].astype(np.int64), counts[axis]
+        chunks_each = total // max(slabs, 1)
+        dimension = (names[axis] if names else None) or str(axis)
+        start, stop = _slab_bounds(node.user_data, axis, slabs, shape[axis])
+    stored = np.bincount(number, minlength=slabs)
+    size = np.bincount(number, table.length.astype(np.float64), minlength=slabs).astype(np.int64)
+    kinds = {
+        kind.name.lower(): np.bincount(number[table.kind == kind], minlength=slabs)
+        for kind in (ChunkKind.NATIVE, ChunkKind.VIRTUAL, ChunkKind.INLINE)
+    }
+    whole = slab is None
+    return pa.table(
+        {
+            "path": [path] * slabs,
+            "dimension": [dimension] * slabs,
+            "start": pa.array(start, mask=np.full(slabs, whole)),
+            "stop": pa.array(stop, mask=np.full(slabs, whole)),
+            "chunks": np.full(slabs, chunks_each),
+            "stored": stored,
+            "fill_ratio": stored / chunks_each if chunks_each else np.ones(slabs),
+            "bytes": size,
+            **kinds,
+        },
+        SCHEMAS["regions"],
+    )
+
+
+def _slab_bounds(
+    document: bytes, axis: int, count: int, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first element of each row of chunks along an axis, and the one after its last."""
+    length = chunk_edges(document)[axis]
+    steps = np.full(count, length) if isinstance(length, int) else np.array(length[:count], np.int64)
+    stop = np.cumsum(steps, dtype=np.int64)
+    return stop - steps, np.minimum(stop, size)
+
+
+def storage(repo: Repository) -> pa.Table:
+    """The number of files of each kind and their bytes: all objects of the storage, garbage included."""
+    folders: list[str] = []
+    count = bytes_ = np.zeros(0, np.int64)
+    for objects in batched(repo.storage.list(""), _BATCH):
+        keys = map(attrgetter("key"), objects)
+        # An object that is in no folder is the repo info.
+        kinds = [folder if slash else "repo" for folder, slash, _ in map(_partition, keys)]
+        distinct, codes = intern([*folders, *kinds])
+        sizes = np.fromiter(map(attrgetter("size"), objects), np.float64, len(objects))
+        codes = codes[len(folders) :]
+        count = np.bincount(codes, minlength=len(distinct)) + np.pad(count, (0, len(distinct) - len(count)))
+        added = np.bincount(codes, sizes, len(distinct)).astype(np.int64)
+        bytes_ = added + np.pad(bytes_, (0, len(distinct) - len(bytes_)))
+        folders = distinct
+    order = sorted(range(len(folders)), key=folders.__getitem__)
+    return pa.table(
+        {"kind": [folders[at] for at in order], "files": count[order], "bytes": bytes_[order]},
+        SCHEMAS["storage"],
+    )

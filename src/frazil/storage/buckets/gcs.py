@@ -1,0 +1,80 @@
+"""Buckets of Google Cloud Storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from obstore.store import GCSStore
+
+from frazil.storage.buckets.base import Bucket, check_bucket, check_endpoint, connect_client, description
+from frazil.storage.buckets.client import retry_config, split_options
+from frazil.storage.buckets.providers import RefreshProvider
+from frazil.storage.credentials import AnyGcsCredential, GcsCredentials, GcsStaticCredentials
+from frazil.storage.failures import MessageTerms
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from frazil.storage.settings import StorageSettings
+
+
+@dataclass(frozen=True, slots=True)
+class GcsBucket(Bucket):
+    """A bucket of Google Cloud Storage."""
+
+    name: str
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)
+    credentials: AnyGcsCredential = field(default_factory=GcsCredentials.FromEnv)
+
+    @property
+    def terms(self) -> MessageTerms:
+        return MessageTerms(
+            f"bucket {self.name!r}",
+            "Google Cloud Storage",
+            "give service_account_file, service_account_key, application_credentials, bearer_token, "
+            "`from_env=True` with credentials in the environment, `get_credentials`, or `anonymous=True` "
+            "for public data",
+            "`config={'allow_http': 'true'}`",
+            isinstance(self.credentials, GcsCredentials.Anonymous),
+        )
+
+    def connect(self, prefix: str, settings: StorageSettings, headers: Mapping[str, str]) -> ObjectStore:
+        check_bucket(self.name)
+        check_endpoint("base_url", self.config.get("base_url"))
+        client, config = split_options(self.config, settings, headers)
+        config |= _gcs_config(self.credentials)
+        return connect_client(
+            self.terms,
+            lambda: GCSStore(
+                self.name,
+                prefix=prefix or None,
+                config=config,  # type: ignore[arg-type]  # a TypedDict, built by key
+                client_options=client,
+                retry_config=retry_config(settings),
+                credential_provider=RefreshProvider(self.credentials)
+                if isinstance(self.credentials, GcsCredentials.Refreshable)
+                else None,
+            ),
+        )
+
+    def describe(self, prefix: str) -> str:
+        return description({"type": "GCS", "bucket": self.name, "prefix": prefix or None})
+
+
+def _gcs_config(credentials: AnyGcsCredential) -> dict[str, Any]:
+    match credentials:
+        case GcsCredentials.Anonymous():
+            # Without a token the client asks the machine's metadata address for one, anonymous or not.
+            return {"skip_signature": True, "bearer_token": "anonymous"}
+        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccount(path)):
+            return {"service_account": path}
+        case GcsCredentials.Static(GcsStaticCredentials.ServiceAccountKey(key)):
+            return {"service_account_key": key}
+        case GcsCredentials.Static(GcsStaticCredentials.ApplicationCredentials(path)):
+            return {"application_credentials": path}
+        case GcsCredentials.Static(GcsStaticCredentials.BearerToken(token)):
+            return {"bearer_token": token}
+        case _:
+            return {}

@@ -1,0 +1,134 @@
+"""What credentials of all clouds share: a value that shows no secret, and the choice of one way to get it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from frazil.arguments import check_fields
+from frazil.display import PACKAGE, Numbered, Record, Shown, literal
+from frazil.errors import ErrorKind, InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+
+class Credential(Numbered, Record):
+    """A frozen value whose secret fields print as stars."""
+
+    __slots__ = ()
+    _secret: ClassVar[frozenset[str]] = frozenset()
+
+    def _title(self) -> str:
+        return f"{PACKAGE}.credentials.{type(self).__qualname__}"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        expires = getattr(self, "expires_after", None)
+        if expires is not None and expires.tzinfo is None:
+            raise TypeError(
+                f"expires_after: expected a datetime with a time zone, found {expires.isoformat()} without "
+                "one"
+            )
+
+    def _rows(self) -> Iterable[tuple[str, Shown]]:
+        for f in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            yield f.name, self._masked(f.name, getattr(self, f.name))
+
+    def _masked(self, name: str, value: Any) -> str | Record:
+        if isinstance(value, Record):
+            return value
+        if value is not None and name in self._secret:
+            return "****"
+        return literal(value)
+
+
+def call_refresh(pickled_function: bytes, expected: type) -> Any:
+    """Call a function that gets credentials. Its result must be a credential of the right kind."""
+    answer = pickle.loads(pickled_function)()
+    if not isinstance(answer, expected):
+        raise InvalidInputError(
+            f"the function that refreshes credentials must return {expected.__name__}, "
+            f"found {type(answer).__name__}",
+            ErrorKind.INVALID_CREDENTIALS,
+        )
+    return answer
+
+
+def pickle_function(function: Callable[[], Any]) -> bytes:
+    """The pickle of a function that gets credentials."""
+    try:
+        return pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InvalidInputError(
+            "get_credentials must be a function that can be pickled, for it is sent to other processes: "
+            f"define it at the top of a module. Found {function!r} ({error})",
+            ErrorKind.INVALID_CREDENTIALS,
+        ) from error
+
+
+def choose_way(function: str, **ways: bool) -> str | None:
+    """The name of the only way that the user gave; None without one."""
+    chosen = [name for name, is_given in ways.items() if is_given]
+    if len(chosen) > 1:
+        raise InvalidInputError(
+            f"{function}: expected one of {', '.join(ways)}, found {' and '.join(chosen)}: give only one",
+            ErrorKind.INVALID_CREDENTIALS,
+        )
+    return chosen[0] if chosen else None
+
+
+def incomplete(function: str, expected: str) -> InvalidInputError:
+    """The error for arguments of ``function`` that do not make a credential."""
+    return InvalidInputError(f"{function}: expected {expected}", ErrorKind.INVALID_CREDENTIALS)
+
+
+def build_static_variant[T](function: str, ways: Mapping[str, tuple[str | None, Callable[[str], T]]]) -> T:
+    """The variant of the only argument that the user gave."""
+    way = choose_way(function, **{name: value is not None for name, (value, _) in ways.items()})
+    value, build = ways[way] if way is not None else (None, None)
+    if value is None or build is None:
+        raise incomplete(function, f"one of {', '.join(ways)}, found none")
+    return build(value)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialFactory:
+    """Constructs a variant of one cloud's family. ``function`` is the public function, for messages."""
+
+    function: str
+    family: Any
+
+    def build(
+        self,
+        static: Mapping[str, bool],
+        build_static: Callable[[], Any],
+        anonymous: bool | None,
+        from_env: bool | None,
+        get_credentials: Callable[[], Any] | None,
+        scatter_initial_credentials: bool,
+    ) -> Any:
+        """The variant of the only way that the user gave; without one, credentials from the environment.
+
+        ``static`` says for each static way whether the user gave it, ``build_static`` constructs its value.
+        """
+        way = choose_way(
+            self.function,
+            **static,
+            anonymous=bool(anonymous),
+            from_env=bool(from_env),
+            get_credentials=get_credentials is not None,
+        )
+        if way in static:
+            return self.family.Static(build_static())
+        if way == "anonymous":
+            return self.family.Anonymous()
+        if get_credentials is not None:
+            return self.build_refreshable(get_credentials, scatter_initial_credentials)
+        return self.family.FromEnv()
+
+    def build_refreshable(self, get_credentials: Callable[[], Any], scatter_initial_credentials: bool) -> Any:
+        """Credentials from a function; with ``scatter_initial_credentials`` it is called once now."""
+        current = get_credentials() if scatter_initial_credentials else None
+        return self.family.Refreshable(pickle_function(get_credentials), current)

@@ -1,0 +1,99 @@
+"""What the threads of this process share: locks of files, and flushes of directories."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import wait
+from typing import TYPE_CHECKING
+
+from frazil.threads import Purpose, shared_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class DirectoryFlush:
+    """Flushes one directory. Writers that arrive while a flush runs share the next one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._turn = threading.Lock()
+        self._count = threading.Lock()
+        self._requests = 0
+        self._completed = 0
+
+    def flush(self) -> None:
+        """Return after a flush that began after this call."""
+        with self._count:
+            self._requests += 1
+            ticket = self._requests
+        with self._turn:
+            if self._completed >= ticket:
+                return
+            with self._count:
+                last_ticket = self._requests
+            flush_directory_now(self._path)
+            self._completed = last_ticket
+
+
+def flush_directory_now(directory: str) -> None:
+    """Make the names of the files in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ProcessState:
+    """See the module. A forked child begins with a new one: it has none of the threads of its parent."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._directories: dict[str, DirectoryFlush] = {}
+        self._locks: dict[str, threading.Lock] = {}
+
+    def directory_flush(self, path: str) -> DirectoryFlush:
+        """The flush that all writers in a directory share."""
+        with self._guard:
+            flush = self._directories.get(path)
+            if flush is None:
+                flush = self._directories[path] = DirectoryFlush(path)
+        return flush
+
+    def thread_lock(self, path: str) -> threading.Lock:
+        """The lock between threads for a lock file."""
+        with self._guard:
+            return self._locks.setdefault(path, threading.Lock())
+
+    def flush_together(self, flushes: Sequence[Callable[[], None]]) -> None:
+        """Run flushes at the same time: they wait for the disk hardly longer than one does."""
+        if len(flushes) < 2:
+            for flush in flushes:
+                flush()
+            return
+        flushers = shared_pool(Purpose.FLUSHES)
+        futures = [flushers.submit(flush) for flush in flushes[1:]]
+        try:
+            flushes[0]()
+        finally:
+            wait(futures)
+        for future in futures:
+            future.result()
+
+
+_state = ProcessState()
+
+
+def process_state() -> ProcessState:
+    """The state of this process."""
+    return _state
+
+
+def _renew_state() -> None:
+    global _state
+    _state = ProcessState()
+
+
+os.register_at_fork(after_in_child=_renew_state)

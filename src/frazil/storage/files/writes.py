@@ -1,0 +1,175 @@
+"""Writes of whole files: durable, under the name in one step, and on a condition.
+
+See ``frazil.storage.local`` for the rules.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from frazil.storage.base import Refused, Stored
+from frazil.storage.files import reads
+from frazil.storage.files.directories import flush_directory, make_directory
+from frazil.storage.files.failures import MISSING_FILE, file_errors
+from frazil.storage.files.locks import object_lock
+from frazil.storage.files.reads import read_large, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer, Callable
+
+    from frazil.storage.base import Version
+
+#: What file systems without hard links answer to ``link``.
+_NO_LINKS: Final = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
+)
+
+
+def write_and_name(path: str, data: memoryview, set_name: Callable[[str, str], None]) -> None:
+    """Write ``data`` beside ``path``, make it durable, give it the name, make that durable."""
+    temporary = _temporary_name(path)
+    try:
+        descriptor = _open_new(temporary)
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        set_name(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    flush_directory(os.path.dirname(path))
+
+
+class UnnamedFile:
+    """A file with all its bytes that does not have its name yet."""
+
+    def __init__(self, path: str, key: str, data: Buffer) -> None:
+        self.path = path
+        self._key = key
+        self._temporary = _temporary_name(path)
+        self._is_named = False
+        with file_errors(key, "write"):
+            self._descriptor = _open_new(self._temporary)
+            try:
+                _write_all(self._descriptor, memoryview(data).cast("B"))
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __enter__(self) -> UnnamedFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._descriptor)
+        if not self._is_named:
+            with suppress(OSError):
+                os.unlink(self._temporary)
+
+    def flush(self) -> None:
+        """Make the bytes durable."""
+        with file_errors(self._key, "write"):
+            os.fsync(self._descriptor)
+
+    def set_name(self) -> None:
+        """Give the file its name."""
+        with file_errors(self._key, "write"):
+            os.replace(self._temporary, self.path)
+            self._is_named = True
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(descriptor, data[: reads.CALL_BYTES]) :]
+
+
+def create_file(path: str, data: memoryview) -> bool:
+    """Write a file under a free name. False if the name is taken."""
+
+    def link_name(temporary: str, name: str) -> None:
+        os.link(temporary, name)
+        os.unlink(temporary)
+
+    def rename_if_free(temporary: str, name: str) -> None:
+        with object_lock(name):
+            if os.path.lexists(name):
+                raise FileExistsError(name)
+            os.replace(temporary, name)
+
+    try:
+        try:
+            write_and_name(path, data, link_name)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            write_and_name(path, data, rename_if_free)
+    except FileExistsError:
+        return False
+    return True
+
+
+def update_file(path: str, data: memoryview, version: Version) -> Stored | Refused:
+    """Replace a file if its bytes are of this version."""
+    if not os.path.isfile(path):
+        return Refused()
+    with object_lock(path):
+        try:
+            current = Path(path).read_bytes()
+        except MISSING_FILE:
+            return Refused()
+        if version_of(current) != version:
+            return Refused()
+        write_and_name(path, data, os.replace)
+    return Stored(version_of(data))
+
+
+def link_if_equal(source: str, target: str, data: memoryview) -> bool:
+    """Give the file ``source`` the second name ``target`` if its bytes are ``data``."""
+    temporary = _temporary_name(target)
+    try:
+        make_directory(os.path.dirname(target))
+        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            equal = status.st_size == len(data) and read_large(descriptor, source, 0, None) == bytes(data)
+            if equal:
+                # Another program may have written it without. Before the link, which would make it dirty.
+                os.fsync(descriptor)
+                os.link(source, temporary)
+                # The name may be another file by now. While this one is open, its inode is its own.
+                equal = os.path.samestat(status, os.stat(temporary))
+        finally:
+            os.close(descriptor)
+        if equal:
+            os.replace(temporary, target)
+    except OSError as error:
+        if error.errno in _NO_LINKS or isinstance(error, MISSING_FILE):
+            return False
+        raise
+    finally:
+        # Renaming onto another name of the same file does nothing, so the temporary name may still be there.
+        with suppress(OSError):
+            os.unlink(temporary)
+    if equal:
+        flush_directory(os.path.dirname(target))
+    return equal
+
+
+def _temporary_name(path: str) -> str:
+    return f"{path}#{secrets.randbits(63) + (1 << 63)}"
+
+
+def _open_new(path: str) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        make_directory(os.path.dirname(path))
+        return os.open(path, flags, 0o666)

@@ -1,0 +1,201 @@
+"""Storages in the services that hold objects: S3 and the services with its protocol, GCS, Azure.
+
+Each function takes options and credentials as values. The functions of ``constructors`` and the class methods
+of ``Storage`` collect their arguments into these values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from frazil.errors import ErrorKind, InvalidInputError, StorageError
+from frazil.storage.buckets import NATIVE, AzureContainer, GcsBucket, S3Bucket
+from frazil.storage.credentials import AzureCredentials, GcsCredentials, S3Credentials, s3_credentials
+from frazil.storage.object_store import ObjectStorage
+from frazil.storage.object_store_config import S3Options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from frazil.storage.base import Storage
+    from frazil.storage.credentials import AnyAzureCredential, AnyGcsCredential, AnyS3Credential
+
+type Headers = Mapping[str, str] | None
+
+#: The endpoints of R2 and Tigris.
+R2_ENDPOINT: Final = "https://{account_id}.r2.cloudflarestorage.com"
+TIGRIS_ENDPOINT: Final = "https://t3.storage.dev"
+
+_CREDENTIAL_ARGUMENTS: Final = (
+    "access_key_id",
+    "secret_access_key",
+    "session_token",
+    "expires_after",
+    "anonymous",
+    "from_env",
+    "get_credentials",
+    "scatter_initial_credentials",
+)
+_OPTION_ARGUMENTS: Final = tuple(field.name for field in fields(S3Options))
+_STORAGE_ARGUMENTS: Final = (
+    "bucket",
+    "prefix",
+    "legacy_rooted_keys",
+    "headers",
+    "read_headers",
+    "write_headers",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class S3Arguments:
+    """The arguments that all constructors for S3 and services with its protocol share.
+
+    Without ``credentials`` the storage takes those of the environment, or none if the options are anonymous.
+    """
+
+    options: S3Options
+    bucket: str | None
+    prefix: str | None
+    credentials: AnyS3Credential | None = None
+    legacy_rooted_keys: bool | None = None
+    headers: Headers = None
+    read_headers: Headers = None
+    write_headers: Headers = None
+
+    @classmethod
+    def from_single(cls, arguments: Mapping[str, Any]) -> Self:
+        """From the arguments of ``s3_storage`` and its siblings, by their names. Other names do not count."""
+        options = _select(arguments, _OPTION_ARGUMENTS)
+        options["anonymous"] = bool(options.get("anonymous"))
+        credentials = s3_credentials(**_select(arguments, _CREDENTIAL_ARGUMENTS))
+        return cls(S3Options(**options), credentials=credentials, **_select(arguments, _STORAGE_ARGUMENTS))
+
+    @classmethod
+    def from_values(cls, arguments: Mapping[str, Any]) -> Self:
+        """From the arguments of ``Storage.new_s3`` and its siblings, by their names."""
+        selected = _select(arguments, ("credentials", *_STORAGE_ARGUMENTS))
+        return cls(arguments["config"], **selected)
+
+
+def _select(arguments: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: arguments[name] for name in names if name in arguments}
+
+
+def build_s3(arguments: S3Arguments, *, read_only: bool = False, shown_as: str = NATIVE) -> Storage:
+    """Objects in S3."""
+    if arguments.legacy_rooted_keys:
+        raise InvalidInputError(
+            "legacy_rooted_keys=True is not supported: the client cannot write keys that begin with '/'",
+            ErrorKind.UNIMPLEMENTED,
+        )
+    options, credentials = arguments.options, arguments.credentials
+    if credentials is None:
+        credentials = S3Credentials.Anonymous() if options.anonymous else S3Credentials.FromEnv()
+    return ObjectStorage(
+        S3Bucket(arguments.bucket or "", options, credentials, shown_as),
+        arguments.prefix or "",
+        read_headers=_combine_headers(arguments.headers, arguments.read_headers),
+        write_headers=_combine_headers(arguments.headers, arguments.write_headers),
+        read_only=read_only,
+    )
+
+
+def build_r2(arguments: S3Arguments, account_id: str | None = None) -> Storage:
+    """Objects in Cloudflare R2. Without a bucket, the first part of the prefix is the bucket."""
+    bucket, prefix = arguments.bucket, arguments.prefix
+    if bucket is None:
+        bucket, _, prefix = (prefix or "").partition("/")
+        if not bucket:
+            raise StorageError(
+                "expected a bucket, or a prefix that begins with one, found neither: give `bucket`",
+                ErrorKind.STORAGE_CONFIG,
+            )
+    options = arguments.options
+    endpoint = options.endpoint_url
+    if endpoint is None:
+        if account_id is None:
+            raise StorageError(
+                "expected endpoint_url or account_id, found neither: give `account_id`, which Cloudflare "
+                "shows for R2",
+                ErrorKind.STORAGE_CONFIG,
+            )
+        endpoint = R2_ENDPOINT.format(account_id=account_id)
+    options = replace(
+        options,
+        endpoint_url=endpoint,
+        region="auto" if options.region is None else options.region,
+        force_path_style=True,
+    )
+    return build_s3(replace(arguments, options=options, bucket=bucket, prefix=prefix))
+
+
+def build_tigris(arguments: S3Arguments, use_weak_consistency: bool) -> Storage:
+    """Objects in Tigris: consistent in the region of the options, or read only, from the nearest copy."""
+    options = arguments.options
+    region = options.region
+    if region is None and not use_weak_consistency:
+        raise StorageError(
+            "Tigris needs the region of the bucket for full consistency: give region, or "
+            "use_weak_consistency=True for a read-only storage that may lag behind",
+            ErrorKind.STORAGE_OTHER,
+        )
+    consistent = {
+        "X-Tigris-Regions": region or "",
+        "X-Tigris-Consistent": "true",
+        "Cache-Control": "no-cache",
+    }
+    options = replace(
+        options,
+        endpoint_url=TIGRIS_ENDPOINT if options.endpoint_url is None else options.endpoint_url,
+        region="auto" if region is None else region,
+    )
+    headers = _combine_headers({} if use_weak_consistency else consistent, arguments.headers)
+    return build_s3(replace(arguments, options=options, headers=headers), read_only=use_weak_consistency)
+
+
+def build_hf(arguments: S3Arguments, namespace: str) -> Storage:
+    """Objects in a Hugging Face storage bucket of ``namespace``. An endpoint in the options has no effect."""
+    options = replace(
+        arguments.options,
+        endpoint_url=f"https://s3.hf.co/{namespace}",
+        region="us-east-1" if arguments.options.region is None else arguments.options.region,
+        force_path_style=True,
+    )
+    return build_s3(replace(arguments, options=options))
+
+
+def build_gcs(
+    bucket: str,
+    prefix: str | None,
+    credentials: AnyGcsCredential | None = None,
+    config: Mapping[str, str] | None = None,
+    headers: Headers = None,
+    read_headers: Headers = None,
+    write_headers: Headers = None,
+) -> Storage:
+    """Objects in Google Cloud Storage."""
+    credentials = GcsCredentials.FromEnv() if credentials is None else credentials
+    return ObjectStorage(
+        GcsBucket(bucket, dict(config or {}), credentials),
+        prefix or "",
+        read_headers=_combine_headers(headers, read_headers),
+        write_headers=_combine_headers(headers, write_headers),
+    )
+
+
+def build_azure(
+    account: str,
+    container: str,
+    prefix: str,
+    credentials: AnyAzureCredential | None = None,
+    config: Mapping[str, str] | None = None,
+) -> Storage:
+    """Objects in Azure blob storage."""
+    credentials = AzureCredentials.FromEnv() if credentials is None else credentials
+    return ObjectStorage(AzureContainer(account, container, dict(config or {}), credentials), prefix)
+
+
+def _combine_headers(headers: Headers, special: Headers) -> dict[str, str]:
+    return {**(headers or {}), **(special or {})}

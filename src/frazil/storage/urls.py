@@ -1,0 +1,152 @@
+"""The storage that a URL names: one way for Python, the command line, SQL options and the files of an ingest.
+
+``frazil.storage.url_parts`` has the dialect, ``frazil.storage.url_options`` the options.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.base import Storage
+from frazil.storage.constructors import (
+    azure_storage,
+    gcs_storage,
+    http_storage,
+    local_filesystem_storage,
+    s3_storage,
+)
+from frazil.storage.object_store_config import (
+    AnyObjectStoreConfig,
+    azure_store,
+    gcs_store,
+    http_store,
+    local_filesystem_store,
+    s3_store,
+)
+from frazil.storage.settings import StorageSettings
+from frazil.storage.url_options import UrlOptions
+from frazil.storage.url_parts import UrlParts, parse_parts
+
+#: Options by their names, or the value of them.
+type Options = Mapping[str, Any] | UrlOptions | None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUrl(UrlParts):
+    """A URL of a storage, or of an object in it."""
+
+    def storage(self, options: Options = None, settings: StorageSettings | None = None) -> Storage:
+        """The storage whose objects begin with ``key``.
+
+        Raises ``InvalidInputError`` (``not-allowed``) for options that do not belong to this kind of URL, and
+        what the constructors in ``frazil.storage.constructors`` raise.
+        """
+        arguments = self._arguments(_as_options(options))
+        storage = self._construct(self.key.strip("/"), arguments)
+        return storage if settings is None else storage.with_settings(settings)
+
+    def _arguments(self, options: UrlOptions) -> dict[str, Any]:
+        if self.scheme == "az" and options.account not in (None, self.account):
+            raise InvalidInputError(
+                f"expected az://account/container/prefix with the account {options.account!r}, which the "
+                f"option `account` names, found {self.account!r} in {self.url!r}",
+                ErrorKind.NOT_ALLOWED,
+            )
+        return options.arguments(self.family)
+
+    def _construct(self, prefix: str, arguments: dict[str, Any]) -> Storage:
+        match self.scheme:
+            case "file":
+                return local_filesystem_storage(self.path)
+            case "s3":
+                return s3_storage(bucket=self.bucket, prefix=prefix, **arguments)
+            case "gs":
+                return gcs_storage(bucket=self.bucket, prefix=prefix, **arguments)
+            case "az":
+                return azure_storage(account=self.account, container=self.bucket, prefix=prefix, **arguments)
+            case "http" | "https":
+                return http_storage(self.url, **arguments)
+
+    def split_key(self) -> tuple[StorageUrl, str]:
+        """The URL of the bucket (of the folder, of the server), and the key of an object in it.
+
+        >>> parse_url("s3://bucket/data/a b?.nc").split_key()[1]
+        'data/a b?.nc'
+        """
+        if self.is_local:
+            folder, name = os.path.split(self.path)
+            return replace(self, key=folder), name
+        key = unquote(self.key).strip("/") if self.family == "http" else self.key
+        return replace(self, key=""), key
+
+    def store_config(self, options: Options = None) -> AnyObjectStoreConfig:
+        """The store of a virtual chunk container that has this URL. It holds no credentials."""
+        values = _as_options(options)
+        arguments = self._arguments(values)
+        match self.scheme:
+            case "file":
+                return local_filesystem_store(self.path)
+            case "s3":
+                names = ("region", "endpoint_url", "allow_http", "force_path_style")
+                return s3_store(
+                    **{name: arguments[name] for name in names},
+                    anonymous=values.anonymous,
+                    s3_compatible=arguments["endpoint_url"] is not None,
+                )
+            case "gs":
+                return gcs_store(arguments["config"])
+            case "az":
+                return azure_store(account=self.account, config=arguments["config"])
+            case "http" | "https":
+                return http_store(arguments.get("opts"), arguments.get("headers"))
+
+
+def _as_options(options: Options) -> UrlOptions:
+    return options if isinstance(options, UrlOptions) else UrlOptions.from_mapping(options or {})
+
+
+def parse_url(text: str | os.PathLike[str]) -> StorageUrl:
+    """The URL or path ``text``. ``frazil.storage.url_parts`` has the dialect.
+
+    Raises ``InvalidInputError`` (``cannot-parse-url``) for a text that names no storage.
+
+    >>> parse_url("gcs://bucket/a/b").storage({"anonymous": "true"})
+    <frazil.Storage>
+    type: GCS
+    bucket: bucket
+    prefix: a/b
+    <BLANKLINE>
+    """
+    parts = parse_parts(text)
+    return StorageUrl(parts.scheme, parts.bucket, parts.key, parts.account, parts.query)
+
+
+def storage_from_url(
+    url: str | os.PathLike[str], options: Options = None, /, **named_options: Any
+) -> Storage:
+    """The storage that a URL names. Options are in ``options``, or arguments of their names.
+
+    ``frazil.storage.url_parts`` shows the URLs, ``frazil.storage.url_options`` the options. Without
+    credentials in the options, the storage takes those of the environment. Raises ``InvalidInputError``:
+    ``cannot-parse-url`` for a text that names no storage, and ``not-allowed`` for options that do not belong
+    to it.
+
+    >>> storage_from_url("s3://ice/a/b", region="eu-west-1", anonymous=True)
+    <frazil.Storage>
+    type: S3 (native)
+    bucket: ice
+    prefix: a/b
+    region: eu-west-1
+    anonymous: True
+    <BLANKLINE>
+    """
+    if named_options and isinstance(options, UrlOptions):
+        raise TypeError("storage_from_url: give UrlOptions or options by their names, not both")
+    if named_options and isinstance(options, Mapping):
+        named_options = {**options, **named_options}
+    return parse_url(url).storage(named_options or options)

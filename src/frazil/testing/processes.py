@@ -1,0 +1,72 @@
+"""Programs that tests start on this machine: with a time limit, and stopped by process id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from frazil.errors import ServerFailedError
+
+#: With these, no client looks for credentials on the machine's metadata address or in a home directory.
+QUIET_ENVIRONMENT: Final = {
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
+    "GCE_METADATA_HOST": "127.0.0.1:9",
+    "GCE_METADATA_ROOT": "127.0.0.1:9",
+    "METADATA_IP": "127.0.0.1",
+    "NO_PROXY": "*",
+}
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    directory: Path,
+    environment: Mapping[str, str],
+    ready: Callable[[], bool],
+    seconds: float = 30.0,
+) -> Iterator[int]:
+    """Run a program until the block ends; begins when ``ready`` says so."""
+    log = directory / f"{Path(command[0]).name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env={**os.environ, **QUIET_ENVIRONMENT, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                tail = log.read_text(errors="replace")[-2000:]
+                raise ServerFailedError(f"{command[0]} did not start within {seconds} s:\n{tail}")
+            time.sleep(0.05)
+        yield process.pid
+    finally:
+        # The program leads a process group of its own, so this ends its children as well, and no others.
+        for how, patience in ((signal.SIGTERM, 3), (signal.SIGKILL, 10)):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, how)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+                break

@@ -1,0 +1,196 @@
+"""A URL means the same in Python, on the command line, in SQL options and for the files of an ingest."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import frazil
+from frazil.cli import ingest_command
+from frazil.readers.files import find_file
+
+if TYPE_CHECKING:
+    from tests.support.servers import RunningServer
+
+type Options = dict[str, str]
+
+CONTENT = b"the bytes of one object"
+PREFIX = "a prefix/of two"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A storage with one object ``object``: its URLs, and its options in Python and in the environment."""
+
+    urls: tuple[str, ...]
+    options: Options
+    environment: Options
+
+
+# ---- the entries: each reads the object below a URL --------------------------------------------------
+
+
+def from_python(url: str, options: Options) -> bytes:
+    return bytes(frazil.storage_from_url(url, **options).get("object"))
+
+
+def from_command_line(url: str, options: Options) -> bytes:
+    if options:
+        pytest.skip("the command line takes the options from the environment")
+    return bytes(ingest_command.storage_from_url(url).get("object"))
+
+
+def from_sql(url: str, options: Options) -> bytes:
+    pytest.importorskip("pyspark")
+    from frazil.spark.tables import location
+
+    hyphenated = {name.replace("_", "-"): value for name, value in options.items()}
+    return bytes(location.storage_at({"path": url, **hyphenated}).get("object"))
+
+
+def from_ingest(url: str, options: Options) -> bytes:
+    file = find_file(f"{url}/object", options)
+    return file.read(0, file.size)
+
+
+ENTRIES: tuple[Callable[[str, Options], bytes], ...] = (from_python, from_command_line, from_sql, from_ingest)
+
+
+# ---- the storages -----------------------------------------------------------------------------------
+
+
+def fill(server: RunningServer) -> str:
+    """Make a bucket with one object; its name."""
+    bucket = f"bucket-{secrets.token_hex(8)}"
+    server.make_bucket(bucket)
+    server.storage(bucket, PREFIX).put("object", CONTENT)
+    return bucket
+
+
+def s3(server: RunningServer) -> Target:
+    rest = f"{fill(server)}/{PREFIX}"
+    endpoint = f"http://127.0.0.1:{server.port}"
+    keys = {"access_key_id": "testkey", "secret_access_key": "testsecret"}
+    variables = {f"AWS_{name.upper()}": value for name, value in keys.items()}
+    return Target(
+        (f"s3://{rest}", f"s3a://{rest}", f"s3n://{rest}"),
+        {"region": "us-east-1", "endpoint_url": endpoint, **keys},
+        {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL": endpoint, **variables},
+    )
+
+
+def google(server: RunningServer) -> Target:
+    rest = f"{fill(server)}/{PREFIX}"
+    endpoint = f"http://127.0.0.1:{server.port}"
+    return Target(
+        (f"gs://{rest}", f"gcs://{rest}"),
+        {"endpoint_url": endpoint, "bearer_token": "test"},
+        {"GOOGLE_BASE_URL": endpoint, "GOOGLE_BEARER_TOKEN": "test"},
+    )
+
+
+def azure(server: RunningServer) -> Target:
+    container = fill(server)
+    bucket = server.bucket(container)
+    account, key = bucket.account, bucket.credentials.credentials.key  # type: ignore[attr-defined]
+    endpoint = f"http://127.0.0.1:{server.port}/{account}"
+    return Target(
+        (
+            f"az://{account}/{container}/{PREFIX}",
+            f"abfs://{container}@{account}.dfs.core.windows.net/{PREFIX}",
+            f"abfss://{container}@{account}.dfs.core.windows.net/{PREFIX}",
+        ),
+        {"endpoint_url": endpoint, "account_key": key},
+        {"AZURE_STORAGE_ENDPOINT": endpoint, "AZURE_STORAGE_ACCOUNT_KEY": key},
+    )
+
+
+@contextmanager
+def web(folder: Path) -> Iterator[str]:
+    """A web server for the folder; its address."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def read_everywhere(target: Target, entry: Callable[[str, Options], bytes], options: Options) -> None:
+    for url in target.urls:
+        assert entry(url, options) == CONTENT, url
+
+
+SOURCES = pytest.mark.parametrize("source", ["options", "environment"])
+ENTRY = pytest.mark.parametrize("entry", ENTRIES)
+
+
+def check(
+    target: Target, entry: Callable[[str, Options], bytes], source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source == "environment":
+        for name, value in target.environment.items():
+            monkeypatch.setenv(name, value)
+    read_everywhere(target, entry, target.options if source == "options" else {})
+
+
+@SOURCES
+@ENTRY
+def test_s3(
+    entry: Callable[[str, Options], bytes],
+    source: str,
+    ministack: RunningServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check(s3(ministack), entry, source, monkeypatch)
+
+
+@pytest.mark.servers
+@SOURCES
+@ENTRY
+def test_ceph(
+    entry: Callable[[str, Options], bytes], source: str, ceph: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(s3(ceph), entry, source, monkeypatch)
+
+
+@SOURCES
+@ENTRY
+def test_gcs(
+    entry: Callable[[str, Options], bytes], source: str, gcs: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(google(gcs), entry, source, monkeypatch)
+
+
+@pytest.mark.servers
+@SOURCES
+@ENTRY
+def test_azure(
+    entry: Callable[[str, Options], bytes],
+    source: str,
+    azurite: RunningServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check(azure(azurite), entry, source, monkeypatch)
+
+
+@ENTRY
+def test_files_and_the_web(
+    entry: Callable[[str, Options], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "object").write_bytes(CONTENT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *_: None)
+    with web(tmp_path) as address:
+        urls = (str(folder), "a folder", folder.as_uri(), f"file:{folder}", f"{address}/a%20folder")
+        read_everywhere(Target(urls, {}, {}), entry, {})

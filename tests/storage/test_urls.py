@@ -1,0 +1,340 @@
+"""What a URL of a storage means, and its options. ``test_url_entries.py`` shows that all entries agree."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import frazil
+from frazil.errors import ErrorKind, InvalidInputError
+from frazil.storage.object_store_config import ObjectStoreConfig, azure_store, gcs_store, http_store, s3_store
+from frazil.storage.url_options import OPTION_NAMES, SECRET_OPTION_NAMES, UrlOptions
+from frazil.storage.urls import StorageUrl, parse_url, storage_from_url
+
+#: Text -> scheme, account, bucket, key.
+URLS = {
+    "s3://bucket": ("s3", "", "bucket", ""),
+    "s3://bucket/": ("s3", "", "bucket", ""),
+    "s3://bucket/a/b": ("s3", "", "bucket", "a/b"),
+    "S3://bucket/a": ("s3", "", "bucket", "a"),
+    "s3a://bucket/a": ("s3", "", "bucket", "a"),
+    "s3n://bucket/a": ("s3", "", "bucket", "a"),
+    "s3://bucket/what? #1 100%25.nc": ("s3", "", "bucket", "what? #1 100%25.nc"),
+    "s3://my.bucket/a": ("s3", "", "my.bucket", "a"),
+    "gs://bucket/a/b": ("gs", "", "bucket", "a/b"),
+    "gcs://bucket/a/b": ("gs", "", "bucket", "a/b"),
+    "az://account/container": ("az", "account", "container", ""),
+    "az://account/container/a/b": ("az", "account", "container", "a/b"),
+    "abfs://container@account.dfs.core.windows.net/a/b": ("az", "account", "container", "a/b"),
+    "abfss://container@account.dfs.core.windows.net": ("az", "account", "container", ""),
+    "abfss://container@account.blob.core.windows.net/a": ("az", "account", "container", "a"),
+    "http://127.0.0.1:8000/a/b": ("http", "", "127.0.0.1:8000", "a/b"),
+    "https://me:secret@example.org/a%20b?sig=1": ("https", "", "me:secret@example.org", "a%20b"),
+    "https://example.org": ("https", "", "example.org", ""),
+}
+#: Text -> path.
+PATHS = {
+    "/data/ice": "/data/ice",
+    "/data/ice/": "/data/ice",
+    "/data/a:b": "/data/a:b",
+    "/data/what? #1 100%25": "/data/what? #1 100%25",
+    "file:///data/ice": "/data/ice",
+    "file:/data/ice": "/data/ice",
+    "FILE:///data/a%20b": "/data/a b",
+    "file://localhost/data/ice": "/data/ice",
+}
+NOT_URLS = (
+    "",
+    "ftp://host/x",
+    "hdfs://namenode/ice",
+    "hdfs:/ice",
+    "wasb://container@account.blob.core.windows.net/a",
+    "r2://bucket/a",
+    "tigris://bucket/a",
+    "memory:///",
+    "mailto:me",
+    "s3:bucket/a",
+    "s3:/bucket/a",
+    "s3://",
+    "s3:///a",
+    "gs:///a",
+    "az://",
+    "az://account",
+    "az:///container/a",
+    "abfs://account/container/a",
+    "abfs://container@account.example.org/a",
+    "http://",
+    "https:///a",
+    "http://host:port/a",
+    "http://[::1/a",
+    "file:data",
+    "file://host/data",
+    "file:",
+    "file:///a%00b",
+    "/a\0b",
+)
+
+
+@pytest.mark.parametrize(("text", "expected"), URLS.items())
+def test_parts(text: str, expected: tuple[str, str, str, str]) -> None:
+    url = parse_url(text)
+    assert (url.scheme, url.account, url.bucket, url.key) == expected
+    assert not url.is_local
+    assert not url.path
+    assert parse_url(url.url) == url
+    assert pickle.loads(pickle.dumps(url)) == url
+
+
+@pytest.mark.parametrize(("text", "path"), PATHS.items())
+def test_paths(text: str, path: str) -> None:
+    url = parse_url(text)
+    assert url.is_local
+    assert url.path == path
+    assert parse_url(url.url).path == path
+    assert repr(url.storage()) == repr(frazil.local_filesystem_storage(path))
+
+
+def test_paths_without_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home of a user")
+    assert parse_url("ice").path == str(tmp_path / "ice")
+    assert parse_url("run-2024-05-01T00:00.nc").path == str(tmp_path / "run-2024-05-01T00:00.nc")
+    assert parse_url("~/ice").path == "/home of a user/ice"
+    assert parse_url(Path("~/ice")).path == "/home of a user/ice"
+
+
+@pytest.mark.parametrize("text", NOT_URLS)
+def test_texts_that_are_no_urls(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"expected .*, found ") as caught:
+        parse_url(text)
+    assert caught.value.kind == ErrorKind.CANNOT_PARSE_URL
+
+
+def test_messages_show_no_secrets() -> None:
+    for text in ("http://me:secret@host:port/a?sig=secret", "ftp://me:secret@host/a"):
+        with pytest.raises(InvalidInputError) as caught:
+            parse_url(text)
+        assert "secret" not in str(caught.value)
+    options = UrlOptions.from_mapping(dict.fromkeys(SECRET_OPTION_NAMES, "secret"))
+    assert "'secret'" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "key"),
+    [
+        ("s3://bucket/a//b? #.nc", "s3://bucket", "a//b? #.nc"),
+        ("az://account/container/a/b", "az://account/container", "a/b"),
+        ("https://host/a/b%20c", "https://host", "a/b c"),
+        ("https://host/a?sig=1", "https://host?sig=1", "a"),
+        ("/data/a.nc", "file:///data", "a.nc"),
+    ],
+)
+def test_keys(text: str, url: str, key: str) -> None:
+    bucket, actual = parse_url(text).split_key()
+    assert (bucket.url, actual) == (url, key)
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ("s3a://bucket/a b", "s3://bucket/a b"),
+        ("gcs://bucket/a", "gs://bucket/a"),
+        ("az://account/container/a/b", "az://container/a/b"),
+        ("abfs://container@account.dfs.core.windows.net/a", "az://container/a"),
+        ("https://host/a%20b", "https://host/a%20b"),
+        ("/data/a b.nc", "file:///data/a%20b.nc"),
+    ],
+)
+def test_locations_of_virtual_chunks(text: str, location: str) -> None:
+    assert parse_url(text).chunk_location == location
+
+
+# ---- options ----------------------------------------------------------------------------------------
+
+KEY: dict[str, Any] = {"access_key_id": "k", "secret_access_key": "s"}
+ENDPOINT = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        (
+            "s3://b/p",
+            {"region": "r", "endpoint-url": ENDPOINT, **KEY},
+            frazil.s3_storage(
+                bucket="b",
+                prefix="p",
+                region="r",
+                endpoint_url=ENDPOINT,
+                allow_http=True,
+                force_path_style=True,
+                **KEY,
+            ),
+        ),
+        (
+            "s3://b/p",
+            {"endpoint_url": "https://host", "force-path-style": "false", "anonymous": "true"},
+            frazil.s3_storage(bucket="b", prefix="p", endpoint_url="https://host", anonymous=True),
+        ),
+        (
+            "s3://b/p",
+            {**KEY, "session-token": "t", "requester_pays": True, "region": None},
+            frazil.s3_storage(bucket="b", prefix="p", session_token="t", requester_pays=True, **KEY),
+        ),
+        (
+            "gs://b/p",
+            {"endpoint-url": ENDPOINT, "bearer-token": "t", "region": "has no effect"},
+            frazil.gcs_storage(
+                bucket="b", prefix="p", bearer_token="t", config={"base_url": ENDPOINT, "allow_http": "true"}
+            ),
+        ),
+        (
+            "gs://b/p",
+            {"service_account_key": "{}"},
+            frazil.gcs_storage(bucket="b", prefix="p", service_account_key="{}"),
+        ),
+        (
+            "az://a/c/p",
+            {"endpoint_url": ENDPOINT, "account-key": "k", "account": "a"},
+            frazil.azure_storage(
+                account="a",
+                container="c",
+                prefix="p",
+                access_key="k",
+                config={"endpoint": ENDPOINT, "allow_http": "true"},
+            ),
+        ),
+        (
+            "az://a/c/p",
+            {"access_key": "k"},
+            frazil.azure_storage(account="a", container="c", prefix="p", access_key="k"),
+        ),
+        (
+            "az://a/c/p",
+            {"anonymous": True},
+            frazil.azure_storage(account="a", container="c", prefix="p", anonymous=True),
+        ),
+        ("/data/ice", {"secret-access-key": "has no effect"}, frazil.local_filesystem_storage("/data/ice")),
+        (
+            "https://h/p",
+            {"headers": {"a": "b"}, "opts": {"timeout": "3s"}, "anonymous": "true"},
+            frazil.http_storage("https://h/p", {"timeout": "3s"}, {"a": "b"}),
+        ),
+    ],
+)
+def test_options(text: str, options: dict[str, Any], expected: frazil.Storage) -> None:
+    storage = parse_url(text).storage(options)
+    assert repr(storage) == repr(expected)
+    bucket = getattr(expected, "bucket", None)
+    assert getattr(storage, "bucket", None) == bucket
+    assert parse_url(text).storage(UrlOptions.from_mapping(options)).__class__ is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("s3://b", {"regoin": "r"}, "found 'regoin'"),
+        ("s3://b", {"anonymous": "perhaps"}, "expected true or false, found 'perhaps'"),
+        ("s3://b", {"account_key": "k"}, "expected options of s3:// URLs, found account_key"),
+        ("gs://b", KEY, "found access_key_id, secret_access_key"),
+        ("https://h", {"sas-token": "t"}, "found sas_token"),
+        ("gs://b", {"requester_pays": True}, "found requester_pays"),
+        ("az://container/key", {"account": "mine"}, "az://account/container/prefix"),
+    ],
+)
+def test_options_that_do_not_fit(text: str, options: dict[str, Any], message: str) -> None:
+    url = "az://container/key/of" if text.startswith("az:") else text
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        parse_url(url).storage(options)
+    assert caught.value.kind == ErrorKind.NOT_ALLOWED
+
+
+def test_contradictions_are_errors_of_the_constructors() -> None:
+    with pytest.raises(InvalidInputError, match="give only one") as caught:
+        parse_url("s3://b").storage({**KEY, "anonymous": True})
+    assert caught.value.kind == ErrorKind.INVALID_CREDENTIALS
+    with pytest.raises(InvalidInputError, match="only a part of them"):
+        parse_url("s3://b").storage({"access_key_id": "k"})
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
+def test_the_environment_of_s3(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-north-1")
+    monkeypatch.setenv(variable, ENDPOINT)
+    shown = repr(storage_from_url("s3://b/p"))
+    for line in (
+        f"endpoint_url: {ENDPOINT}",
+        "region: eu-north-1",
+        "allow_http: True",
+        "force_path_style: True",
+    ):
+        assert line in shown
+    shown = repr(storage_from_url("s3://b/p", endpoint_url="https://other", region="r"))
+    assert "endpoint_url: https://other" in shown
+    assert "region: r\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "variable", "option"),
+    [
+        ("gs://b", "GOOGLE_BASE_URL", "base_url"),
+        ("az://a/c", "AZURE_STORAGE_ENDPOINT", "endpoint"),
+        ("az://a/c", "AZURE_ENDPOINT", "endpoint"),
+    ],
+)
+def test_endpoints_in_the_environment(
+    text: str, variable: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, ENDPOINT)
+    config = parse_url(text).storage().bucket.config  # type: ignore[attr-defined]
+    assert config == {option: ENDPOINT, "allow_http": "true"}
+
+
+def test_settings() -> None:
+    settings = frazil.StorageSettings(retries=frazil.StorageRetriesSettings(max_tries=1))
+    storage = parse_url("s3://b/p").storage(settings=settings)
+    assert repr(storage) == repr(parse_url("s3://b/p").storage())
+    assert storage._settings == settings  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "expected"),
+    [
+        ("/data/a", {}, ObjectStoreConfig.LocalFileSystem("/data/a")),
+        ("s3://b/p", {"region": "r"}, s3_store(region="r")),
+        (
+            "s3://b/p",
+            {"endpoint_url": ENDPOINT},
+            s3_store(endpoint_url=ENDPOINT, allow_http=True, s3_compatible=True, force_path_style=True),
+        ),
+        (
+            "s3://b/p",
+            {
+                "anonymous": True,
+            },
+            s3_store(anonymous=True),
+        ),
+        ("gs://b/p", {}, gcs_store()),
+        ("gs://b/p", {"bearer_token": "secret"}, gcs_store()),
+        ("az://a/c/p", {}, azure_store(account="a")),
+        ("https://h/p", {}, http_store()),
+    ],
+)
+def test_stores_of_containers(text: str, options: dict[str, Any], expected: object) -> None:
+    assert parse_url(text).store_config(options) == expected
+
+
+def test_the_public_function() -> None:
+    assert frazil.storage_from_url is storage_from_url
+    by_name = frazil.storage_from_url("s3://b/p", region="r", anonymous=True)
+    assert repr(frazil.storage_from_url("s3://b/p", {"region": "r"}, anonymous=True)) == repr(by_name)
+    assert repr(frazil.storage_from_url("s3://b/p", UrlOptions(region="r", anonymous=True))) == repr(by_name)
+    with pytest.raises(TypeError, match="not both"):
+        frazil.storage_from_url("s3://b/p", UrlOptions(region="r"), anonymous=True)
+    assert isinstance(by_name, frazil.Storage)
+    assert isinstance(parse_url("s3://b"), StorageUrl)
+    assert SECRET_OPTION_NAMES < OPTION_NAMES
