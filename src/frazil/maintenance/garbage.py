@@ -38,7 +38,7 @@ from frazil.maintenance.listing import Listed, among, distinct, listed
 from frazil.maintenance.walk import Bounds, Here, Walk
 from frazil.repository.catalog.collection_records import CollectionRecord, announce, delete_killed_records
 from frazil.repository.catalog.context import Context
-from frazil.repository.catalog.leases import Spared, delete_ended
+from frazil.repository.catalog.leases import LeaseLimit, delete_ended
 from frazil.repository.catalog.repo_requirements import require_online
 from frazil.repository.catalog.repo_update import Changed
 from frazil.repository.catalog.version_info import GCSummary
@@ -170,7 +170,7 @@ class Collecting:
 
 
 def collect(context: Context, what: Collection) -> GCSummary:
-    """All steps. How it keeps out of the way of sessions: ``repository.in_use``."""
+    """All steps. See ``repository.catalog.collection_guard`` for the protocol with sessions."""
     storage = context.storage
     require_online(context.catalog.repo_info())
     announcement = announce(storage)
@@ -178,8 +178,8 @@ def collect(context: Context, what: Collection) -> GCSummary:
         limit = what.older_than + announcement.ahead
         delete_ended(storage, announcement.now)
         delete_killed_records(storage, announcement.now)
-        spared = Spared(storage, announcement.now, limit)
-        what = replace(what, older_than=spared.look())
+        spared = LeaseLimit(storage, announcement.now, limit)
+        what = replace(what, older_than=spared.refresh())
         old = old_files(storage, what, limit)
         record, after, live = _edited(context, what, old, announcement.record)
     except BaseException:
@@ -206,8 +206,8 @@ def look(context: Context, what: Collection) -> GCSummary:
     storage = context.storage
     require_online(context.catalog.repo_info())
     limit = what.older_than
-    spared = Spared(storage, now_us(), limit)
-    what = replace(what, older_than=spared.look())
+    spared = LeaseLimit(storage, now_us(), limit)
+    what = replace(what, older_than=spared.refresh())
     old = old_files(storage, what, limit)
     info = context.catalog.full_repo_info()
     live = needed(storage, info, old, Live(), what.walker)
@@ -254,7 +254,11 @@ def garbage(after: RepoInfo, old: Old, live: Live) -> dict[str, Listed]:
 
 
 def _swept(
-    storage: Storage, phases: dict[str, Listed], what: Collection, spared: Spared, record: CollectionRecord
+    storage: Storage,
+    phases: dict[str, Listed],
+    what: Collection,
+    spared: LeaseLimit,
+    record: CollectionRecord,
 ) -> dict[str, Swept]:
     """Step 5: as far as the first kind of which not all could be deleted. Spares what sessions have written
     that took a lease since. Stops when somebody has deleted the record, without which commits do not know
@@ -265,7 +269,7 @@ def _swept(
     for name, files in phases.items():
         if not record.is_current(storage):
             break
-        done[name] = sweep(files.select_files(files.modified < spared.look()))
+        done[name] = sweep(files.select_files(files.modified < spared.refresh()))
         if done[name].failed:
             break
     return done
@@ -280,7 +284,7 @@ def _swept_backups(storage: Storage, old: Old, after: RepoInfo, what: Collection
     return {_BACKUPS: Sweeper(storage, what.patience).sweep(gone)}
 
 
-def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: Spared) -> GCSummary:
+def _summary(phases: dict[str, Listed], done: dict[str, Swept], spared: LeaseLimit) -> GCSummary:
     counts = {f"{name}_deleted": swept.objects for name, swept in done.items()}
     return GCSummary(
         bytes_deleted=sum(swept.size for name, swept in done.items() if name != _BACKUPS),

@@ -1,4 +1,4 @@
-"""What writers have to know of garbage collections: whether one may have met their chunks."""
+"""A watch on garbage collections for writers that use stored chunks again."""
 
 from __future__ import annotations
 

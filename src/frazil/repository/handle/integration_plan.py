@@ -19,8 +19,14 @@ from frazil.repository.catalog import repo_requirements
 from frazil.repository.catalog.context import Context
 from frazil.repository.catalog.lineage import PARENTS, all_ancestors
 from frazil.repository.catalog.missing_names import no_version
-from frazil.repository.catalog.stream_batches import ALONE, BATCHES, Done, batches_between, batches_brought
-from frazil.repository.catalog.stream_records import Record, with_records
+from frazil.repository.catalog.stream_batches import (
+    ALONE,
+    BATCHES,
+    BatchSet,
+    batches_between,
+    batches_brought,
+)
+from frazil.repository.catalog.stream_records import BatchRecord, with_records
 from frazil.repository.catalog.version_names import find_snapshot
 from frazil.repository.session.commit_range import CommitLogs, read_logs
 from frazil.repository.session.workspace import Workspace
@@ -51,9 +57,9 @@ class IntegrationPlan:
 
     def recorded_metadata(self, branch: str, info: RepoInfo, id_: bytes) -> dict[str, Any]:
         """The metadata of the repository, with records of the batches that come with the commit ``id_``."""
-        records: dict[str, list[Record]] = {}
+        records: dict[str, list[BatchRecord]] = {}
         for query, batch, alone in self.batches:
-            records.setdefault(query, []).append(Record(batch, id_, branch, alone))
+            records.setdefault(query, []).append(BatchRecord(batch, id_, branch, alone))
         return with_records(info, records) if records else info.metadata
 
 
@@ -92,7 +98,7 @@ def plan_revert(context: Context, info: RepoInfo, snapshot: str) -> IntegrationP
     return IntegrationPlan(entry.id, parent, f'Revert "{entry.message}"', {"reverted": id_to_text(entry.id)})
 
 
-def _stream_batches(batches: Mapping[str, Done]) -> tuple[StreamBatch, ...]:
+def _stream_batches(batches: Mapping[str, BatchSet]) -> tuple[StreamBatch, ...]:
     latest = ((query, done.last, False) for query, done in batches.items() if done.last >= 0)
     alone = ((query, batch, True) for query, done in batches.items() for batch in sorted(done.alone))
     return (*latest, *alone)

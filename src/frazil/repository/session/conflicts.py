@@ -1,4 +1,4 @@
-"""Conflicts as a user sees them, and who decides them.
+"""Conflicts as users see them, and solvers, which decide them.
 
 A *solver* is any object with a method ``solve`` that gets all conflicts of a rebase at once and answers each,
 in the same order, with one of

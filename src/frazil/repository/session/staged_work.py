@@ -1,18 +1,18 @@
 """Staged work: files of jobs that are not committed yet, and what garbage collections have to know of them.
 
-A job with many tasks keeps what each of them did under ``staging/<place>/``, so that another process can go
-on where the first one died (`frazil.jobs.staging` writes and reads it). Nothing refers to the chunks of
-such a job but these files. Before it writes anything it takes a lease under a name of its own,
+A job with many tasks stores the results of its tasks under ``staging/<place>/``, so that another process can
+continue if the first one dies (`frazil.jobs.staging` writes and reads these files). Only these files refer to
+the chunks of the job. Before the job writes anything it takes a lease with a name of its own,
 ``leases/job.<place>`` (``leases``), so that garbage collections spare all files that are not older than the
-job. So a collection need not read what is staged:
+job. So a collection need not read staged files:
 
     with a lease     the job runs, or can be resumed: its files and its chunks stay
     without a lease  the job has committed or was given up, or is older than ``RETENTION``: its staged files
                      are garbage
 
-A job can be resumed for ``LIFETIME``; its lease is longer than that, so that none is resumed while it is
-collected. Its session lives as long. A commit looks back on collections as always (``in_use``): also on
-those of other implementations, which know nothing of leases.
+A job can be resumed for ``LIFETIME``, and so long its session lives. Its lease is longer than that, so that
+no job is resumed while its files are collected. A commit looks back on collections as always
+(``collection_guard``), also on those of other implementations, which know nothing of leases.
 """
 
 from __future__ import annotations
