@@ -121,7 +121,7 @@ def expected(before: Seen, after: Seen) -> dict[str, Any]:
     }
 
 
-def found(diff: frazil.Diff) -> dict[str, Any]:
+def actual(diff: frazil.Diff) -> dict[str, Any]:
     names = ("new", "deleted", "updated")
     every = ["_".join(pair) for pair in product(names, ("groups", "arrays"))]
     sets = {name: getattr(diff, name) for name in every}
@@ -148,7 +148,7 @@ def test_any_two_versions(first: Any, main: Any, dev: Any, inline: bool) -> None
     for before, after in product((one, other), repeat=2):
         diff = repo.diff(from_snapshot_id=before, to_snapshot_id=after)
         if before == after or (before, after) not in ancestors:
-            assert found(diff) == expected(content[before], content[after])
+            assert actual(diff) == expected(content[before], content[after])
         assert before != after or diff.is_empty()
 
 

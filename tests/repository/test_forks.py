@@ -236,8 +236,8 @@ def test_two_forks_may_not_change_one_node_differently(repo, first, second):
 def test_forks_may_create_and_delete_different_nodes(repo):
     session = with_array(repo).writable_session("main")
     one, two = travelled(session.fork()), travelled(session.fork())
-    made = zarr.open_group(one.store).create_array("b", shape=(3,), chunks=(3,), dtype="u1")
-    made[:] = 5
+    array = zarr.open_group(one.store).create_array("b", shape=(3,), chunks=(3,), dtype="u1")
+    array[:] = 5
     del zarr.open_group(two.store)["a"]
     session.merge(travelled(one), travelled(two))
     session.commit("swap")

@@ -63,8 +63,8 @@ def test_written_while_it_is_forked(repo, monkeypatch):
     between = Between(monkeypatch, session.workspace.writer, "flush", lambda: write(session, 1))
     fork = pickle.loads(pickle.dumps(session.fork()))
     between.thread.join()
-    found = zarr.open_array(fork.store, path="t", mode="r")[:].tolist()
-    assert found == [VALUE, 0, 0, 0]
+    values = zarr.open_array(fork.store, path="t", mode="r")[:].tolist()
+    assert values == [VALUE, 0, 0, 0]
     assert committed(repo, session) == [VALUE, VALUE, 0, 0]
 
 

@@ -21,7 +21,7 @@ QUICK = RetryPolicy(tries=20, initial_backoff_ms=1, max_backoff_ms=2)
 
 
 def counting():
-    return set_metadata(lambda known: {"n": known.get("n", 0) + 1})
+    return set_metadata(lambda existing: {"n": existing.get("n", 0) + 1})
 
 
 def repository(choose=lambda key, condition: None):
@@ -62,10 +62,10 @@ def test_found_in_history_when_others_wrote_since(keep):
 
     storage = repository(choose)
     original = storage.get_versioned
-    looked = itertools.count()
+    reads_of_repo = itertools.count()
 
     def get_versioned(key):
-        if key == REPO and not getattr(busy, "yes", False) and next(looked) == 1:
+        if key == REPO and not getattr(busy, "yes", False) and next(reads_of_repo) == 1:
             busy.yes = True
             for _ in range(5):
                 update(storage, counting(), keep)

@@ -50,7 +50,7 @@ def files_of(storage: Any) -> set[str]:
     return {info.key for info in storage.list("")}
 
 
-def told_by(repo: frazil.Repository) -> Any:
+def contents_of(repo: frazil.Repository) -> Any:
     """All that is to survive an upgrade, and all that it makes up but the time of itself."""
     info = repo._info()
     ops = [] if info.spec_version == 1 else [info.ops.entry(row) for row in range(1, len(info.ops))]
